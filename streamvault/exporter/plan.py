@@ -111,10 +111,11 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: PlanOptions, sourc
         plan, created = create_plan(archive.store, archive.prefix, plan, attempt)
         if not created:
             continue  # another run was first; its plan may have ended meanwhile
-        if generation > archive.listing().newest:
+        listing, span = archive.listing(), GenerationSpan.of(generation)
+        if generation > listing.newest and span not in {*listing.begun, *listing.orphans}:
             return Planned(plan, newest, attempt)
         # Another run has published this generation meanwhile and deleted its plan, so this plan is too late.
-        remove_work(archive.store, archive.prefix, GenerationSpan.of(generation))
+        remove_work(archive.store, archive.prefix, span)
 
 
 def make_plan(

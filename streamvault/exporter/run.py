@@ -21,18 +21,14 @@ from streamvault.manifests.model import GapEntry, Manifest, SegmentEntry, segmen
 from streamvault.manifests.plan import Plan, PlannedSegment, end_plan
 from streamvault.manifests.range_row import RangeRow, segment_digest
 from streamvault.manifests.rows import FinishedRange, Piece, find_rows, leave_row
-from streamvault.manifests.sweeping import SweepTask, count_strays, sweep_tasks
+from streamvault.manifests.sweeping import SweepTask, prove, sweep_tasks
 from streamvault.objectstore.errors import ObjectStoreUnavailable
-from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.errors import InvalidCut, NoSuchStream
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId
 from streamvault.streamstore.uri import StoreAddress
 
 __all__ = ["ExportRun", "Published"]
-
-FEW_OBJECTS = 10_000
-"""Up to this many objects are listed faster by the driver than by tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +221,9 @@ class ExportRun:
             Damaged: an object of this generation has disappeared.
         """
         tasks = [task for segment in self._chains for task in sweep_tasks(self._whole_segment(segment))]
-        progress.begin("verifying", sum(task.end - task.start for task in tasks))
         events = [piece.events for chain in self._chains.values() for piece in chain.pieces()]
         objects = open_layout(self._plan.layout).object_count(len(events), sum(events))
-        strays = 0
-        with open_runner("inline[4]") as here:
-            for index, found in (here if objects <= FEW_OBJECTS else runner).run(count_strays, tasks):
-                strays += found
-                progress.advance(0, tasks[index].end - tasks[index].start)
-        return strays
+        return prove(tasks, objects, lambda: runner, progress)
 
     def _whole_segment(self, segment: SegmentId) -> SweepTask:
         return SweepTask(

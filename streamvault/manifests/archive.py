@@ -23,7 +23,7 @@ from streamvault.layouts.place import Place
 from streamvault.manifests.agreement import by_segment, check_follows, cross_check
 from streamvault.manifests.entries import decode
 from streamvault.manifests.history import Generation, History
-from streamvault.manifests.listing import Listing, read_listing
+from streamvault.manifests.listing import Listing, manifest_lost, read_listing
 from streamvault.manifests.marks import Decision
 from streamvault.manifests.model import GenerationModel, IndexEntry, Manifest
 from streamvault.manifests.range_row import RangeRow
@@ -304,19 +304,21 @@ class Archive:
 
     def _is_empty(self, listing: Listing) -> bool:
         """Check whether nothing has been published yet."""
-        return not listing.spans and not listing.dropped
+        return not listing.spans and not listing.dropped and not listing.orphans
 
     def _span(self, listing: Listing, generation: int | None) -> GenerationSpan:
         """Return the span in force that contains a generation; by default the newest.
 
         Raises:
             NoSuchArchive: there is no archive, or no such generation.
-            Damaged: no manifest is left, though the newest never expires.
+            Damaged: its manifest is missing, or no manifest is left, though the newest never expires.
         """
         if not listing.spans:
             if not self._is_empty(listing):
-                raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
+                raise manifest_lost(listing, self.uri)
             raise self._nothing_yet(listing)
+        if listing.orphans and (generation is None or generation > listing.newest):
+            raise manifest_lost(listing, self.uri)
         if generation is None:
             return listing.spans[-1]
         if not listing.dropped < generation <= listing.newest:
@@ -338,7 +340,7 @@ class Archive:
         """
         upto = self._span(listing, generation).last
         if listing.missing is not None and listing.missing <= upto:
-            raise Damaged(f"the manifest of generation {listing.missing} is missing", where=self.uri)
+            raise manifest_lost(listing, self.uri)
         return tuple(span for span in listing.spans if span.last <= upto)
 
     def commit(self, manifest: Manifest, rows: Sequence[RangeRow], *, grace: float = 0.0) -> Generation | None:
@@ -411,6 +413,8 @@ class Archive:
         """
         if manifest.generation <= listing.dropped:
             raise _expired(where)
+        if listing.orphans:
+            raise manifest_lost(listing, self.uri)
         holder = listing.holder(manifest.generation)
         if holder is not None and holder.first <= manifest.first and holder != manifest.span:
             return True
@@ -438,7 +442,8 @@ class Archive:
                 raise Overtaken(
                     "another run has written this generation with different content",
                     where=where,
-                    todo="Run the same command again. If it fails again, and no export is running, delete the object.",
+                    todo="Run the same command again. If it fails again, the generation's manifest was lost: restore it"
+                    " from a version or a copy of the bucket, and delete nothing.",
                 ) from None
             return found, False
         return data, True
@@ -467,6 +472,10 @@ class TableArchive(Archive):
 
     def _reader_of(self, manifest: Manifest) -> str:
         return table_layout(manifest.generation)
+
+    def listing(self) -> Listing:
+        """Return the generations in force; a table's plans are kept, and elsewhere than an archive's."""
+        return read_listing(self.store, self.prefix, has_plans=False)
 
     def _is_empty(self, listing: Listing) -> bool:
         # a table's first decision says where it begins, and precedes its first generation

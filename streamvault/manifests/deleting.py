@@ -13,13 +13,12 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
 from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.history import Generation, History
-from streamvault.manifests.listing import Listing
+from streamvault.manifests.listing import Listing, manifest_lost
 from streamvault.manifests.model import Manifest
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.metered import MeteredStore
@@ -98,7 +97,7 @@ def delete_expired(root: RootAddress, stream: StreamName) -> DeletedData:
 def _first(archive: Archive, listing: Listing) -> Manifest | None:
     """Return the manifest of the first generation in force; None if there is no archive."""
     if listing.missing is not None:
-        raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
+        raise manifest_lost(listing, archive.uri)
     return archive.read_manifest(listing.spans[0]) if listing.spans else None
 
 

@@ -10,12 +10,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.keys import MANIFESTS, GenerationSpan, decision_key, parse_decision, parse_record
+from streamvault.layouts.keys import (
+    MANIFESTS,
+    GenerationSpan,
+    decision_key,
+    manifest_key,
+    parse_decision,
+    parse_record,
+    plan_key,
+)
 from streamvault.manifests.entries import find_file
 from streamvault.manifests.marks import Decision
+from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import ObjectStore
 
-__all__ = ["Listing", "read_listing"]
+__all__ = ["Listing", "manifest_lost", "read_listing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,10 @@ class Listing:
         replaced: generations replaced by a merged one, of which objects remain.
         undecided: merged generations that have a manifest, but no decision.
         older: numbers of superseded decisions.
+        begun: generations after the newest that have an index, but neither a manifest nor a mark: they are about to be
+            published, or were.
+        orphans: generations after the newest that were published, but whose manifests are gone: they have a mark, or an
+            index and no plan, which is deleted only after the publication.
     """
 
     decision: Decision
@@ -45,6 +58,8 @@ class Listing:
     replaced: tuple[GenerationSpan, ...] = ()
     undecided: tuple[GenerationSpan, ...] = ()
     older: tuple[int, ...] = ()
+    begun: tuple[GenerationSpan, ...] = ()
+    orphans: tuple[GenerationSpan, ...] = ()
 
     @property
     def dropped(self) -> int:
@@ -72,15 +87,15 @@ class Listing:
 
         The newest generation never expires: if there is none above the head, manifests were lost.
         """
-        lost = min((one.span.first for one in self.decision.merged if one.span not in self.spans), default=None)
-        if not self.spans and not self.dropped:
-            return lost
         at = self.dropped + 1
         for first, last in self.spans:
             if first != at:
                 return at
             at = last + 1
-        return lost if self.spans else at
+        if self.dropped and not self.spans:
+            return at
+        lost = min((one.span.first for one in self.decision.merged if one.span not in self.spans), default=None)
+        return at if lost is None and self.orphans else lost
 
     @property
     def unfinished(self) -> bool:
@@ -104,8 +119,13 @@ class Listing:
         return found if at == wanted.last + 1 else ()
 
 
-def read_listing(store: ObjectStore, prefix: str) -> Listing:
+def read_listing(store: ObjectStore, prefix: str, *, has_plans: bool = True) -> Listing:
     """Read which generations are in force: one LIST for some hundred generations, and one GET if there is a decision.
+
+    Args:
+        store: the store.
+        prefix: the folder of the archive or of the table's records.
+        has_plans: whether unfinished generations have a plan in ``_work/``; a table's have not.
 
     Raises:
         Damaged: the newest decision cannot be read.
@@ -115,16 +135,45 @@ def read_listing(store: ObjectStore, prefix: str) -> Listing:
         numbers = [number for key in keys if (number := parse_decision(key)) is not None]
         decision = _decision(store, prefix, max(numbers, default=0))
         listing = None if decision is None else _resolve(decision, keys, sorted(numbers))
+        if listing is not None and has_plans and (gone := _without_plan(store, prefix, listing.begun)):
+            listing = replace(listing, orphans=tuple(sorted({*listing.orphans, *gone})))
         if listing is not None and listing.missing is None:
             return listing
         # Pages of a listing are read at different times, so a missing generation is accepted only if the next listing
-        # is the same.
+        # is the same. That one also shows the manifest of a generation that was published and lost its plan meanwhile.
         before, keys = keys, _keys(store, prefix)
         if keys == before:
             if listing is None:
                 where = f"{store.uri}/{prefix}{decision_key(max(numbers))}"
                 raise Damaged("the decision is listed, but cannot be read", where=where)
             return listing
+
+
+def manifest_lost(listing: Listing, where: str) -> Damaged:
+    """Return the error of a listing in which a generation is missing; its advice loses nothing.
+
+    Args:
+        listing: the listing.
+        where: the archive's name in messages.
+    """
+    missing = listing.missing or listing.newest + 1
+    merged = next((one.span for one in listing.decision.merged if one.first == missing), GenerationSpan.of(missing))
+    todo = f"Restore {manifest_key(merged)} from a version or a copy of the bucket, and delete nothing."
+    if listing.spans and listing.spans[0].first < missing:
+        todo += f" 'import --generation {missing - 1}' restores what was archived before it."
+    if missing > listing.newest:
+        todo += " Without a copy, export what the source still has below another root."
+    return Damaged(f"the manifest of generation {missing} is missing", where=where, todo=todo)
+
+
+def _without_plan(store: ObjectStore, prefix: str, begun: Iterable[GenerationSpan]) -> set[GenerationSpan]:
+    gone = set()
+    for span in begun:
+        try:
+            store.size(prefix + plan_key(span))
+        except NoSuchObject:
+            gone.add(span)
+    return gone
 
 
 def _keys(store: ObjectStore, prefix: str) -> list[str]:
@@ -154,6 +203,12 @@ def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Lis
     over = {span for span in records if decision.is_over(span)}
     published = [span for span, kinds in sorted(records.items()) if "manifest" in kinds and span not in over]
     spans = tuple(span for span in published if span in merged or not span.is_merged)
+    newest = spans[-1].last if spans else decision.dropped
+    later = {
+        span: kinds
+        for span, kinds in sorted(records.items())
+        if span.last > newest and "manifest" not in kinds and span not in over
+    }
     listing = Listing(
         decision,
         spans=spans,
@@ -164,6 +219,8 @@ def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Lis
         replaced=tuple(sorted(span for span in over if span.first > decision.dropped)),
         undecided=tuple(span for span in published if span.is_merged and span not in merged),
         older=tuple(numbers[:-1]),
+        begun=tuple(span for span, kinds in later.items() if "checked" not in kinds),
+        orphans=tuple(span for span, kinds in later.items() if "checked" in kinds),
     )
     held: dict[int, set[str]] = {}
     for hold in decision.holds:

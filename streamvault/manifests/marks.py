@@ -18,6 +18,9 @@ __all__ = ["Checked", "Decision", "Hold", "find_checked"]
 Number = Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
 Text = Annotated[str, Field(max_length=1000)]
 
+MAX_GRACE = 1e9
+"""Seconds; 32 years."""
+
 
 class Checked(File):
     """The mark that all of a generation's data were read back and matched their digests.
@@ -54,7 +57,7 @@ class Merged(Model):
     generation: Number
     first: Number
     at: Moment = Field(default_factory=now_utc)
-    grace: Annotated[float, Field(ge=0, le=1e9)] = 0.0
+    grace: Annotated[float, Field(ge=0, le=MAX_GRACE)] = 0.0
 
     @property
     def span(self) -> GenerationSpan:
@@ -106,9 +109,15 @@ class Decision(File):
         return self._next(swept=upto)
 
     def merge(self, span: GenerationSpan, grace: float) -> Self:
-        """Return the next decision, in which some generations are merged; ``grace`` as in `Merged`."""
-        others = [one for one in self.merged if not span.first <= one.first < one.generation <= span.last]
-        mine = Merged(generation=span.last, first=span.first, grace=grace)
+        """Return the next decision, in which some generations are merged; ``grace`` as in `Merged`.
+
+        Each merge has its own grace: what an earlier one replaced is kept for as long as that one promised.
+        """
+        inside = [one for one in self.merged if span.first <= one.first < one.generation <= span.last]
+        others = [one for one in self.merged if one not in inside]
+        at = now_utc()
+        promised = [(one.at - at).total_seconds() + one.grace for one in inside]
+        mine = Merged(generation=span.last, first=span.first, at=at, grace=min(max([grace, *promised]), MAX_GRACE))
         return self._next(merged=tuple(sorted([*others, mine], key=lambda one: one.generation)))
 
     def hold(self, hold: Hold) -> Self:

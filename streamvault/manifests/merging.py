@@ -1,13 +1,15 @@
 """Computes the merge of neighbouring generations from their manifests and ranges.
 
-The result depends only on the original generations it contains, not on the steps in which they were merged.
+The result depends only on the original generations it contains, not on the steps in which they were merged. That holds
+only while each range size is a multiple of the smaller ones: otherwise a step joins away a boundary that a merge of the
+originals would keep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.agreement import check_follows
@@ -54,9 +56,16 @@ class Join:
         return RangeRow(self.segment, self.start, self.end, self.events, digest, frames)
 
 
-def can_merge(before: Manifest, after: Manifest) -> bool:
-    """Check whether a generation can be merged with the previous one: layout and compression must be the same."""
-    return (before.layout, before.compression) == (after.layout, after.compression)
+def can_merge(manifests: Iterable[Manifest]) -> bool:
+    """Check whether generations can be merged with each other.
+
+    Layout and compression must be the same, and of chunks each range size must be a multiple of the smaller ones.
+    """
+    held = {(one.layout, one.compression, one.range_size) for one in manifests}
+    if len({(layout, compression) for layout, compression, _ in held}) > 1:
+        return False
+    joinable = any(open_layout(layout).joinable for layout, _, _ in held)
+    return not joinable or all(large % small == 0 for small, large in pairwise(sorted(size for *_, size in held)))
 
 
 class Merger:

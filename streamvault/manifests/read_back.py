@@ -11,11 +11,11 @@ from itertools import takewhile
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
-from streamvault.layouts.keys import checked_key
+from streamvault.layouts.keys import checked_key, manifest_key
 from streamvault.manifests.archive import Archive, History
 from streamvault.manifests.check_archive import run_checks
 from streamvault.manifests.check_ranges import check_ranges, plan_check
-from streamvault.manifests.listing import Listing
+from streamvault.manifests.listing import Listing, manifest_lost
 from streamvault.manifests.marks import Checked, find_checked
 from streamvault.manifests.model import Manifest
 from streamvault.manifests.replaced import joins_of, merges_under_way, state_of
@@ -47,7 +47,7 @@ def read_back(
     """
     listing = archive.listing()
     if listing.missing is not None:
-        raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
+        raise manifest_lost(listing, archive.uri)
     read: list[int] = []
     ranges = 0
     for number in listing.unchecked:
@@ -80,7 +80,7 @@ def _last_checked(archive: Archive, listing: Listing) -> Manifest | None:
         raise Damaged(
             "the mark belongs to a different manifest",
             where=f"{archive.uri}, generation {newest.last}",
-            todo=f"Delete {checked_key(newest)} to have the generation read back again.",
+            todo=f"Restore {manifest_key(newest)} from a version or a copy of the bucket, and delete nothing.",
         )
     return manifest
 

@@ -3,13 +3,18 @@
 An old chunk is deleted if no range in force begins at its start, or none ends at its end. Ranges in force only ever
 grow, by being joined, so such a chunk is never used again and may be deleted at any later time. The manifest is deleted
 last, so that an interrupted deletion can be resumed.
+
+What is in force and which of it was read back are judged in one listing. So whatever is merged meanwhile, the copy that
+was read back stays: a later merge joins ranges that were in force then, and those are not deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING
 
 from streamvault.layouts.keys import (
     WORK,
@@ -24,7 +29,7 @@ from streamvault.layouts.keys import (
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.deleting import DeletedData
-from streamvault.manifests.listing import Listing
+from streamvault.manifests.listing import Listing, manifest_lost
 from streamvault.manifests.merging import Merger
 from streamvault.manifests.model import now_utc
 from streamvault.manifests.options import MIN_GRACE_SECONDS
@@ -36,6 +41,9 @@ from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.streamstore.model import SegmentId
+
+if TYPE_CHECKING:
+    from streamvault.objectstore.s3.locks import ObjectLocks  # it imports botocore
 
 __all__ = ["Replacement", "delete_replaced", "joins_of", "merges_under_way", "replacements", "state_of"]
 
@@ -51,13 +59,19 @@ class Replacement:
         span: the span of the merged generation.
         old: the spans of the others: published ones, and those whose late plans were abandoned.
         due: when the replaced generations may be deleted, after their grace and the S3 lock that was found.
-        is_checked: whether the merged generation's data were read back; before that nothing is deleted.
+        unchecked: numbers of the generations in force, of those that overlap the old ones, whose data were not read
+            back; before that nothing is deleted.
     """
 
     span: GenerationSpan
     old: tuple[GenerationSpan, ...]
     due: datetime
-    is_checked: bool
+    unchecked: tuple[int, ...]
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether everything that replaces the old ones was read back."""
+        return not self.unchecked
 
 
 def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
@@ -67,18 +81,31 @@ def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
     decided = {one.span: one for one in listing.decision.merged}
     for old in over:
         # a partly expired one overlaps none, or a later one; it is deleted with the expired
-        span = next((span for span in sorted(decided) if span.first <= old.last and old.first <= span.last), None)
+        span = next((span for span in sorted(decided) if _overlap(span, old)), None)
         if span is not None and old.first > listing.dropped:
             found.setdefault(span, set()).add(old)
-    return [
-        Replacement(
-            span,
-            tuple(sorted(old)),
-            decided[span].at + timedelta(seconds=max(decided[span].grace, MIN_GRACE_SECONDS)),
-            span.last in listing.checked,
-        )
-        for span, old in sorted(found.items())
-    ]
+    return [_replacement(listing, span, tuple(sorted(old))) for span, old in sorted(found.items())]
+
+
+def _replacement(listing: Listing, span: GenerationSpan, old: tuple[GenerationSpan, ...]) -> Replacement:
+    held = list(_overlapping(listing, old))
+    merges = (one for one in listing.decision.merged if one.span == span or one.span in held)
+    return Replacement(
+        span,
+        old,
+        due=max(one.at + timedelta(seconds=max(one.grace, MIN_GRACE_SECONDS)) for one in merges),
+        unchecked=tuple(one.last for one in held if one.last not in listing.checked),
+    )
+
+
+def _overlap(one: GenerationSpan, other: GenerationSpan) -> bool:
+    return one.first <= other.last and other.first <= one.last
+
+
+def _overlapping(listing: Listing, others: Sequence[GenerationSpan]) -> Iterator[GenerationSpan]:
+    """Yield the generations in force from the first of the others to the last."""
+    whole = GenerationSpan(min(first for first, _ in others), max(last for _, last in others))
+    return (span for span in listing.spans if _overlap(span, whole))
 
 
 def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[DeletedData, tuple[Replacement, ...]]:
@@ -96,22 +123,32 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
     """
     moment = now or now_utc()
     done = DeletedData()
-    waiting: list[Replacement] = []
-    due: list[Replacement] = []
-    for one in archive.stable(lambda listing: replacements(archive, listing)):
-        (due if one.is_checked and one.due <= moment else waiting).append(one)
-    if not due:
-        return done, tuple(waiting)
+    locks_of = cache(lambda: _locks(archive))
+
+    def delete(listing: Listing) -> list[Replacement]:
+        nonlocal done
+        if listing.missing is not None:
+            raise manifest_lost(listing, archive.uri)
+        found = replacements(archive, listing)
+        waiting = [one for one in found if not one.is_checked or one.due > moment]
+        for one in found:
+            if one not in waiting:
+                ends, locks = _ends(archive, listing, one.old), locks_of()
+                lock = locks.first_lock(_keys(archive, one)) if locks else None
+                if lock is None:
+                    done += _delete(archive, one, ends)
+                else:
+                    waiting.append(replace(one, due=max(one.due, lock.until or one.due)))
+        return waiting
+
+    waiting = archive.stable(delete)
+    return done, tuple(waiting)
+
+
+def _locks(archive: Archive) -> ObjectLocks | None:
     from streamvault.objectstore.s3.locks import open_locks  # noqa: PLC0415  (imports botocore, which a check does not need)
 
-    locks = open_locks(archive.root)
-    for one in due:
-        lock = locks.first_lock(_keys(archive, one)) if locks else None
-        if lock is None:
-            done += _delete(archive, one)
-        else:
-            waiting.append(replace(one, due=max(one.due, lock.until or one.due)))
-    return done, tuple(waiting)
+    return open_locks(archive.root)
 
 
 def _keys(archive: Archive, one: Replacement) -> Iterator[str]:
@@ -121,10 +158,9 @@ def _keys(archive: Archive, one: Replacement) -> Iterator[str]:
     yield from (archive.prefix + _chunk(row) for old in one.old for row in _rows(archive, old))
 
 
-def _delete(archive: Archive, one: Replacement) -> DeletedData:
+def _delete(archive: Archive, one: Replacement, ends: Ends) -> DeletedData:
     store = MeteredStore(archive.root.open())
     prefix = archive.prefix
-    ends = archive.stable(lambda listing: _ends(archive, listing, one.old))
     gone = (
         prefix + _chunk(row)
         for old in one.old
@@ -139,19 +175,17 @@ def _delete(archive: Archive, one: Replacement) -> DeletedData:
     return DeletedData(objects, store.meter.requests)
 
 
-def _ends(archive: Archive, listing: Listing, others: Iterable[GenerationSpan]) -> Ends:
+def _ends(archive: Archive, listing: Listing, others: Sequence[GenerationSpan]) -> Ends:
     """Return the starts and ends of the ranges in force, for generations that overlap the others."""
-    low, high = min(first for first, _ in others), max(last for _, last in others)
     found: Ends = {}
-    for span in listing.spans:
-        if span.first <= high and low <= span.last:
-            generation = archive.load_span(span)
-            if not open_layout(generation.manifest.layout).joinable:
-                continue
-            for segment, rows in generation.rows.items():
-                starts, ends = found.setdefault(segment, (set(), set()))
-                starts.update(row.start for row in rows)
-                ends.update(row.end for row in rows)
+    for span in _overlapping(listing, others):
+        generation = archive.load_span(span)
+        if not open_layout(generation.manifest.layout).joinable:
+            continue
+        for segment, rows in generation.rows.items():
+            starts, ends = found.setdefault(segment, (set(), set()))
+            starts.update(row.start for row in rows)
+            ends.update(row.end for row in rows)
     return found
 
 

@@ -13,7 +13,7 @@ from streamvault.common.times import moment_text
 from streamvault.layouts.keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
 from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.listing import Listing
+from streamvault.manifests.listing import Listing, manifest_lost
 from streamvault.manifests.marks import find_checked
 from streamvault.manifests.model import Manifest
 from streamvault.manifests.reports import ArchiveSummary, Timeline, TimelineEntry
@@ -78,7 +78,7 @@ def show_timeline(archive: str) -> Timeline:
 
 def _timeline(source: Archive, listing: Listing) -> Timeline:
     if listing.missing is not None:
-        raise Damaged(f"the manifest of generation {listing.missing} is missing", where=source.uri)
+        raise manifest_lost(listing, source.uri)
     return Timeline(
         archive=source.uri,
         stream=str(source.stream),
@@ -193,7 +193,7 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
         listing = archive.listing()
     except (AccessDenied, Damaged) as problem:
         return replace(summary, problem=str(problem))
-    if not (listing.spans if archive.table else listing.newest):
+    if not (listing.spans if archive.table else listing.newest or listing.orphans):
         return None
     summary = replace(
         summary,
@@ -209,8 +209,8 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
 
 def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
     """Add the totals of the manifests, which are read one at a time."""
-    if not listing.spans:
-        raise Damaged(f"the manifest of generation {listing.missing} is missing", where=archive.uri)
+    if not listing.spans or listing.orphans:
+        raise manifest_lost(listing, archive.uri)
     events = size = 0
     for span in listing.spans:
         manifest = archive.read_manifest(span)

@@ -7,9 +7,10 @@ late sweep is harmless, and any later run may repeat it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from streamvault.common.progress import Progress
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.place import Place
 from streamvault.manifests.history import Generation
@@ -17,9 +18,14 @@ from streamvault.manifests.model import Layout, segment_key
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["SweepTask", "count_strays", "remove_strays", "sweep_tasks", "tasks_of"]
+__all__ = ["SweepTask", "count_strays", "prove", "remove_strays", "sweep_tasks", "tasks_of"]
+
+FEW_OBJECTS = 10_000
+"""Up to this many objects are listed faster by the driver than by tasks."""
 
 RANGES_A_TASK = 16
 """Ranges per task: a gigabyte of events, unless ranges are small."""
@@ -85,6 +91,26 @@ def tasks_of(
                 yield from sweep_tasks(
                     SweepTask(root, prefix, manifest.layout, segment, entry.start, entry.end, ranges, kept)
                 )
+
+
+def prove(tasks: Sequence[SweepTask], objects: int, runner_of: Callable[[], Runner], progress: Progress) -> int:
+    """Prove, before a generation is published, that every object of its ranges exists; return the number of strays.
+
+    Args:
+        tasks: the parts of all segments.
+        objects: how many objects the ranges have.
+        runner_of: returns the runner of tasks; called only if there are many objects.
+        progress: receives the progress.
+
+    Raises:
+        Damaged: an object has disappeared, or has the wrong size.
+    """
+    progress.begin("verifying", sum(task.end - task.start for task in tasks))
+    strays = 0
+    for index, found in (InlineRunner(4) if objects <= FEW_OBJECTS else runner_of()).run(count_strays, tasks):
+        strays += found
+        progress.advance(0, tasks[index].end - tasks[index].start)
+    return strays
 
 
 def count_strays(task: SweepTask) -> int:

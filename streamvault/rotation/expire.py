@@ -11,7 +11,7 @@ from streamvault.common.times import moment_text
 from streamvault.layouts.keys import checked_key, manifest_key, ranges_key
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.listing import Listing
+from streamvault.manifests.listing import Listing, manifest_lost
 from streamvault.manifests.marks import Decision
 from streamvault.manifests.model import Manifest, now_utc, segment_key
 from streamvault.rotation.reports import StoppedReport
@@ -139,6 +139,8 @@ def expire(
 
     def change(listing: Listing) -> Decision | None:
         nonlocal found
+        if listing.missing is not None:
+            raise manifest_lost(listing, archive.uri)
         if found.manifests and listing.dropped >= found.manifests[-1].generation:
             return None  # decided already
         found = plan_expiry(archive, listing, policy, locks_of, made=made)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from streamvault.common.errors import Conflict, Damaged, Usage
-from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key
+from streamvault.layouts.keys import GenerationSpan, manifest_key, plan_key, ranges_key
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.entries import seal
 from streamvault.manifests.model import IndexEntry, Manifest
@@ -123,6 +123,7 @@ def test_index_with_other_encoding_is_equal(archive: Archive) -> None:
     data = encode_ranges(NAME, first.rows)
     other = data.replace(b"parquet-cpp-arrow", b"parquet-cpp-other")
     assert other != data
+    archive.store.put(archive.prefix + plan_key(GenerationSpan.of(1)), b"")
     archive.store.put(archive.prefix + ranges_key(GenerationSpan.of(1)), other)
     assert archive.commit(first.manifest, first.rows)
     assert bare(archive.load(1).manifest) == first.manifest
@@ -143,6 +144,7 @@ def test_concurrent_equal_commits_all_succeed(archive: Archive) -> None:
     first, _ = two_generations()
     start = threading.Barrier(8)
     said: list[bool] = []
+    archive.store.put(archive.prefix + plan_key(GenerationSpan.of(1)), b"")  # before it there is no index
 
     def commit() -> None:
         start.wait(30)

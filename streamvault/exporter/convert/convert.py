@@ -15,6 +15,7 @@ from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.costs import cost_of_conversion
+from streamvault.manifests.listing import manifest_lost
 from streamvault.manifests.model import Compression, Layout
 from streamvault.manifests.overtaken import unless_changed
 from streamvault.objectstore.uri import RootAddress
@@ -69,6 +70,8 @@ def convert_archive(
     largest_range = max(g.manifest.range_size for g in history.generations)
     check_window(options.window, open_layout(layout).min_window(largest_range))
     listing = target.listing()
+    if listing.missing is not None:
+        raise manifest_lost(listing, target.uri)
     # earlier generations have expired in the target
     wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]
     todo = [generation for generation in wanted if generation.manifest.generation > listing.newest]

@@ -116,7 +116,7 @@ def convert_generation(
     planned = plan_of(wanted)
     found, created = create_plan(archive.store, archive.prefix, planned)
     if found != planned:
-        todo = "Finish it or delete its plan, or convert to another root."
+        todo = "Finish it with the options it was begun with, or convert to another root."
         raise Conflict("another run has started the generation with different options", where=archive.uri, todo=todo)
     done: dict[SegmentId, list[Piece]] = {}
     if not created:

@@ -68,13 +68,15 @@ def _alike(group: Run, sizes: Sequence[int], size: int) -> Iterator[Run]:
 def _mergeable_groups(manifests: Sequence[Manifest], held: set[int], target: int) -> Iterator[Run]:
     """Yield the longest runs of adjacent generations that may be merged with each other."""
     some: list[Manifest] = []
+    kinds: dict[object, Manifest] = {}  # one of each, so that a long run takes no longer
     for manifest in manifests:
         is_free = manifest.generation not in held and manifest.bytes < target
-        if some and not (is_free and can_merge(some[-1], manifest)):
+        if some and not (is_free and can_merge([*kinds.values(), manifest])):
             yield tuple(some)
-            some = []
+            some, kinds = [], {}
         if is_free:
             some.append(manifest)
+            kinds[manifest.layout, manifest.compression, manifest.range_size] = manifest
     if some:
         yield tuple(some)
 

@@ -18,7 +18,8 @@ from streamvault.layouts.layout import open_layout
 from streamvault.layouts.windows import WINDOW, check_window
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.deleting import DeletedData
-from streamvault.manifests.merging import Merger
+from streamvault.manifests.listing import Listing, manifest_lost
+from streamvault.manifests.merging import Merger, can_merge
 from streamvault.manifests.model import Manifest, now_utc
 from streamvault.manifests.read_back import read_back
 from streamvault.manifests.replaced import delete_replaced, merges_under_way, replacements
@@ -196,9 +197,9 @@ class Compaction:
         """Delete objects that were replaced long enough ago, after reading back the generations that replaced them."""
         archive = self.archive
         for one in archive.stable(lambda now: replacements(archive, now)):
-            if one.due <= now_utc() and not one.is_checked and one.span.last not in self._left_alone:
+            if one.due <= now_utc() and self._left_alone.isdisjoint(one.unchecked):
                 with self._leaving_alone(one.span):
-                    read_back(archive, self.runner_of, self.progress, {one.span.last})
+                    read_back(archive, self.runner_of, self.progress, one.unchecked)
         deleted, waiting = delete_replaced(archive)
         self.done.deleted += deleted
         self.done.waits_until = min((one.due for one in waiting), default=None)
@@ -206,9 +207,12 @@ class Compaction:
     def _chosen(self, choose: Choose) -> list[tuple[Manifest, ...]]:
         archive = self.archive
 
-        return archive.stable(
-            lambda now: choose([archive.read_manifest(span) for span in now.spans], {*now.holds, *self._left_alone})
-        )
+        def chosen(now: Listing) -> list[tuple[Manifest, ...]]:
+            if now.missing is not None:
+                raise manifest_lost(now, archive.uri)
+            return choose([archive.read_manifest(span) for span in now.spans], {*now.holds, *self._left_alone})
+
+        return archive.stable(chosen)
 
     @contextmanager
     def _leaving_alone(self, span: GenerationSpan) -> Iterator[None]:
@@ -240,6 +244,9 @@ class Compaction:
         manifests = archive.stable(lambda now: [archive.read_manifest(one) for one in now.within(span)])
         if not manifests:
             return False  # they have expired, or were merged with others
+        if not can_merge(manifests):  # an earlier version has planned it
+            self.progress.say(f"not merging {span}: their range sizes are not multiples of each other")
+            return False
         range_size = max(manifest.range_size for manifest in manifests)
         check_window(self.window, max(open_layout(manifest.layout).min_window(range_size) for manifest in manifests))
         try:

@@ -6,7 +6,7 @@ plan only names the generations, finished ranges leave rows, and all runs write 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from streamvault.common.version import TOOL
 from streamvault.exporter.finish import tidy_up
 from streamvault.exporter.manifest_plan import plan_of
 from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.layout import open_layout
 from streamvault.manifests.agreement import by_segment
 from streamvault.manifests.archive import Archive, Generation, NoSuchArchive
 from streamvault.manifests.listing import Listing
@@ -23,8 +24,10 @@ from streamvault.manifests.merging import Join, Merger
 from streamvault.manifests.plan import create_plan
 from streamvault.manifests.range_row import RangeRow
 from streamvault.manifests.rows import Piece, find_rows
+from streamvault.manifests.sweeping import prove, tasks_of
 from streamvault.rotation.compact.task import JoinTask, join_ranges
 from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.model import SegmentId
 
 __all__ = ["Compacted", "compact_generations"]
 
@@ -78,10 +81,7 @@ def compact_generations(
         if created and not archive.listing().within(span):
             tidy_up(archive, span, progress)  # too late, and nothing was written yet
             raise _gone(archive)
-        done = {}
-        if not created:
-            for segment, row in find_rows(archive.store, archive.prefix, span):
-                done.update({(segment, piece.start): piece for piece in row.pieces})
+        done = {} if created else _finished(archive, span, joins)
         todo = [join for join in joins if len(join.rows) > 1 and (join.segment, join.start) not in done]
         progress.begin(f"merging {span}", sum(join.end - join.start for join in todo))
         root, prefix, layout = archive.root, archive.prefix, plan.layout
@@ -92,7 +92,10 @@ def compact_generations(
             moved += piece.end - piece.start
             progress.advance(piece.events, piece.end - piece.start)
         rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
-        published = archive.commit(merger.manifest(by_segment(rows), tool=TOOL), rows, grace=grace) is not None
+        manifest = merger.manifest(by_segment(rows), tool=TOOL)
+        listed = tasks_of([Generation(manifest, by_segment(rows))], root, prefix, lambda _: ())
+        prove(list(listed), open_layout(layout).object_count(len(rows), manifest.events), runner_of, progress)
+        published = archive.commit(manifest, rows, grace=grace) is not None
         if published or span in archive.listing().spans:
             tidy_up(archive, span, progress)
         # else it is part of a larger merge by now, and the plan lists the unused chunks
@@ -136,6 +139,17 @@ def _load(archive: Archive, span: GenerationSpan) -> list[Generation]:
         return [archive.load_span(one) for one in held]
 
     return archive.stable(load)
+
+
+def _finished(archive: Archive, span: GenerationSpan, joins: Iterable[Join]) -> dict[tuple[SegmentId, int], Piece]:
+    """Return the chunks that earlier runs have joined, by segment and start.
+
+    A row that ends elsewhere is of another chunk.
+    """
+    ends = {(join.segment, join.start): join.end for join in joins}
+    rows = find_rows(archive.store, archive.prefix, span)
+    found = {(segment, piece.start): piece for segment, row in rows for piece in row.pieces}
+    return {key: piece for key, piece in found.items() if ends.get(key) == piece.end}
 
 
 def _row(join: Join, piece: Piece | None) -> RangeRow:

@@ -64,5 +64,5 @@ def join_ranges(task: JoinTask) -> Piece:
     written = open_layout(task.layout, task.compression).write_run(place, join.segment, blocks(), task.window)
     piece = Piece(start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames)
     row = FinishedRange(start=join.start, end=join.end, pieces=(piece,))
-    left = leave_row(store, task.prefix, task.span, join.segment, row)
-    return left.pieces[0]
+    left = leave_row(store, task.prefix, task.span, join.segment, row).pieces[0]
+    return left if left.end == join.end else piece  # a row of other bounds says nothing about this chunk

@@ -63,6 +63,14 @@ def _rotate(scene: Scene, **options: object) -> object:
     return rotate_stream(scene.stream, ROOT, same_stream=True, **scene.options, **options)  # type: ignore[arg-type]
 
 
+def _export(range_size: int) -> Callable[[Scene, World], object]:
+    return lambda scene, _: export_stream(scene.stream, ROOT, same_stream=True, **{**scene.options, "range_size": range_size})
+
+
+def _compact(target: int) -> Callable[[Scene, World], object]:
+    return lambda scene, _: compact_archive(scene.archive, target=target, master="inline")
+
+
 def _retain(part: int) -> Callable[[Scene, World], None]:
     def retain(_: Scene, __: World) -> None:
         with open_source() as store:
@@ -214,6 +222,7 @@ def _target_flip(_: Scene, world: World) -> None:
 
 COMMANDS: dict[str, Command] = {
     "export": Command(lambda scene, _: export_stream(scene.stream, ROOT, same_stream=True, **scene.options)),
+    **{f"export-{size}": Command(_export(size)) for size in (40, 48, 56, 70, 72)},
     "follow": Command(_follow),
     "follow-rotating": Command(_follow_rotating, keep=2),
     "rotate": Command(lambda scene, _: _rotate(scene, truncate_source=True)),
@@ -222,6 +231,8 @@ COMMANDS: dict[str, Command] = {
     "queue": Command(lambda scene, _: _rotate(scene, keep=1, queue=QUEUE), keep=1),
     "work": Command(lambda _, __: work_queue(QUEUE, idle_seconds=0, tries=1, master="inline")),
     "compact": Command(lambda scene, _: compact_archive(scene.archive, master="inline")),
+    "compact-small": Command(_compact(target=250)),
+    "clear": Command(_compact(target=1)),
     "hold": Command(_hold(first=False)),
     "hold-first": Command(_hold(first=True)),
     "release": Command(lambda scene, _: release_archive(scene.archive, "kept")),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from functools import cache
-from itertools import product
+from itertools import islice, product
 
 from tests.faults.explorer.commands import COMMANDS, MIRRORS
+from tests.faults.explorer.compacting import compacting
 from tests.faults.explorer.explore import at_each_point, pairs_of_points, random_schedules
 from tests.faults.explorer.schedule import Schedule
 
@@ -80,11 +81,13 @@ CHAINS = tuple(
         "hold,write,export,expire-all",
         "hold-first,release,expire-all",
         "write,export,write,export,write,export,compact,hour,compact",
+        "write,export-72,compact-small,compact",
+        "write,export-40,write,export-56,compact,hour,clear",
     )
 )
 """The commands that run to their ends while the first one is stopped."""
 
-BASES = ("new", "scaled", "grown", "grown-scaled", "freed", "merged", "strayed")
+BASES = ("new", "scaled", "grown", "grown-scaled", "freed", "merged", "strayed", "joined", "sizes")
 LAYOUTS = ("events", "chunks", "zstd")
 
 ENDINGS = ("", "!", "+!", ":unavailable", "+unavailable", ":denied", "+exists")
@@ -184,6 +187,7 @@ def systematic(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
     known = [family(text) for families in KNOWN.values() for text in families]
     for scene, commands, _ in known[part::parts]:
         yield from at_each_point(scene, commands, ENDINGS)
+    yield from islice(compacting(ENDINGS), part, None, parts)
     rng = random.Random(seed)
     rest = list(combinations())
     rng.shuffle(rest)

@@ -24,6 +24,7 @@ from streamvault.streamstore.errors import NoSuchScope
 from streamvault.streamstore.model import StreamName
 from tests.faults.explorer.commands import COMMANDS, OTHER
 from tests.faults.explorer.memory import StreamState
+from tests.faults.explorer.proofs import Proofs
 from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene
 from tests.faults.explorer.world import Actor, Killed, World
 
@@ -101,7 +102,7 @@ class Ledger:
         published: manifests. decided: the newest decision. dropped: up to which generation all has expired.
         held: generations on which a hold is confirmed. wrong: what was wrong at the moment it was done.
         lost: stream → what it lost that was not archived then, by no fault of the product.
-        gone: streams that were deleted, as they were.
+        gone: streams that were deleted, as they were. proofs: watches what merges delete.
     """
 
     published: dict[tuple[int, int], Entry] = field(default_factory=dict)
@@ -111,6 +112,7 @@ class Ledger:
     wrong: list[str] = field(default_factory=list)
     lost: dict[tuple[str, int], Masks] = field(default_factory=dict)
     gone: dict[tuple[str, int], StreamState] = field(default_factory=dict)
+    proofs: Proofs = field(default_factory=lambda: Proofs({}))
 
     @classmethod
     def of(cls, world: World) -> Ledger:
@@ -124,6 +126,7 @@ class Ledger:
     def watch(self, world: World) -> None:
         """Record what happens from now on."""
         world.bucket("vault").changed = self._changed
+        self.proofs = Proofs(world.bucket("vault").objects)
         for place, cluster in world.clusters.items():
             cluster.lost = lambda name, before, after, place=place: self._lost(place, name, before, after)
 
@@ -150,6 +153,7 @@ class Ledger:
         return joined([entry.masks for entry in self.published.values()])
 
     def _changed(self, key: str, data: bytes | None) -> None:
+        self.wrong += self.proofs.changed(key, data)
         if data is None or not key.startswith(FOLDER + "_manifest/"):
             return
         before = self.dropped

@@ -19,7 +19,9 @@ from tests.faults.explorer.world import World, in_memory
 __all__ = ["Failure", "Tally", "explore"]
 
 BATCH = 200
-LOSSES = frozenset({"LOST", "WRONG", "GAP", "EXPIRED", "HELD", "TRUNCATED", "UNARCHIVED", "MIXED", "RESTORE", "HARMED"})
+LOSSES = frozenset(
+    {"LOST", "WRONG", "GAP", "EXPIRED", "HELD", "TRUNCATED", "UNARCHIVED", "MIXED", "RESTORE", "HARMED", "UNPROVED"}
+)
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,37 @@ def _strayed(scene: Scene) -> None:
                 at += length
 
 
+def _joined(scene: Scene) -> None:
+    """Two generations that were merged and read back, and one that continues their last range; the grace is over."""
+    from streamvault import compact_archive, rotate_stream  # noqa: PLC0415
+
+    make()
+    _export(scene, range_size=70)
+    _grow_by(scene, "w1", 70)
+    compact_archive(scene.archive, master="inline")
+    rotate_stream(scene.stream, ROOT, truncate_source=True, **scene.options)
+    _grow_by(scene, "w2", 70)
+    scene.world.sleep(7200)
+    with open_source() as store:
+        add(store, "e", 2)
+
+
+def _sizes(scene: Scene) -> None:
+    """Generations of two range sizes, neither of which is a multiple of the other."""
+    make()
+    _export(scene, range_size=48)
+    for word, size in (("w1", 48), ("w2", 48), ("w3", 72)):
+        _grow_by(scene, word, size)
+    with open_source() as store:
+        add(store, "e", 2)
+
+
+def _grow_by(scene: Scene, word: str, range_size: int) -> None:
+    with open_source() as store:
+        add(store, word, 2)
+    _export(scene, range_size=range_size)
+
+
 def _replica(scene: Scene) -> None:
     """A replica, and events and a scale that it does not have yet."""
     _replicated(scene)
@@ -219,10 +250,10 @@ def _replicated(scene: Scene) -> None:
     replicate_stream(scene.stream, f"local://{CLUSTER}/scope/target", master="inline")
 
 
-def _export(scene: Scene) -> None:
+def _export(scene: Scene, **options: Any) -> None:
     from streamvault import export_stream  # noqa: PLC0415
 
-    export_stream(scene.stream, ROOT, **scene.options)
+    export_stream(scene.stream, ROOT, **{**scene.options, **options})
 
 
 SCENES: dict[str, Callable[[Scene], None]] = {
@@ -233,6 +264,8 @@ SCENES: dict[str, Callable[[Scene], None]] = {
     "freed": _freed,
     "merged": _merged,
     "strayed": _strayed,
+    "joined": _joined,
+    "sizes": _sizes,
     "replica": _replica,
     "replica-behind": _replica_behind,
     "replica-even": _replica_even,

@@ -90,6 +90,24 @@ def test_gap_before_a_range_begins_where_the_chain_stood() -> None:
     assert [(p.start, p.end) for p in chain.pieces()] == [(0, 105), (180, 210), (210, 300)]
 
 
+def test_step_that_another_run_decided_first_holds() -> None:
+    """This run finds that all before 180 is truncated; the other one was in time to archive it."""
+    chain = SegmentChain(0, 300, 100)
+    chain.add(row(0, 105))
+    chain.add(FinishedRange(start=180, end=300, pieces=(Piece(start=180, end=300, events=1, digest=DIGEST),),
+                            gaps=(Gap(start=100, end=180, reason="gone"),)))  # fmt: skip
+    asked: list[FinishedRange] = []
+
+    def decide(gap: FinishedRange) -> FinishedRange:
+        asked.append(gap)
+        return row(105, 180)
+
+    assert chain.prove(decide) is None
+    assert [(one.start, one.end, len(one.gaps)) for one in asked] == [(105, 180, 1)]
+    assert list(chain.gaps()) == []
+    assert [(p.start, p.end) for p in chain.pieces()] == [(0, 105), (105, 180), (180, 300)]
+
+
 def test_gap_inside_a_range_stays_where_it_is() -> None:
     chain = SegmentChain(0, 200, 100)
     chain.add(row(0, 110, gaps=((40, 70),)))

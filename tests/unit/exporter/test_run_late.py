@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, export_stream, rotate_stream
-from streamvault.common.errors import Conflict, Overtaken
+from streamvault.common.errors import Conflict, Damaged, Overtaken
+from streamvault.exporter import plan as planning
 from streamvault.exporter.plan import PlanOptions, settle_plan
-from streamvault.layouts.keys import GenerationSpan, chunk_key, event_key, manifest_key
+from streamvault.exporter.run import ExportRun
+from streamvault.layouts.keys import WORK, GenerationSpan, chunk_key, event_key, manifest_key
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.model import Compression, Layout
 from streamvault.manifests.plan import end_plan
@@ -205,3 +207,65 @@ def test_stream_recreated_during_planning_is_not_mixed(place: Place, monkeypatch
     monkeypatch.setattr(LocalStore, "read", changing)
     with pytest.raises(Conflict, match="not the one that was archived here"):
         export_stream(place.uri(), place.root, master="inline")
+
+
+@pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
+def test_generation_is_published_only_if_all_its_objects_are_listed(
+    place: Place, layout: Layout, compress: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object disappears after its range was finished, as something else deletes it."""
+    place.fill([b"one", b"two"], [b"three"])
+    archive, check = archive_of(place), ExportRun._check_source
+
+    def losing(self: ExportRun) -> None:
+        archive.store.delete([next(archive.store.list(f"{archive.prefix}{layout}/")).key])
+        check(self)
+
+    monkeypatch.setattr(ExportRun, "_check_source", losing)
+    with pytest.raises(Damaged, match=r"object is missing|no object holds"):
+        export_stream(place.uri(), place.root, layout=layout, compress=compress, master="inline")
+    assert archive.generations() == []
+    assert not list(archive.store.list(f"{archive.prefix}_manifest/"))
+
+
+def test_run_whose_generation_has_expired_before_its_manifest_arrives_is_a_conflict(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its manifest finds its name free, as the other run's was deleted with the generation."""
+    place.fill([b"one"])
+    archive, put = archive_of(place), ObstoreStore.put
+
+    def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        if key.endswith(manifest_key(GenerationSpan.of(1))):
+            monkeypatch.setattr(ObstoreStore, "put", put)
+            rotate_stream(place.uri(), place.root, master="inline")
+            with place.store as store:
+                append_events(store, NAME, SEGMENT, [b"two"])
+            rotate_stream(place.uri(), place.root, keep=1, master="inline")
+            assert archive.generations() == [2]
+        put(self, key, data)
+
+    monkeypatch.setattr(ObstoreStore, "put", late)
+    with pytest.raises(Conflict, match="it has since expired"):
+        export_stream(place.uri(), place.root, master="inline")
+    assert archive.generations() == [2]
+    assert check_archive(place.archive, read_data=True, master="inline").ok
+
+
+def test_plan_of_a_generation_that_was_published_meanwhile_is_removed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is created when the other run has published the generation and removed its plan."""
+    place.fill([b"one"])
+    archive, create = archive_of(place), planning.create_plan
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(planning, "create_plan", create)
+        export_stream(place.uri(), place.root, master="inline")
+        return create(*arguments)
+
+    monkeypatch.setattr(planning, "create_plan", late)
+    with place.store as store:
+        planned = settle_plan(archive, store, PlanOptions(), "")
+    assert (planned.plan, planned.newest) == (None, archive.manifest())
+    assert archive.store.folders(archive.prefix + WORK) == []

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, ranges_key
+from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, plan_key, ranges_key
+from streamvault.manifests import listing
 from streamvault.manifests.listing import Listing, read_listing
 from streamvault.manifests.marks import Decision, Hold
 from streamvault.objectstore.uri import RootAddress
@@ -75,6 +76,41 @@ def test_expiry_hides_all_generations_up_to_it() -> None:
 )
 def test_missing_manifest_is_told_apart_from_an_expired_one(keys: list[str], dropped: int, missing: int | None) -> None:
     assert listing_of(*keys, decision=NOTHING.expire(dropped) if dropped else NOTHING).missing == missing
+
+
+@pytest.mark.parametrize(
+    "late",
+    [published(2), [key for key in published(1, 2, 3) if key != manifest_key(GenerationSpan.of(3))]],
+    ids=["middle", "newest"],
+)
+def test_generation_missing_from_one_listing_is_looked_for_again(
+    late: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages of a listing are of different moments."""
+    keys = listing._keys
+    seen = [[key for key in published(1, 2, 3) if key not in late]] if len(late) == 2 else [late]
+    monkeypatch.setattr(listing, "_keys", lambda *where: seen.pop() if seen else keys(*where))
+    found = listing_of(*published(1, 2, 3))
+    assert (found.generations, found.missing, found.orphans) == ((1, 2, 3), None, ())
+
+
+def test_generation_with_a_mark_or_an_index_but_no_plan_was_published() -> None:
+    newest, after = GenerationSpan.of(3), GenerationSpan.of(4)
+    marked = listing_of(*published(1, 2), checked_key(newest))
+    indexed = listing_of(*published(1, 2), ranges_key(newest), ranges_key(after))
+    assert (marked.missing, marked.orphans, marked.begun) == (3, (newest,), ())
+    assert (indexed.missing, indexed.orphans) == (3, (newest, after))
+    begun = listing_of(*published(1, 2), ranges_key(newest), plan_key(newest))
+    assert (begun.missing, begun.orphans, begun.begun) == (None, (), (newest,))
+    both = listing_of(*published(1, 2), ranges_key(newest), checked_key(newest), plan_key(newest))
+    assert (both.missing, both.orphans) == (3, (newest,))
+    expired = listing_of(*published(4), ranges_key(newest), checked_key(newest), decision=NOTHING.expire(3))
+    assert (expired.missing, expired.orphans) == (None, ())
+    merged = listing_of(
+        manifest_key(GenerationSpan(1, 3)), ranges_key(newest), checked_key(newest),
+        decision=NOTHING.merge(GenerationSpan(1, 3), 0),
+    )  # fmt: skip
+    assert (merged.missing, merged.orphans) == (None, ())
 
 
 def test_merged_generation_whose_manifest_is_lost_is_missing() -> None:

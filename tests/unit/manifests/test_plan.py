@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from streamvault.layouts.keys import GenerationSpan, plan_key, row_key
 from streamvault.manifests.entries import seal
 from streamvault.manifests.plan import Plan, create_plan, current_plan, end_plan, find_plan, remove_work
 from streamvault.manifests.rows import find_rows, leave_row
+from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId
@@ -122,6 +123,24 @@ def test_removing_the_work_of_a_generation_leaves_the_others(store: ObjectStore)
         PREFIX + plan_key(GenerationSpan.of(2)),
     ]
     remove_work(store, PREFIX, GenerationSpan.of(1))
+
+
+def test_plan_is_removed_last(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as anything is left of the work, its plan tells the next run that there is."""
+    span = GenerationSpan.of(1)
+    create_plan(store, PREFIX, plan_of())
+    leave_row(store, PREFIX, span, LEFT, row(0))
+    end_plan(store, PREFIX, 1, 1)
+    delete, seen = ObstoreStore.delete, []
+
+    def watched(self: ObstoreStore, keys: Sequence[str]) -> None:
+        assert find_plan(store, PREFIX, span) == plan_of()
+        delete(self, keys)
+        seen.append([found.key for found in store.list(PREFIX)])
+
+    monkeypatch.setattr(ObstoreStore, "delete", watched)
+    remove_work(store, PREFIX, span)
+    assert seen == [[PREFIX + plan_key(span)], []]
 
 
 def test_first_row_holds(store: ObjectStore) -> None:

@@ -1,0 +1,200 @@
+"""Merging generations whose range sizes differ: the result follows from the first and the last generation alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault import check_archive, compact_archive, convert_archive, export_stream, import_stream
+from streamvault.common.errors import Damaged, Failed
+from streamvault.common.progress import Progress
+from streamvault.layouts.keys import GenerationSpan, chunk_key, plan_key
+from streamvault.manifests.merging import can_merge
+from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.rows import FinishedRange, Piece, leave_row
+from streamvault.rotation.compact import choose
+from streamvault.rotation.compact import compact as compacting
+from streamvault.rotation.compact import run as compact
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from tests.streams import digest_of
+from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents
+
+K = 1024
+SEGMENT = SegmentId(0, 0)
+SIZES = ((10, 8), (3, 8), (7, 8), (4, 12))
+"""Of each generation: KiB, and its range size in KiB. Ranges end at 8, 10, 13, 16, 20 and 24."""
+
+
+def grown(folder: Path, kind: tuple[Layout, Compression], sizes: tuple[tuple[int, int], ...] = SIZES) -> Vault:
+    vault = Vault(folder)
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=1)))
+    for number, (count, size) in enumerate(sizes):
+        vault.add(*(bytes([number]) * (K - 8) for _ in range(count)))
+        export_stream(
+            vault.uri(), vault.root, layout=kind[0], compress=kind[1], range_size=size * K, master="inline[1]"
+        )
+    return vault
+
+
+@pytest.fixture
+def chunks(tmp_path: Path) -> Vault:
+    return grown(tmp_path, ("chunks", ""))
+
+
+def rows(vault: Vault) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    archive = archive_of(vault.root)
+    return {
+        tuple(span): [(row.start // K, row.end // K) for row in archive.load_span(span).rows[SEGMENT]]
+        for span in archive.listing().spans
+    }
+
+
+def merges(vault: Vault, **options: Any) -> list[tuple[int, int]]:
+    return [(run.first, run.generation) for run in compact_archive(vault.archive, master="inline[1]", **options).runs]
+
+
+def is_sound(vault: Vault) -> bool:
+    report = check_archive(vault.archive, read_data=True, master="inline[1]")
+    assert report.ok, report.findings
+    target = StreamName("scope", "copy")
+    import_stream(vault.archive, vault.uri(target), master="inline[1]")
+    with vault.store as store:
+        assert digest_of(store, target) == digest_of(store, NAME)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("sizes", "possible"),
+    [((8, 8), True), ((8, 16), True), ((48, 12, 24), True), ((8, 12), False), ((40, 80, 120), False)],
+)
+def test_chunks_are_merged_if_each_range_size_is_a_multiple_of_the_smaller(
+    chunks: Vault, sizes: tuple[int, ...], possible: bool
+) -> None:
+    manifest = archive_of(chunks.root).manifest()
+    held = [manifest.model_copy(update={"range_size": size * K}) for size in sizes]
+    assert can_merge(held) == possible
+    assert can_merge(one.model_copy(update={"layout": "events"}) for one in held), "events do not depend on ranges"
+    assert not can_merge([manifest, manifest.model_copy(update={"compression": "zstd"})])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+def test_generations_of_other_range_sizes_are_not_merged(tmp_path: Path, kind: tuple[Layout, Compression]) -> None:
+    vault = grown(tmp_path, kind)
+    assert merges(vault) == [(1, 4 if kind[0] == "events" else 3)]
+    assert is_sound(vault)
+
+
+def test_merged_ranges_of_several_sizes_do_not_depend_on_the_steps(tmp_path: Path) -> None:
+    vault = grown(tmp_path, ("chunks", ""), ((5, 4), (3, 4), (7, 8), (4, 4), (6, 16), (9, 4)))
+    twin = Vault(tmp_path, a_root())
+    convert_archive(vault.archive, twin.root, layout="chunks", master="inline[1]")
+    assert merges(vault) == [(1, 6)]
+    for target in (9, 16, 25, 100):
+        merges(twin, target=target * K)
+    assert rows(twin) == rows(vault) == {(1, 6): [(0, 16), (16, 32), (32, 34)]}
+    clear(twin)
+    assert is_sound(twin)
+
+
+def test_run_ends_where_the_range_size_does_not_fit_and_the_next_begins(chunks: Vault) -> None:
+    manifest = archive_of(chunks.root).manifest()
+    held = [
+        manifest.model_copy(update={"generation": number, "range_size": size * K})
+        for number, size in enumerate((8, 8, 12, 12, 24, 16), 4)
+    ]
+    runs = choose.choose_runs(held, set(), target=1 << 30, at_least=1)
+    assert [[one.generation for one in run] for run in runs] == [[4, 5], [6, 7, 8], [9]]
+
+
+def test_compactions_beside_each_other_publish_what_exists(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One has joined the first ranges of a merge and pauses; another one merges in smaller steps meanwhile."""
+    real = compact.join_ranges
+
+    def paused(task: Any) -> Piece:
+        piece = real(task)
+        monkeypatch.setattr(compact, "join_ranges", real)
+        monkeypatch.setattr(compacting, "merges_under_way", lambda _: [])  # it looked just before the plan was written
+        merges(chunks, target=20 * K)
+        monkeypatch.undo()
+        merges(chunks)
+        return piece
+
+    monkeypatch.setattr(compact, "join_ranges", paused)
+    merges(chunks)
+    assert is_sound(chunks)
+    assert merges(chunks) == []
+
+
+def test_row_of_a_chunk_that_ends_elsewhere_does_not_count(chunks: Vault) -> None:
+    archive, span = archive_of(chunks.root), GenerationSpan(1, 3)
+    piece = Piece(start=0, end=13 * K, events=13, digest="0" * 64)
+    row = FinishedRange(start=8 * K, end=13 * K, pieces=(piece.model_copy(update={"start": 8 * K, "events": 5}),))
+    leave_row(archive.store, archive.prefix, span, SEGMENT, row)
+    begun(chunks, span)
+    assert merges(chunks) == [(1, 3)]
+    assert rows(chunks)[1, 3] == [(0, 8), (8, 16), (16, 20)]
+    assert is_sound(chunks)
+
+
+def begun(vault: Vault, span: GenerationSpan, at: str = "join_ranges") -> None:
+    """Begin a merge, and stop it once it has a plan."""
+
+    def stopped(*_: object, **__: object) -> Any:
+        raise Failed("stopped for a test")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compact, at, stopped)
+        with pytest.raises(Failed):
+            compact.compact_generations(
+                archive_of(vault.root),
+                span,
+                lambda: InlineRunner(1),
+                Progress(),
+                window=1 << 26,
+                storage_class="",
+                grace=0.0,
+            )
+
+
+def test_merge_that_an_earlier_version_has_planned_is_not_gone_on_with(chunks: Vault) -> None:
+    span = GenerationSpan(1, 4)
+    begun(chunks, span)
+    assert f"{NAME}/{plan_key(span)}" in contents(chunks.root)
+    assert merges(chunks) == [(1, 3)]
+    assert is_sound(chunks)
+
+
+def test_merge_is_decided_only_if_all_its_objects_are_listed(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, real = rows(chunks), compact.join_ranges
+
+    def losing(task: Any) -> Piece:
+        piece = real(task)
+        archive_of(chunks.root).store.delete([f"{NAME}/{chunk_key(SEGMENT, piece.start, piece.end - piece.start)}"])
+        return piece
+
+    monkeypatch.setattr(compact, "join_ranges", losing)
+    with pytest.raises(Damaged, match="object is missing"):
+        merges(chunks)
+    assert rows(chunks) == before
+    assert archive_of(chunks.root).listing().undecided == ()
+
+
+def test_long_run_of_one_kind_is_grouped_in_linear_time(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each generation is compared with one of each kind, not with all before it."""
+    manifest = archive_of(chunks.root).manifest()
+    compared = []
+
+    def counted(manifests: Any) -> bool:
+        held = list(manifests)
+        compared.append(len(held))
+        return can_merge(held)
+
+    monkeypatch.setattr(choose, "can_merge", counted)
+    run = [manifest.model_copy(update={"generation": 4 + number}) for number in range(50)]
+    assert [len(one) for one in choose.choose_runs(run, set(), target=1 << 30, at_least=2)] == [50]
+    assert max(compared) == 2
