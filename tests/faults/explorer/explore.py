@@ -58,6 +58,9 @@ def run(schedule: Schedule) -> Outcome:
         for actor in actors:
             while not actor.ended:
                 actor.go_on()
+        if watched is not None:
+            while world.late:
+                world.arrive()
         for name, actor in zip(names, actors, strict=True):
             if name.startswith("hold") and actor.error is None:
                 ledger.held.update(actor.result.generations)  # type: ignore[attr-defined]

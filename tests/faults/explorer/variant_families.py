@@ -1,0 +1,103 @@
+"""Families of schedules with the variants of commands and scenes, and those that find what is not mended yet.
+
+A new family goes into a file of its own, like this one: a mapping of what was found to texts of families (`family`),
+which a test runs with `at_each_point`. What finds a defect that is known and not mended is in `UNTIL_MENDED`, too: its
+test is expected to fail, and to pass is a failure, so that nobody forgets to take the name out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["MIRROR_VARIED", "UNTIL_MENDED", "VARIED", "Unmended", "is_left_out"]
+
+VARIED: dict[str, tuple[str, ...]] = {
+    "ranges of two sizes": (
+        "chunks/grown export-70,write,export-130",
+        "zstd/new export-130,export-70,retain",
+        "chunks/grown/harsh rotate-70,export",
+        "chunks/scaled export-70,compact,hour,compact",
+    ),
+    "two layouts of one archive": (
+        "events/grown export-other-layout,export",
+        "chunks/grown export,export-other-layout,retain",
+        "zstd/grown compact,export-other-layout,compact,hour,compact",
+    ),
+    "an export to a cut beside one to the tail": (
+        "chunks/grown export-to,export,retain",
+        "events/scaled export,export-to",
+        "chunks/new/harsh export-to,rotate",
+    ),
+    "an export that begins at a cut": ("chunks/new export-from,write,export", "events/new export,export-from"),
+    "segments of bytes": (
+        "chunks/bytes export,rotate",
+        "zstd/bytes-grown export,export,retain",
+        "chunks/bytes-grown compact,expire-all",
+        "chunks/bytes-grown/harsh rotate,write,rotate",
+    ),
+    "events that are longer than a range": (
+        "chunks/grown export,write-large,export,retain",
+        "events/new write-large,export,export,retain",
+        "zstd/grown compact,write-large,export,compact,hour,compact",
+    ),
+    "pages of a listing that are of different moments": (
+        "chunks/grown/harsh export,export,retain",
+        "events/strayed/harsh export,write,expire-all",
+        "chunks/merged/harsh compact,rotate,hour,compact",
+        "zstd/merged/harsh check,compact,hour,compact",
+    ),
+    "requests that are made twice, or arrive late": (
+        "chunks/new/harsh export,rotate,arrive :late,+unavailable",
+        "events/grown/harsh rotate,export,retain,arrive :late,+unavailable",
+        "chunks/merged/harsh compact,rotate,hour,compact,arrive :late,+unavailable",
+        "chunks/freed/harsh expire-all,hold-first,arrive :late,+unavailable",
+        "events/freed hold-first,expire-all,arrive :late",
+    ),
+    "merges whose originals are deleted": (
+        "chunks/merged rotate,compact,hour,compact-soon",
+        "zstd/merged compact-soon,rotate,hour,compact",
+        "chunks/grown compact-3,rotate,hour,compact-soon",
+    ),
+    "a clock that goes back": ("chunks/grown expire-old,clock-back,day,export", "events/merged rotate,clock-back,rotate"),
+}
+
+MIRROR_VARIED: dict[str, tuple[str, ...]] = {
+    "rounds that follow each other": (
+        "events/replica replicate-follow,write",
+        "events/replica replicate-follow,scale,write",
+        "events/new replicate-follow,write,retain,write",
+        "events/replica-even promote,replicate-follow",
+    ),
+    "an archive as the source of a replica": (
+        "events/grown replicate-archive,write,export",
+        "events/grown replicate-archive,promote",
+        "chunks/grown-scaled replicate-archive,export",
+    ),
+    "a target that is deleted and made again": (
+        "events/replica replicate-follow,target-delete,target-make",
+        "events/replica-even promote,target-delete,replicate",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Unmended:
+    """A defect that is known.
+
+    Attributes:
+        point: of the issue. families: find it.
+        together: commands that find it if a schedule has all of one set; such schedules are not drawn.
+    """
+
+    point: str
+    families: tuple[str, ...]
+    together: tuple[frozenset[str], ...] = ()
+
+
+UNTIL_MENDED: dict[str, Unmended] = {}
+
+
+def is_left_out(commands: tuple[str, ...]) -> bool:
+    """Whether a schedule of these commands may find a defect that is not mended yet."""
+    names = frozenset(commands)
+    return any(some <= names for unmended in UNTIL_MENDED.values() for some in unmended.together)
