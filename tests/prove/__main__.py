@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 from tests.faults.explorer.explore import run
-from tests.faults.explorer.many import Tally, explore
+from tests.faults.explorer.families import mirrored, systematic
+from tests.faults.explorer.many import Order, Tally, explore
+from tests.faults.explorer.phases import drawn, drawn_mirrors
 from tests.faults.explorer.schedule import Schedule
 from tests.prove import replicas
 from tests.prove.hostile import attack
@@ -17,6 +19,8 @@ from tests.prove.servers import Tried, try_servers
 
 SECTIONS = ("injuries", "hostile", "servers", "replicas", "mirrors", "schedules")
 TOLD = 40
+FEW = 100_000
+"""Up to so many schedules are drawn from all phases; more are taken one phase after the other."""
 PAGE = Path("docs/reliability.md")
 BEGIN = "<!-- bin/prove writes the table between these two lines -->"
 END = "<!-- end -->"
@@ -83,7 +87,9 @@ def prove_schedules(
     schedules: int, seed: int, processes: int, seconds: float, *, mirrors: bool
 ) -> tuple[list[Row], list[str]]:
     """The table's rows for schedules of archives, or of copies, replicas and moves; and what went wrong."""
-    tally = schedules_of(schedules, seed, processes, seconds, mirrors=mirrors)
+    few = schedules <= FEW  # there are days of them one after the other
+    order = (drawn_mirrors if few else mirrored) if mirrors else drawn if few else systematic
+    tally = schedules_of(schedules, seed, processes, seconds, order)
     rows, of = [], "copies, replicas, moves: " if mirrors else ""
     for kind, name in (("preemptions", "schedules"), ("kills", "crash points"), ("errors", "errors of a store")):
         bad = tally.lost[kind], tally.doubled[kind], tally.other[kind]
@@ -131,10 +137,10 @@ def rows_of(found: Tried, seed: int) -> tuple[list[Row], list[str]]:
     return rows, found.failures
 
 
-def schedules_of(schedules: int, seed: int, processes: int, seconds: float, *, mirrors: bool) -> Tally:
+def schedules_of(schedules: int, seed: int, processes: int, seconds: float, order: Order) -> Tally:
     """Run schedules, and report the progress at intervals."""
     tally, told = Tally(), time.monotonic()
-    for tally in explore(schedules, seed, processes=processes, seconds=seconds, mirrors=mirrors):
+    for tally in explore(schedules, seed, processes=processes, seconds=seconds, order=order):
         if time.monotonic() - told > 10:
             told = time.monotonic()
             print(f"{tally.total} schedules, {len(tally.failures)} sorts of failures", file=sys.stderr, flush=True)
@@ -147,7 +153,7 @@ def replay(text: str) -> int:
     for place, (name, trace) in enumerate(zip(outcome.schedule.commands, outcome.traces, strict=True), 1):
         print(f"{place} {name}: {outcome.ended[place - 1]}")
         for number, (call, what) in enumerate(trace, 1):
-            print(f"  {place}@{number} {call} {what}")
+            print(f"  {place}@{number} {call} {', '.join(what.splitlines())}")
     for line in outcome.wrong or ("nothing is wrong",):
         print(line)
     return 1 if outcome.wrong else 0

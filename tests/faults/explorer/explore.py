@@ -14,7 +14,7 @@ from tests.faults.explorer.scenes import scene_of
 from tests.faults.explorer.schedule import Schedule, Step
 from tests.faults.explorer.world import Actor, in_memory
 
-__all__ = ["ALL", "Outcome", "at_each_point", "pairs_of_points", "random_schedules", "run", "shrink"]
+__all__ = ["ALL", "Outcome", "at_each_point", "pairs_of_points", "random_schedules", "run", "shrink", "three_stops"]
 
 ALL = {**COMMANDS, **MIRRORS}
 
@@ -85,17 +85,20 @@ def calls_of(scene: str, commands: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def at_each_point(scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)) -> Iterator[Schedule]:
-    """The first command is stopped before each of its calls, the others run to their ends, and it continues.
+    """A command is stopped before each of its calls, the others run to their ends, and it continues.
 
     Args:
-        scene: where. commands: the one to stop, then the others in order.
+        scene: where.
+        commands: the one to stop, then the others in order. What stands before a ``;`` runs to its end first.
         faults: what becomes of the call that it was stopped before.
     """
-    others = tuple(Step(place) for place in range(1, len(commands)))
-    alone = calls_of(scene, tuple(commands[:1]))[0]
-    for until in range(1, alone + 1):
+    first = commands.index(";") if ";" in commands else 0
+    names = tuple(name for name in commands if name != ";")
+    before = tuple(map(Step, range(first)))
+    others = tuple(Step(place) for place in range(first + 1, len(names)))
+    for until in range(1, calls_of(scene, names[: first + 1])[first] + 1):
         for fault in faults:
-            yield Schedule(scene, tuple(commands), (Step(0, until), *others, Step(0, None, fault)))
+            yield Schedule(scene, names, (*before, Step(first, until), *others, Step(first, None, fault)))
 
 
 def pairs_of_points(scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)) -> Iterator[Schedule]:
@@ -107,6 +110,20 @@ def pairs_of_points(scene: str, commands: Sequence[str], faults: Sequence[str] =
             for fault in faults:
                 begun = (Step(0, one), Step(1, two))
                 yield Schedule(scene, tuple(commands), (*begun, Step(0, None, fault), *others, Step(1)))
+
+
+def three_stops(rng: random.Random, scene: str, before: Sequence[str], pair: tuple[str, str]) -> Schedule:
+    """Draw a schedule of two commands: the first stops, the second stops, the first stops again, the second ends.
+
+    Args:
+        rng: draws the calls. scene: where. before: what runs to its end first. pair: the two.
+    """
+    names = (*before, *pair)
+    one, two = len(before), len(before) + 1
+    calls = calls_of(scene, names)
+    first = rng.randrange(1, calls[one] + 1)
+    steps = (Step(one, first), Step(two, rng.randrange(1, calls[two] + 8)), Step(one, first + rng.randrange(1, 20)))
+    return Schedule(scene, names, (*map(Step, range(len(before))), *steps, Step(two), Step(one)))
 
 
 def random_schedules(

@@ -176,7 +176,11 @@ class Ledger:
         actor = _actor()
         keep = COMMANDS[_names[actor.place]].keep if actor is not None else 1
         age = COMMANDS[_names[actor.place]].keep_for if actor is not None else 0.0
-        if age and (young := [one.generation for one in plain if one.generation <= mark and now - self.when[one.generation] < age]):
+        if age and (
+            young := [
+                one.generation for one in plain if one.generation <= mark and now - self.when[one.generation] < age
+            ]
+        ):
             self.wrong.append(f"EXPIRED generations {young}, which are younger than {age:.0f} s")
         if len(left) < max(keep, 1):
             self.wrong.append(f"EXPIRED generation {mark} is dropped and {len(left)} stay, not {keep}")

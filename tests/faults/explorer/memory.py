@@ -50,7 +50,17 @@ from streamvault.streamstore.own import is_own
 from streamvault.streamstore.ranges import check_replaces
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["Bucket", "Cluster", "Gate", "Late", "MemoryObjects", "MemoryStreams", "PagedObjects", "StreamState", "open_gate"]
+__all__ = [
+    "Bucket",
+    "Cluster",
+    "Gate",
+    "Late",
+    "MemoryObjects",
+    "MemoryStreams",
+    "PagedObjects",
+    "StreamState",
+    "open_gate",
+]
 
 T = TypeVar("T")
 READ_BYTES = 1024 * 1024
