@@ -25,7 +25,7 @@ class Outcome:
 
     Attributes:
         wrong: what the judge found. calls: how many calls each command made. ended: what each ended with.
-        traces: each command's calls.
+        traces: each command's calls. touched: where each of them was, with its store.
     """
 
     schedule: Schedule
@@ -33,6 +33,7 @@ class Outcome:
     calls: tuple[int, ...]
     ended: tuple[str, ...]
     traces: tuple[tuple[tuple[str, str], ...], ...]
+    touched: tuple[tuple[str, ...], ...]
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -75,6 +76,7 @@ def run(schedule: Schedule) -> Outcome:
         calls,
         tuple("ok" if a.error is None else f"{type(a.error).__name__}: {a.error}" for a in actors),
         tuple(tuple(actor.trace) for actor in actors),
+        tuple(tuple(actor.touched) for actor in actors),
     )
 
 

@@ -35,6 +35,9 @@ FOLDER = f"{NAME}/"
 _MANIFEST = re.compile(r"_manifest/[0-9]{10}(-[0-9]{10})?\.json")
 _DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
 _DROPPED = re.compile(r"_manifest/([0-9]{10})\.dropped\.json")
+FORMER = "former-"
+"""How the names of the former release's commands begin."""
+
 COPY = StreamName("copies", "copy")
 
 
@@ -435,6 +438,7 @@ def _may_fail(world: World, name: str, error: BaseException, *, foreign: bool, e
         return NAME.stream not in world.cluster(CLUSTER).scopes[NAME.scope]
     if isinstance(error, StreamSealed):  # what is sealed cannot be truncated
         return world.cluster(CLUSTER).find(NAME).record.sealed
+    name = name.removeprefix(FORMER)
     ends = foreign or name in {"import", "handoff"} or (name == "convert" and expired)
     is_there = not (name == "work" and isinstance(error, NoSuchScope))  # no request was added to the queue
     return not is_there or isinstance(error, (NoSuchHold, NoSuchArchive)) or (ends and isinstance(error, Conflict))

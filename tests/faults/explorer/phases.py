@@ -1,7 +1,7 @@
-"""Schedules drawn from all phases: what was found before, every point of every combination, pairs of points, and chance.
+"""Schedules drawn from all phases: what was found before, all points of all combinations, pairs of points, and chance.
 
-`systematic` and `mirrored` take one phase after the other, which takes days. A run of a few thousand schedules draws from
-all of them in turn, so that none is left out.
+`systematic` and `mirrored` take one phase after the other, which takes days. A run of a few thousand schedules draws
+from all of them in turn, so that none is left out.
 """
 
 from __future__ import annotations

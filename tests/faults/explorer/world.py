@@ -31,7 +31,7 @@ from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.uri import StoreAddress
 from tests.faults.explorer.memory import Bucket, Cluster, Late, MemoryObjects, MemoryStreams, PagedObjects
 
-__all__ = ["Actor", "Killed", "World", "in_memory"]
+__all__ = ["Actor", "Killed", "World", "current", "in_memory", "in_order"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -169,7 +169,7 @@ class World:
 _worlds: list[World] = []
 
 
-def _world() -> World:
+def current() -> World:
     return _worlds[-1]
 
 
@@ -182,7 +182,7 @@ def _gate(where: str, call: str, what: str) -> BaseException | None:
     actor.calls += 1
     actor.trace.append((call, what))
     actor.touched.append("\n".join(where + name for name in what.split("\n")))
-    if actor.calls > _world().limit:
+    if actor.calls > current().limit:
         raise RuntimeError("a command makes no end of calls")
     if actor.calls != actor.until:
         return None
@@ -201,7 +201,7 @@ def _fault(actor: Actor, call: str, what: str) -> BaseException | None:
         actor.killed = True
         error = Killed()
     elif fault == ":late":
-        world, error = _world(), _error("unavailable", call, what)
+        world, error = current(), _error("unavailable", call, what)
         if call in CHANGES:
             raise Late(error, lambda effect: world.late.append((actor.place, effect)))
     else:
@@ -229,13 +229,13 @@ def _error(kind: str, call: str, what: str) -> Problem:
     return kinds[kind]("by the schedule", where=f"{call} {what}")
 
 
-class _Datetime(datetime):
+class Datetime(datetime):
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Any:
-        return datetime.fromtimestamp(_world().now + _world().skew, tz)
+        return datetime.fromtimestamp(current().now + current().skew, tz)
 
 
-class _Threads:
+class Threads:
     """Replaces `objectstore.bulk._Threads`: the only thread does the work."""
 
     def __init__(self, flow: Any, work: Callable[[], None], *_: int) -> None:
@@ -254,7 +254,7 @@ class _Threads:
         pass
 
 
-def _in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[R]:
+def in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[R]:
     """Replaces `objectstore.bulk.in_order`."""
     return (get(item) for item in items)
 
@@ -271,7 +271,7 @@ def _run_inline(_: InlineRunner, function: Callable[[T], R], specs: Sequence[T])
         yield index, result
 
 
-class _Thread:
+class Thread:
     """Replaces `threading.Thread`: does its work when it is started."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...] = (), **_: object) -> None:
@@ -287,14 +287,14 @@ class _Thread:
         return False
 
 
-class _NoThread(_Thread):
+class NoThread(Thread):
     """Never does its work: a paused process does not renew its leases."""
 
     def start(self) -> None:
         pass
 
 
-class _Event:
+class Event:
     """Replaces `threading.Event`."""
 
     def __init__(self) -> None:
@@ -308,11 +308,11 @@ class _Event:
 
     def wait(self, seconds: float | None = None) -> bool:
         if not self._is_set and seconds is not None:
-            _world().sleep(seconds)
+            current().sleep(seconds)
         return self._is_set
 
 
-class _Lock:
+class Lock:
     """Replaces `threading.Lock`: there is one thread."""
 
     def __enter__(self) -> None: ...
@@ -320,7 +320,7 @@ class _Lock:
     def __exit__(self, *_: object) -> None: ...
 
 
-class _Pool:
+class Pool:
     """Replaces `ThreadPoolExecutor`."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
@@ -359,7 +359,7 @@ def _all_patches() -> list[tuple[Any, str, Any]]:
 
 def _token(nbytes: int | None = None) -> str:
     """A token that depends on who draws it, not on what others have done meanwhile."""
-    world, actor = _world(), greenlet.getcurrent()
+    world, actor = current(), greenlet.getcurrent()
     place = actor.place if isinstance(actor, Actor) else -1
     world.tokens[place] += 1
     return f"{((place + 1) << 16) + world.tokens[place]:0{2 * (nbytes or 8)}x}"
@@ -462,18 +462,18 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     import streamvault.streamstore.lease  # noqa: PLC0415
 
     yield from _remembering()
-    yield RootAddress, "open", lambda self, **_: _world().open_root(self)
-    yield StoreAddress, "open", lambda self: _world().open_streams(self)
-    yield time, "sleep", lambda seconds: _world().sleep(seconds)
-    yield time, "monotonic", lambda: _world().monotonic()
-    yield streamvault.manifests.entries, "datetime", _Datetime
+    yield RootAddress, "open", lambda self, **_: current().open_root(self)
+    yield StoreAddress, "open", lambda self: current().open_streams(self)
+    yield time, "sleep", lambda seconds: current().sleep(seconds)
+    yield time, "monotonic", lambda: current().monotonic()
+    yield streamvault.manifests.entries, "datetime", Datetime
     yield streamvault.objectstore.retrying, "wait_random_exponential", lambda **_: wait_fixed(1)
     yield secrets, "token_hex", _token
-    yield bulk, "_Threads", _Threads
-    yield bulk, "in_order", _in_order
+    yield bulk, "_Threads", Threads
+    yield bulk, "in_order", in_order
     yield InlineRunner, "run", _run_inline
-    yield streamvault.manifests.cold, "ThreadPoolExecutor", _Pool
-    yield streamvault.importer.run, "threading", SimpleNamespace(Thread=_Thread, Event=_Event, Lock=_Lock)
-    yield streamvault.streamstore.lease, "threading", SimpleNamespace(Thread=_NoThread, Event=_Event, Lock=_Lock)
+    yield streamvault.manifests.cold, "ThreadPoolExecutor", Pool
+    yield streamvault.importer.run, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=Lock)
+    yield streamvault.streamstore.lease, "threading", SimpleNamespace(Thread=NoThread, Event=Event, Lock=Lock)
     yield streamvault.streamstore.lease, "_this_host", lambda: "host"
     yield streamvault.streamstore.lease, "_start_time", lambda _: "0"
