@@ -86,6 +86,7 @@ RULES: tuple[Mutant, ...] = (
         "exporter/run.py",
         "if self._published() is None:",
         "self._end(str(problem))\n            if self._published() is None:",
+        tests=(LATE, PLAN),
         families=("chunks/new export,export,remake", "events/grown rotate,remake !"),
     ),
     Mutant(

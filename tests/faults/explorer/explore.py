@@ -120,12 +120,17 @@ def three_stops(rng: random.Random, scene: str, before: Sequence[str], pair: tup
     Args:
         rng: draws the calls. scene: where. before: what runs to its end first. pair: the two.
     """
-    names = (*before, *pair)
-    one, two = len(before), len(before) + 1
-    calls = calls_of(scene, names)
-    first = rng.randrange(1, calls[one] + 1)
-    steps = (Step(one, first), Step(two, rng.randrange(1, calls[two] + 8)), Step(one, first + rng.randrange(1, 20)))
-    return Schedule(scene, names, (*map(Step, range(len(before))), *steps, Step(two), Step(one)))
+    names = (*before, *pair, "hour")  # an hour passes while the first is stopped: its lease is another's
+    one, two, hour = len(before), len(before) + 1, len(before) + 2
+    started = tuple(map(Step, range(len(before))))
+    first = rng.randrange(1, calls_of(scene, names)[one] + 1)
+    begun = (*started, Step(one, first), *((Step(hour),) if rng.random() < 0.5 else ()))
+    calls = run(Schedule(scene, names, (*begun, Step(two)))).calls
+    steps = (
+        Step(two, rng.randrange(1, calls[two] + 1)),
+        Step(one, rng.randrange(first, max(calls[one], first + 1)) + 1),
+    )
+    return Schedule(scene, names, (*begun, *steps, Step(two), Step(one)))
 
 
 def random_schedules(

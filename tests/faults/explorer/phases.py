@@ -15,7 +15,7 @@ from tests.faults.explorer.explore import at_each_point, pairs_of_points, random
 from tests.faults.explorer.families import BASES, ENDINGS, KNOWN, LAYOUTS, MIRRORED, combinations, family
 from tests.faults.explorer.families import mirror_families as of_mirrors
 from tests.faults.explorer.schedule import Schedule
-from tests.faults.explorer.variant_families import MIRROR_VARIED, VARIED, is_left_out
+from tests.faults.explorer.variant_families import MIRROR_VARIED, UNTIL_MENDED, VARIED, is_left_out
 
 __all__ = ["MIRROR_PHASES", "PHASES", "drawn", "drawn_mirrors"]
 
@@ -70,11 +70,18 @@ def _chance(scenes: Sequence[str], without: frozenset[str], endings: Sequence[st
 
 
 def _three_stops(rng: random.Random) -> Iterator[Schedule]:
-    verbs = ("compact", "compact-small", "rotate", "rotate-2", "expire-all", "export", "repair")
+    verbs = ("compact", "compact-250", "rotate", "rotate-2", "expire-all", "export", "repair")
     before = ((), ("write", "export"), ("compact", "rotate", "write", "hour"))
     while True:
         pair = rng.choice(verbs[:5]), rng.choice(verbs)
         yield three_stops(rng, rng.choice(SCENES), rng.choice(before), pair)
+
+
+def _three_stops_of_replicas(rng: random.Random) -> Iterator[Schedule]:
+    before = (("write",), ("scale", "write"), ("retain", "write", "scale", "write"))
+    while True:
+        pair = "replicate", rng.choice(("promote", "promote-seal", "move"))
+        yield three_stops(rng, f"events/{rng.choice(('replica', 'replica-even'))}", rng.choice(before), pair)
 
 
 def _mirror_points(rng: random.Random) -> Iterator[Schedule]:
@@ -107,11 +114,13 @@ MIRROR_PHASES: dict[str, Phase] = {
     "variants": _known(MIRROR_VARIED, ENDINGS),
     "points": _mirror_points,
     "pairs": _mirror_pairs,
+    "three stops of replicas": _three_stops_of_replicas,
 }
 
 
 def _in_turn(phases: Mapping[str, Phase], seed: int, part: int) -> Iterator[Schedule]:
-    drawn_of = [phase(random.Random(f"{seed} {part} {name}")) for name, phase in phases.items()]
+    unmended = {name for one in UNTIL_MENDED.values() for name in one.phases}
+    drawn_of = [phase(random.Random(f"{seed} {part} {name}")) for name, phase in phases.items() if name not in unmended]
     rounds = (
         one for phase in iter(lambda: drawn_of, None) for one in chain.from_iterable(islice(of, 1) for of in phase)
     )

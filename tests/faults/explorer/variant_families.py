@@ -88,13 +88,15 @@ class Unmended:
     """A defect that is known.
 
     Attributes:
-        point: of the issue. families: find it.
+        point: of the issue. families: find it; a text with steps is one schedule.
         together: commands that find it if a schedule has all of one set; such schedules are not drawn.
+        phases: which find it, and are not drawn from.
     """
 
     point: str
     families: tuple[str, ...]
     together: tuple[frozenset[str], ...] = ()
+    phases: frozenset[str] = frozenset()
 
 
 UNTIL_MENDED: dict[str, Unmended] = {
@@ -115,13 +117,24 @@ UNTIL_MENDED: dict[str, Unmended] = {
     ),
     "two merges of ranges that do not divide each other": Unmended(
         "section 2: two compactions publish a generation whose object does not exist",
-        ("chunks/new export-70,write,export-70,write,export-70,write,export-130;compact,compact-small,compact",),
-        tuple(frozenset({name, "compact-small"}) for name in ("export-70", "export-130", "rotate-70")),
+        (
+            "chunks/new " + "export-48,write," * 3 + "export-72,compact,compact-250,compact-250,compact"
+            " 1 2 3 4 5 6 7 9@6 8@42 9 10 11 8",
+        ),
+        tuple(frozenset({export, "compact-250"}) for export in ("export-48", "export-70", "export-72", "export-130")),
     ),
     "the only copy that was read back is deleted before the merged one was": Unmended(
         "section 2: what may be deleted, and the marks that allow it, are judged in one listing",
-        ("chunks/new export-70,write,export-70,compact,rotate,write,export-70,hour;compact-small,compact",),
-        (frozenset({"rotate", "compact", "compact-small"}),),
+        ("chunks/new export-70,write,export-70,compact,rotate,write,export-70,hour;compact-1,compact",),
+        (frozenset({"compact-1"}),),
+    ),
+    "a promotion beside a replication that wakes": Unmended(
+        "section 3: promote beside a replication that wakes",
+        (
+            "events/replica retain,write,scale,write,replicate,promote,hour 1 2 3 4 5@36 7 6@70 5@44 6 5",
+            "events/replica-even scale,replicate,promote 1 2@53 3@65 2@55 3",
+        ),
+        phases=frozenset({"three stops of replicas"}),
     ),
 }
 

@@ -84,15 +84,15 @@ def _of_archive(scene: Scene, _: World) -> object:
 
 
 VARIANTS: dict[str, Command] = {
-    "export-70": Command(_export(range_size=SMALL)),
-    "export-130": Command(_export(range_size=LARGE)),
+    **{f"export-{size}": Command(_export(range_size=size)) for size in (48, SMALL, 72, LARGE)},
     "export-other-layout": Command(_other_layout),
     "export-to": Command(_export_to, again=_export()),
     "export-from": Command(_export_from, again=_export()),
     "rotate-70": Command(_rotate(range_size=SMALL, truncate_source=True)),
     "rotate-2": Command(_rotate(keep=2, truncate_source=True), keep=2),
     "expire-old": Command(_rotate(keep_for=DAY), keep=1, keep_for=DAY),
-    "compact-small": Command(_compact(target=300)),
+    "compact-1": Command(_compact(target=1)),
+    "compact-250": Command(_compact(target=250)),
     "compact-3": Command(_compact(at_least=3)),
     "compact-soon": Command(_compact(grace=600.0)),
     "write-large": Command(_write_large, outside=True),
