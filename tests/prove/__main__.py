@@ -7,16 +7,24 @@ import sys
 import time
 from pathlib import Path
 
-from tests.faults.explorer.explore import run
-from tests.faults.explorer.many import Tally, explore
+from tests.faults.explorer.exhaust import PAIR_COLUMNS, exhaust_pairs
+from tests.faults.explorer.explore import at_each_point, run
+from tests.faults.explorer.families import family, mirrored, systematic
+from tests.faults.explorer.former import NoFormer, beside_former, load_former
+from tests.faults.explorer.many import Order, Tally, explore
+from tests.faults.explorer.phases import drawn, drawn_mirrors
 from tests.faults.explorer.schedule import Schedule
 from tests.prove import replicas
 from tests.prove.hostile import attack
 from tests.prove.injuries import injure
+from tests.prove.mutants import try_mutants
+from tests.prove.rules import RULES
 from tests.prove.servers import Tried, try_servers
 
-SECTIONS = ("injuries", "hostile", "servers", "replicas", "mirrors", "schedules")
+SECTIONS = ("injuries", "hostile", "servers", "replicas", "versions", "mirrors", "schedules")
 TOLD = 40
+FEW = 100_000
+"""Up to so many schedules are drawn from all phases; more are taken one phase after the other."""
 PAGE = Path("docs/reliability.md")
 BEGIN = "<!-- bin/prove writes the table between these two lines -->"
 END = "<!-- end -->"
@@ -24,6 +32,19 @@ Row = tuple[str, ...]
 
 
 def main() -> int:
+    options = read_options()
+    if options.replay:
+        return replay(options.replay)
+    if options.family:
+        return try_families(options.family)
+    if options.mutants:
+        return prove_rules(options.mutant, options.processes)
+    if options.exhaust:
+        return prove_pairs(options.pair, options.processes, 1e9 if options.hours is None else options.hours * 3600)
+    return prove_all(options)
+
+
+def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bin/prove", description=__doc__)
     parser.add_argument("--hours", type=float, metavar="H", help="stop after so long; without it, after --schedules")
     parser.add_argument("--schedules", type=int, metavar="N", help="run so many schedules (20,000)")
@@ -32,6 +53,7 @@ def main() -> int:
     )
     parser.add_argument("--injuries", type=int, default=1_000, metavar="N", help="injure so often (%(default)s)")
     parser.add_argument("--hostile", type=int, default=10_000, metavar="N", help="attack so often (%(default)s)")
+    parser.add_argument("--versions", type=int, default=2_000, metavar="N", help="of two releases (%(default)s)")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each kind on servers (%(default)s)")
     parser.add_argument("--kind", default="", metavar="TEXT", help="of replicas: only kinds with this in their name")
     parser.add_argument("--writing", type=float, default=20, metavar="S", help="seconds of writing (%(default)s)")
@@ -39,17 +61,28 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=2000, metavar="N", help="events per second (%(default)s)")
     parser.add_argument("--processes", type=int, default=2, metavar="P", help="processes to use (%(default)s)")
     parser.add_argument("--replay", metavar="SCHEDULE", help="run one schedule and tell each call of a store")
+    parser.add_argument("--family", metavar="TEXT", action="append", help="run a family of schedules, as tests name it")
+    parser.add_argument("--mutants", action="store_true", help="take each rule of the design out; a test must notice")
+    parser.add_argument("--mutant", metavar="TEXT", default="", help="of mutants: only those with this in their name")
+    parser.add_argument(
+        "--exhaust", action="store_true", help="two preemptions at all calls of pairs of verbs that write"
+    )
+    parser.add_argument("--pair", metavar="TEXT", default="", help="of --exhaust: only pairs with this in their name")
     parser.add_argument("--write", action="store_true", help="write the table into docs/reliability.md")
     parser.add_argument("--only", choices=SECTIONS, action="append", help="run only this; may be given again")
-    options = parser.parse_args()
-    if options.replay:
-        return replay(options.replay)
+    return parser.parse_args()
+
+
+def prove_all(options: argparse.Namespace) -> int:
+    """Run all sections, or those that were asked for, and print their table."""
     until = time.monotonic() + (1e9 if options.hours is None else options.hours * 3600)
     schedules = options.schedules or (20_000 if options.hours is None else 10**9)
     rows: list[Row] = [("kind", "how many", "survived", "lost", "doubled", "otherwise wrong", "seed", "seconds")]
     wrong: list[str] = []
     for section in options.only or SECTIONS:
-        if section in {"schedules", "mirrors"}:
+        if section == "versions":
+            found, failures = prove_versions(options.versions, options.seed, options.processes)
+        elif section in {"schedules", "mirrors"}:
             left, mirrors = until - time.monotonic(), section == "mirrors"
             limits = schedules, options.seed, options.processes, left / 2 if mirrors else left
             found, failures = prove_schedules(*limits, mirrors=mirrors)
@@ -83,13 +116,32 @@ def prove_schedules(
     schedules: int, seed: int, processes: int, seconds: float, *, mirrors: bool
 ) -> tuple[list[Row], list[str]]:
     """The table's rows for schedules of archives, or of copies, replicas and moves; and what went wrong."""
-    tally = schedules_of(schedules, seed, processes, seconds, mirrors=mirrors)
+    few = schedules <= FEW  # there are days of them one after the other
+    order = (drawn_mirrors if few else mirrored) if mirrors else drawn if few else systematic
+    tally = schedules_of(schedules, seed, processes, seconds, order)
     rows, of = [], "copies, replicas, moves: " if mirrors else ""
     for kind, name in (("preemptions", "schedules"), ("kills", "crash points"), ("errors", "errors of a store")):
         bad = tally.lost[kind], tally.doubled[kind], tally.other[kind]
         count = tally.kinds[kind]
         rows.append((of + name, *map(str, (count, count - sum(bad), *bad, seed, round(tally.seconds)))))
     return rows, [f"{tally.times[sort]} times: {failure}" for sort, failure in tally.failures.items()]
+
+
+def prove_versions(count: int, seed: int, processes: int) -> tuple[list[Row], list[str]]:
+    """The table's row for random schedules in which the former release runs beside this one."""
+    try:
+        load_former()
+    except NoFormer as error:
+        print(f"not tried: two releases: {error}", file=sys.stderr)
+        return [], []
+    tally = schedules_of(count, seed, processes, 1e9, beside_former)
+    kinds = "preemptions", "kills", "errors"
+    bad = [sum(found[kind] for kind in kinds) for found in (tally.lost, tally.doubled, tally.other)]
+    row = (
+        "two releases on one archive",
+        *map(str, (tally.total, tally.total - sum(bad), *bad, seed, round(tally.seconds))),
+    )
+    return [row], [f"{tally.times[sort]} times: {failure}" for sort, failure in tally.failures.items()]
 
 
 def prove_injuries(count: int, seed: int) -> tuple[list[Row], list[str]]:
@@ -131,14 +183,48 @@ def rows_of(found: Tried, seed: int) -> tuple[list[Row], list[str]]:
     return rows, found.failures
 
 
-def schedules_of(schedules: int, seed: int, processes: int, seconds: float, *, mirrors: bool) -> Tally:
+def schedules_of(schedules: int, seed: int, processes: int, seconds: float, order: Order) -> Tally:
     """Run schedules, and report the progress at intervals."""
     tally, told = Tally(), time.monotonic()
-    for tally in explore(schedules, seed, processes=processes, seconds=seconds, mirrors=mirrors):
+    for tally in explore(schedules, seed, processes=processes, seconds=seconds, order=order):
         if time.monotonic() - told > 10:
             told = time.monotonic()
             print(f"{tally.total} schedules, {len(tally.failures)} sorts of failures", file=sys.stderr, flush=True)
     return tally
+
+
+def try_families(texts: list[str]) -> int:
+    """Run all schedules of families, and print the first that goes wrong."""
+    for text in texts:
+        for schedule in at_each_point(*family(text)):
+            outcome = run(schedule)
+            if outcome.wrong:
+                print(f"{schedule}\n  {outcome.wrong[0]}")
+                return 1
+    return 0
+
+
+def prove_rules(name: str, processes: int) -> int:
+    """Try the mutants with a text in their name, and print what became of each as a table."""
+    print("| rule that is taken out | mutant | is | by | seconds |\n|---|---|---|---|---|", flush=True)
+    bad = 0
+    for verdict in try_mutants([one for one in RULES if name in one.name], processes):
+        bad += verdict.how in {"survived", "no place"}
+        one = verdict.mutant
+        print(f"| {one.rule} | {one.name} | {verdict.how} | {verdict.by} | {verdict.seconds:.0f} |", flush=True)
+    return 1 if bad else 0
+
+
+def prove_pairs(name: str, processes: int, seconds: float) -> int:
+    """Exhaust the pairs of verbs with a text in their name, and print how many schedules there are as a table."""
+    print(f"| {' | '.join(PAIR_COLUMNS)} |\n{'|---' * len(PAIR_COLUMNS)}|", flush=True)
+    bad = 0
+    for pair in exhaust_pairs(name, processes, seconds):
+        bad += bool(pair.wrong or pair.left_out)
+        print(f"| {' | '.join(map(str, pair.row))} |", flush=True)
+        for line in pair.wrong[:3]:
+            print(f"  {line}", file=sys.stderr)
+    return 1 if bad else 0
 
 
 def replay(text: str) -> int:
@@ -147,7 +233,7 @@ def replay(text: str) -> int:
     for place, (name, trace) in enumerate(zip(outcome.schedule.commands, outcome.traces, strict=True), 1):
         print(f"{place} {name}: {outcome.ended[place - 1]}")
         for number, (call, what) in enumerate(trace, 1):
-            print(f"  {place}@{number} {call} {what}")
+            print(f"  {place}@{number} {call} {', '.join(what.splitlines())}")
     for line in outcome.wrong or ("nothing is wrong",):
         print(line)
     return 1 if outcome.wrong else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from streamvault import (
     check_archive,
@@ -27,7 +27,9 @@ from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import is_own
 from streamvault.streamstore.store import StreamStore
-from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene, add, open_source, scale
+from tests.faults.explorer.command import Command
+from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene, add, inner_boundary, open_source, scale
+from tests.faults.explorer.variants import MIRROR_VARIANTS, VARIANTS
 from tests.faults.explorer.world import World
 
 __all__ = ["COMMANDS", "CONVERTED", "MIRRORS", "OTHER", "QUEUE", "TARGET", "TARGET_NAME", "Command"]
@@ -41,22 +43,6 @@ USERS = "users"
 """How the events begin that a user writes to the target."""
 
 HOUR = 7200.0
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command.
-
-    Attributes:
-        run: does it. outside: whether it is no command of the product's, but something that happens beside it.
-        keep: how many generations its expiry leaves; 0 if it lets none expire.
-        again: what a user runs after a kill; None: the same.
-    """
-
-    run: Callable[[Scene, World], object]
-    outside: bool = False
-    keep: int = 0
-    again: Callable[[Scene, World], object] | None = None
 
 
 def _rotate(scene: Scene, **options: object) -> object:
@@ -80,19 +66,11 @@ def _retain(part: int) -> Callable[[Scene, World], None]:
                 at = info.write_offset
                 if part:
                     blocks = b"".join(map(bytes, store.read(NAME, info.segment, info.start_offset, at)))
-                    at = _inner_boundary(blocks, info.start_offset)
+                    at = inner_boundary(blocks, info.start_offset)
                 offsets[info.segment] = at
             store.truncate(StreamCut(NAME, offsets))
 
     return retain
-
-
-def _inner_boundary(data: bytes, start: int) -> int:
-    at, ends = 0, [start]
-    while at + 8 <= len(data):
-        at += 8 + int.from_bytes(data[at + 4 : at + 8], "big")
-        ends.append(start + at)
-    return ends[len(ends) // 2]
 
 
 def _write(_: Scene, world: World) -> None:
@@ -257,6 +235,7 @@ COMMANDS: dict[str, Command] = {
     "hour": Command(_hour, outside=True),
     "seal": Command(_seal, outside=True),
     "drop": Command(_drop, outside=True),
+    **VARIANTS,
 }
 
 MIRRORS: dict[str, Command] = {
@@ -276,5 +255,6 @@ MIRRORS: dict[str, Command] = {
     "target-drop": Command(_target_drop, outside=True),
     "target-make": Command(_target_make, outside=True),
     "target-flip": Command(_target_flip, outside=True),
+    **MIRROR_VARIANTS,
 }
 """Verbs with a stream as their target, and what happens to that stream meanwhile; see `mirrors`."""

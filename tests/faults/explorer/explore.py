@@ -14,7 +14,7 @@ from tests.faults.explorer.scenes import scene_of
 from tests.faults.explorer.schedule import Schedule, Step
 from tests.faults.explorer.world import Actor, in_memory
 
-__all__ = ["ALL", "Outcome", "at_each_point", "pairs_of_points", "random_schedules", "run", "shrink"]
+__all__ = ["ALL", "Outcome", "at_each_point", "pairs_of_points", "random_schedules", "run", "shrink", "three_stops"]
 
 ALL = {**COMMANDS, **MIRRORS}
 
@@ -25,7 +25,7 @@ class Outcome:
 
     Attributes:
         wrong: what the judge found. calls: how many calls each command made. ended: what each ended with.
-        traces: each command's calls.
+        traces: each command's calls. touched: where each of them was, with its store.
     """
 
     schedule: Schedule
@@ -33,6 +33,7 @@ class Outcome:
     calls: tuple[int, ...]
     ended: tuple[str, ...]
     traces: tuple[tuple[tuple[str, str], ...], ...]
+    touched: tuple[tuple[str, ...], ...]
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -58,6 +59,9 @@ def run(schedule: Schedule) -> Outcome:
         for actor in actors:
             while not actor.ended:
                 actor.go_on()
+        if watched is not None:
+            while world.late:
+                world.arrive()
         for name, actor in zip(names, actors, strict=True):
             if name.startswith("hold") and actor.error is None:
                 ledger.held.update(actor.result.generations)  # type: ignore[attr-defined]
@@ -72,6 +76,7 @@ def run(schedule: Schedule) -> Outcome:
         calls,
         tuple("ok" if a.error is None else f"{type(a.error).__name__}: {a.error}" for a in actors),
         tuple(tuple(actor.trace) for actor in actors),
+        tuple(tuple(actor.touched) for actor in actors),
     )
 
 
@@ -82,17 +87,20 @@ def calls_of(scene: str, commands: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def at_each_point(scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)) -> Iterator[Schedule]:
-    """The first command is stopped before each of its calls, the others run to their ends, and it continues.
+    """A command is stopped before each of its calls, the others run to their ends, and it continues.
 
     Args:
-        scene: where. commands: the one to stop, then the others in order.
+        scene: where.
+        commands: the one to stop, then the others in order. What stands before a ``;`` runs to its end first.
         faults: what becomes of the call that it was stopped before.
     """
-    others = tuple(Step(place) for place in range(1, len(commands)))
-    alone = calls_of(scene, tuple(commands[:1]))[0]
-    for until in range(1, alone + 1):
+    first = commands.index(";") if ";" in commands else 0
+    names = tuple(name for name in commands if name != ";")
+    before = tuple(map(Step, range(first)))
+    others = tuple(Step(place) for place in range(first + 1, len(names)))
+    for until in range(1, calls_of(scene, names[: first + 1])[first] + 1):
         for fault in faults:
-            yield Schedule(scene, tuple(commands), (Step(0, until), *others, Step(0, None, fault)))
+            yield Schedule(scene, names, (*before, Step(first, until), *others, Step(first, None, fault)))
 
 
 def pairs_of_points(scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)) -> Iterator[Schedule]:
@@ -104,6 +112,25 @@ def pairs_of_points(scene: str, commands: Sequence[str], faults: Sequence[str] =
             for fault in faults:
                 begun = (Step(0, one), Step(1, two))
                 yield Schedule(scene, tuple(commands), (*begun, Step(0, None, fault), *others, Step(1)))
+
+
+def three_stops(rng: random.Random, scene: str, before: Sequence[str], pair: tuple[str, str]) -> Schedule:
+    """Draw a schedule of two commands: the first stops, the second stops, the first stops again, the second ends.
+
+    Args:
+        rng: draws the calls. scene: where. before: what runs to its end first. pair: the two.
+    """
+    names = (*before, *pair, "hour")  # an hour passes while the first is stopped: its lease is another's
+    one, two, hour = len(before), len(before) + 1, len(before) + 2
+    started = tuple(map(Step, range(len(before))))
+    first = rng.randrange(1, calls_of(scene, names)[one] + 1)
+    begun = (*started, Step(one, first), *((Step(hour),) if rng.random() < 0.5 else ()))
+    calls = run(Schedule(scene, names, (*begun, Step(two)))).calls
+    steps = (
+        Step(two, rng.randrange(1, calls[two] + 1)),
+        Step(one, rng.randrange(first, max(calls[one], first + 1)) + 1),
+    )
+    return Schedule(scene, names, (*begun, *steps, Step(two), Step(one)))
 
 
 def random_schedules(

@@ -11,8 +11,10 @@ from tests.faults.explorer.commands import COMMANDS, MIRRORS
 from tests.faults.explorer.compacting import compacting
 from tests.faults.explorer.explore import at_each_point, pairs_of_points, random_schedules
 from tests.faults.explorer.schedule import Schedule
+from tests.faults.explorer.variant_families import is_left_out
+from tests.faults.explorer.variants import MIRROR_VARIANTS, VARIANTS
 
-__all__ = ["ENDINGS", "KNOWN", "MIRRORED", "combinations", "family", "mirrored", "systematic"]
+__all__ = ["ENDINGS", "KNOWN", "MIRRORED", "combinations", "family", "mirror_families", "mirrored", "systematic"]
 
 STOPPED = (
     "export",
@@ -161,9 +163,10 @@ KNOWN: dict[str, tuple[str, ...]] = {
 
 
 def family(text: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Scene, commands, and the outcomes with which the family was found."""
+    """Scene, commands, and the outcomes with which the family was found; before a ``;`` is what runs first."""
     scene, commands, *endings = text.split()
-    return scene, tuple(commands.split(",")), tuple(endings[0].split(",")) if endings else ("",)
+    names = commands.replace(";", ",;,").split(",")
+    return scene, tuple(names), tuple(endings[0].split(",")) if endings else ("",)
 
 
 @cache
@@ -197,7 +200,9 @@ def systematic(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
     for scene, commands in rest[part::parts]:
         if len(commands) > 1:
             yield from pairs_of_points(scene, commands)
-    yield from random_schedules(seed + part, [f"{a}/{b}" for a in LAYOUTS for b in BASES], tuple(COMMANDS), ENDINGS)
+    names = tuple(name for name in COMMANDS if name not in VARIANTS)
+    rest_of_it = random_schedules(seed + part, [f"{a}/{b}" for a in LAYOUTS for b in BASES], names, ENDINGS)
+    yield from (one for one in rest_of_it if not is_left_out(one.commands))
 
 
 MIRRORED: dict[str, tuple[str, ...]] = {
@@ -255,9 +260,9 @@ AT_TARGET = (
 )
 
 
-def _mirror_families(seed: int) -> list[tuple[str, tuple[str, ...]]]:
+def mirror_families(seed: int) -> list[tuple[str, tuple[str, ...]]]:
     """Scenes with one verb that is stopped, and what is done meanwhile; short ones first."""
-    verbs = [name for name, command in MIRRORS.items() if not command.outside]
+    verbs = [name for name, command in MIRRORS.items() if not command.outside and name not in MIRROR_VARIANTS]
     between = ["", *AT_SOURCE, *AT_TARGET, *verbs]
     between += [f"{verb},{at}" for verb in verbs for at in (*AT_TARGET, "remake", "drop", "write", "scale")]
     between += [f"{at},{verb}" for verb in verbs for at in (*AT_TARGET, "remake", "drop", "write", "scale", "retain")]
@@ -277,7 +282,7 @@ def mirrored(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
     """As `systematic`, of verbs with a stream as their target."""
     for scene, commands, _ in [family(text) for texts in MIRRORED.values() for text in texts][part::parts]:
         yield from at_each_point(scene, commands, ENDINGS)
-    families = _mirror_families(seed)
+    families = mirror_families(seed)
     for scene, commands in families[part::parts]:
         yield from at_each_point(scene, commands, ENDINGS)
     for scene, commands in families[part::parts]:

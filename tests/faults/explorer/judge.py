@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from streamvault import check_archive, export_stream, import_stream
 from streamvault.common.errors import Conflict, Damaged, Problem
@@ -20,11 +20,11 @@ from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.hold import NoSuchHold
 from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.errors import NoSuchScope
+from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StreamSealed
 from streamvault.streamstore.model import StreamName
 from tests.faults.explorer.commands import COMMANDS, OTHER
 from tests.faults.explorer.memory import StreamState
-from tests.faults.explorer.proofs import Proofs
+from tests.faults.explorer.proof import Proof
 from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene
 from tests.faults.explorer.world import Actor, Killed, World
 
@@ -35,6 +35,9 @@ FOLDER = f"{NAME}/"
 _MANIFEST = re.compile(r"_manifest/[0-9]{10}(-[0-9]{10})?\.json")
 _DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
 _DROPPED = re.compile(r"_manifest/([0-9]{10})\.dropped\.json")
+FORMER = "former-"
+"""How the names of the former release's commands begin."""
+
 COPY = StreamName("copies", "copy")
 
 
@@ -102,7 +105,8 @@ class Ledger:
         published: manifests. decided: the newest decision. dropped: up to which generation all has expired.
         held: generations on which a hold is confirmed. wrong: what was wrong at the moment it was done.
         lost: stream → what it lost that was not archived then, by no fault of the product.
-        gone: streams that were deleted, as they were. proofs: watches what merges delete.
+        gone: streams that were deleted, as they were.
+        when: when each generation was published, by a clock that does not jump.
     """
 
     published: dict[tuple[int, int], Entry] = field(default_factory=dict)
@@ -112,7 +116,7 @@ class Ledger:
     wrong: list[str] = field(default_factory=list)
     lost: dict[tuple[str, int], Masks] = field(default_factory=dict)
     gone: dict[tuple[str, int], StreamState] = field(default_factory=dict)
-    proofs: Proofs = field(default_factory=lambda: Proofs({}))
+    when: dict[int, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, world: World) -> Ledger:
@@ -125,8 +129,15 @@ class Ledger:
 
     def watch(self, world: World) -> None:
         """Record what happens from now on."""
-        world.bucket("vault").changed = self._changed
-        self.proofs = Proofs(world.bucket("vault").objects)
+        bucket = world.bucket("vault")
+        proof = Proof(bucket.objects, lambda: _names[actor.place] if (actor := _actor()) else "nobody")
+        self.when = dict.fromkeys((entry.generation for entry in self.published.values()), world.now)
+
+        def changed(key: str, data: bytes | None) -> None:
+            self._changed(key, data, world.now)
+            self.wrong += proof.changed(key, data)
+
+        bucket.changed = changed
         for place, cluster in world.clusters.items():
             cluster.lost = lambda name, before, after, place=place: self._lost(place, name, before, after)
 
@@ -152,20 +163,28 @@ class Ledger:
     def ever(self) -> dict[str, int]:
         return joined([entry.masks for entry in self.published.values()])
 
-    def _changed(self, key: str, data: bytes | None) -> None:
-        self.wrong += self.proofs.changed(key, data)
+    def _changed(self, key: str, data: bytes | None, now: float) -> None:
         if data is None or not key.startswith(FOLDER + "_manifest/"):
             return
         before = self.dropped
         mark = self.note(key, data)
+        for entry in self.published.values():
+            self.when.setdefault(entry.generation, now)
         if mark > before:
-            self._check_expiry(mark, before)
+            self._check_expiry(mark, before, now)
 
-    def _check_expiry(self, mark: int, before: int) -> None:
+    def _check_expiry(self, mark: int, before: int, now: float) -> None:
         plain = [one for one in self.published.values() if one.first == one.generation and one.generation > before]
         left = [one for one in plain if one.generation > mark]
         actor = _actor()
         keep = COMMANDS[_names[actor.place]].keep if actor is not None else 1
+        age = COMMANDS[_names[actor.place]].keep_for if actor is not None else 0.0
+        if age and (
+            young := [
+                one.generation for one in plain if one.generation <= mark and now - self.when[one.generation] < age
+            ]
+        ):
+            self.wrong.append(f"EXPIRED generations {young}, which are younger than {age:.0f} s")
         if len(left) < max(keep, 1):
             self.wrong.append(f"EXPIRED generation {mark} is dropped and {len(left)} stay, not {keep}")
         if sum(one.events for one in plain) and not sum(one.events for one in left):
@@ -296,7 +315,9 @@ def judge(scene: Scene, world: World, ledger: Ledger, names: Sequence[str], acto
     key = hash(
         (scene.name, again, foreign, world.state(), ledger.dropped, repr((ledger.lost, sorted(ledger.published))))
     )
-    found = _rests.get(key)
+    found = None if world.late else _rests.get(key)
+    if world.late:
+        found = tuple(_rest(scene, world, ledger, again, foreign=foreign, names=names))
     if found is None:
         if len(_rests) > 500_000:
             _rests.clear()
@@ -364,22 +385,35 @@ def _mixed(world: World, ledger: Ledger, names: Sequence[str], actors: Sequence[
             yield f"MIXED {name} says the stream is archived, and it is the other cluster's"
 
 
-def _rest(scene: Scene, world: World, ledger: Ledger, again: Sequence[str], *, foreign: bool) -> Iterator[str]:
-    """Repeating the same commands must lead to a stable state."""
+def _rest(
+    scene: Scene, world: World, ledger: Ledger, again: Sequence[str], *, foreign: bool, names: Sequence[str] = ()
+) -> Iterator[str]:
+    """Repeating the same commands must lead to a stable state, even if requests of the first ones arrive after that.
+
+    Args:
+        scene, world, ledger: as for `judge`.
+        again: the commands to repeat.
+        foreign: whether another stream had the name, too.
+        names: the commands that have sent the requests on their way.
+    """
     global _names  # noqa: PLW0603  (who runs now)
     stuck = False
+    may_fail = partial(_may_fail, world, foreign=foreign, expired=ledger.dropped > 0)
     for name in again:
         command = COMMANDS[name]
         _names = (name,)
         actor = Actor(0, lambda command=command: (command.again or command.run)(scene, world))
         actor.go_on()
-        if actor.error is not None and not _may_fail(name, actor.error, foreign=foreign, expired=ledger.dropped > 0):
+        if actor.error is not None and not may_fail(name, actor.error):
             stuck = True
             yield f"STUCK {name} again: {type(actor.error).__name__}: {actor.error}"
+    _names = names
+    while world.late:
+        world.arrive()
     _names = ("export",)
     last = Actor(0, lambda: export_stream(scene.stream, ROOT, same_stream=True, **scene.options))
     last.go_on()
-    if last.error is not None and not _may_fail("export", last.error, foreign=foreign, expired=ledger.dropped > 0):
+    if last.error is not None and not may_fail("export", last.error):
         stuck = True
         yield f"STUCK export: {type(last.error).__name__}: {last.error}"
     yield from ledger.wrong
@@ -388,7 +422,7 @@ def _rest(scene: Scene, world: World, ledger: Ledger, again: Sequence[str], *, f
         yield from wrong
         return
     owner = _owner(world, ledger)
-    if last.error is None and not stuck:
+    if last.error is None and not stuck and "export-from" not in again:
         yield from _uncovered(world, ledger, owner)
     if stuck or owner is None:
         return
@@ -398,8 +432,13 @@ def _rest(scene: Scene, world: World, ledger: Ledger, again: Sequence[str], *, f
     yield from _restored(scene, world)
 
 
-def _may_fail(name: str, error: BaseException, *, foreign: bool, expired: bool) -> bool:
-    """Whether a command may end so without a bug: it is another stream, or the data that it read has expired."""
+def _may_fail(world: World, name: str, error: BaseException, *, foreign: bool, expired: bool) -> bool:
+    """Whether a command may end so without a bug: it is another stream, or what it reads is gone, expired or sealed."""
+    if isinstance(error, NoSuchStream):
+        return NAME.stream not in world.cluster(CLUSTER).scopes[NAME.scope]
+    if isinstance(error, StreamSealed):  # what is sealed cannot be truncated
+        return world.cluster(CLUSTER).find(NAME).record.sealed
+    name = name.removeprefix(FORMER)
     ends = foreign or name in {"import", "handoff"} or (name == "convert" and expired)
     is_there = not (name == "work" and isinstance(error, NoSuchScope))  # no request was added to the queue
     return not is_there or isinstance(error, (NoSuchHold, NoSuchArchive)) or (ends and isinstance(error, Conflict))

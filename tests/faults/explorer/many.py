@@ -6,18 +6,19 @@ import multiprocessing
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from multiprocessing.queues import SimpleQueue
 
 from tests.faults.explorer.explore import Outcome, run, shrink
-from tests.faults.explorer.families import mirrored, systematic
+from tests.faults.explorer.phases import drawn
 from tests.faults.explorer.schedule import Schedule
 from tests.faults.explorer.world import World, in_memory
 
-__all__ = ["Failure", "Tally", "explore"]
+__all__ = ["Failure", "Order", "Tally", "explore"]
 
+Order = Callable[[int, int, int], Iterator[Schedule]]
 BATCH = 200
 LOSSES = frozenset(
     {"LOST", "WRONG", "GAP", "EXPIRED", "HELD", "TRUNCATED", "UNARCHIVED", "MIXED", "RESTORE", "HARMED", "UNPROVED"}
@@ -106,10 +107,8 @@ def fails_alike(sort: str, schedule: Schedule) -> bool:
     return bool(outcome.wrong) and outcome.wrong[0].split()[0] == sort.partition(": ")[2].split()[0]
 
 
-def _work(
-    seed: int, part: tuple[int, int], wanted: int, until: float, said: SimpleQueue[Tally], *, mirrors: bool
-) -> None:
-    schedules = islice((mirrored if mirrors else systematic)(seed, *part), wanted)
+def _work(order: Order, seed: int, part: tuple[int, int], wanted: int, until: float, said: SimpleQueue[Tally]) -> None:
+    schedules = islice(order(seed, *part), wanted)
     tally = Tally()
     with in_memory(World()):  # a tenth of the time would go into patching for each schedule
         for number, schedule in enumerate(schedules, 1):
@@ -128,13 +127,13 @@ def _work(
 
 
 def explore(
-    schedules: int, seed: int, *, processes: int = 2, seconds: float = 1e9, mirrors: bool = False
+    schedules: int, seed: int, *, processes: int = 2, seconds: float = 1e9, order: Order = drawn
 ) -> Iterator[Tally]:
     """Run a number of schedules, or for some time; yields the results so far at intervals.
 
     Args:
         schedules: how many. seed: of their order. processes: how many at once. seconds: for how long at most.
-        mirrors: those of copies, replicas and moves instead of those of archives.
+        order: which ones, and in which order: `drawn`, `systematic`, `drawn_mirrors` or `mirrored`.
     """
     context = multiprocessing.get_context("fork")
     said: SimpleQueue[Tally] = context.SimpleQueue()
@@ -143,8 +142,7 @@ def explore(
     workers = [
         context.Process(
             target=_work,
-            args=(seed, (part, processes), share, began + seconds, said),
-            kwargs={"mirrors": mirrors},
+            args=(order, seed, (part, processes), share, began + seconds, said),
             daemon=True,
         )
         for part, share in enumerate(shares)

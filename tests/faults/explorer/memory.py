@@ -50,10 +50,22 @@ from streamvault.streamstore.own import is_own
 from streamvault.streamstore.ranges import check_replaces
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["Bucket", "Cluster", "Gate", "MemoryObjects", "MemoryStreams", "StreamState", "open_gate"]
+__all__ = [
+    "Bucket",
+    "Cluster",
+    "Gate",
+    "Late",
+    "MemoryObjects",
+    "MemoryStreams",
+    "PagedObjects",
+    "StreamState",
+    "open_gate",
+]
 
 T = TypeVar("T")
 READ_BYTES = 1024 * 1024
+PAGE = 3
+"""Keys in a page of a listing."""
 _ONE_AT_A_TIME = Lock()
 
 
@@ -64,6 +76,19 @@ class Gate(Protocol):
     """
 
     def __call__(self, call: str, what: str) -> BaseException | None: ...
+
+
+class Late(Exception):
+    """Raised by a gate: the request is on its way, and the client gives it up.
+
+    Args:
+        answer: what the client is told. keep: receives the request's effect, which takes place later or never.
+    """
+
+    def __init__(self, answer: BaseException, keep: Callable[[Callable[[], object]], None]) -> None:
+        super().__init__(answer)
+        self.answer = answer
+        self.keep = keep
 
 
 def open_gate(call: str, what: str) -> BaseException | None:
@@ -121,12 +146,12 @@ class MemoryObjects(ObjectStore):
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         check_key(key)
-        full = self._base + key
+        full, held = self._base + key, bytes(data)  # a late request has what its buffer held when it was sent
 
         def put() -> None:
             if full in self._bucket.objects:
                 raise AlreadyExists("the object exists", where=f"{self._uri}/{key}")
-            self._bucket.put(full, bytes(data))
+            self._bucket.put(full, held)
 
         _call(self._gate, "put", key, put)
 
@@ -193,7 +218,7 @@ class MemoryObjects(ObjectStore):
             for key in keys:
                 self._bucket.delete(self._base + key)
 
-        _call(self._gate, "delete", keys[0] if len(keys) == 1 else f"{keys[0]} and {len(keys) - 1} more", delete)
+        _call(self._gate, "delete", "\n".join(keys), delete)
 
     def _find(self, key: str) -> bytes:
         data = self._bucket.objects.get(self._base + key)
@@ -202,8 +227,31 @@ class MemoryObjects(ObjectStore):
         return data
 
 
+class PagedObjects(MemoryObjects):
+    """Objects that are listed in pages, as S3 does; between two of them others may change what is listed."""
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        check_prefix(prefix)
+        full, skip = self._base + prefix, len(self._base)
+
+        def look() -> list[tuple[str, int]]:
+            rest = (key for key in self._bucket.keys(full) if key[skip:] > after)
+            return [(key[skip:], len(self._bucket.objects[key])) for key in islice(rest, PAGE)]
+
+        while True:
+            page = _call(self._gate, "list", prefix, look)
+            yield from (ObjectInfo(key, size) for key, size in page)
+            if len(page) < PAGE:
+                return
+            after = page[-1][0]
+
+
 def _call(gate: Gate, call: str, what: str, effect: Callable[[], T]) -> T:
-    after = gate(call, what)
+    try:
+        after = gate(call, what)
+    except Late as late:
+        late.keep(effect)
+        raise late.answer from None
     with _ONE_AT_A_TIME:  # the contracts' tests use threads
         result = effect()
     if after is not None:
@@ -520,7 +568,7 @@ class MemoryAppender(SegmentAppender):
             raise ValueError(f"a block has 1 byte to {MAX_APPEND_BYTES} bytes, not {len(data)}")
         if not self._is_open:
             raise ValueError("the appender is closed")
-        where = self._segment.in_stream(self._stream)
+        where, offset = self._segment.in_stream(self._stream), self._offset
 
         def append() -> None:
             state = self._cluster.find(self._stream)
@@ -530,17 +578,17 @@ class MemoryAppender(SegmentAppender):
                 raise SegmentSealed("the segment is sealed and gone", where=where) from None
             if info.sealed:
                 raise SegmentSealed("the segment is sealed", where=where)
-            if info.write_offset != self._offset:
+            if info.write_offset != offset:
                 raise OffsetConflict(
-                    f"another writer appended to the segment: it ends at {info.write_offset}, not to {self._offset}",
+                    f"another writer appended to the segment: it ends at {info.write_offset}, not at {offset}",
                     where=where,
                     write_offset=info.write_offset,
                 )
             held = state.data.get(self._segment, b"")
             self._cluster.keep(self._stream, replace(state, data={**state.data, self._segment: held + data}))
-            self._offset += len(data)
+            self._offset = offset + len(data)
 
-        _call(self._gate, "append", f"{where}:{self._offset}", append)
+        _call(self._gate, "append", f"{where}:{offset}", append)
 
     def flush(self) -> int:
         if not self._is_open:

@@ -112,7 +112,7 @@ class Ledger:
             if actor.error is None:
                 if not FOREIGN & self._all:
                     yield from self._untrue(name, actor.result)
-                if name.startswith("replicate"):
+                if name.startswith("replicate") and name != "replicate-archive":
                     yield from self._is_behind(name)
             else:
                 good = False

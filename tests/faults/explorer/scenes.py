@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.model import Compression, ContentKind, Layout
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
@@ -15,12 +15,13 @@ from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.faults.explorer.world import World, in_memory
 
-__all__ = ["CLUSTER", "NAME", "ROOT", "SCENES", "Scene", "add", "open_source", "scene_of"]
+__all__ = ["CLUSTER", "NAME", "ROOT", "SCENES", "Scene", "add", "inner_boundary", "open_source", "scene_of"]
 
 CLUSTER = "/cluster"
 NAME = StreamName("scope", "stream")
 ROOT = "memory://vault"
 RANGE_SIZE = 96
+HARSH = "harsh"
 LAYOUTS: dict[str, tuple[Layout, Compression]] = {
     "events": ("events", ""),
     "chunks": ("chunks", ""),
@@ -36,11 +37,13 @@ class Scene:
     layout: Layout
     compress: Compression
     world: World
+    content: ContentKind = "events"
 
     @property
     def options(self) -> dict[str, Any]:
         """The options of exports and rotations."""
-        return {"layout": self.layout, "compress": self.compress, "range_size": RANGE_SIZE, "master": "inline"}
+        options = {"layout": self.layout, "compress": self.compress, "range_size": RANGE_SIZE, "master": "inline"}
+        return options if self.content == "events" else {**options, "content": self.content}
 
     @property
     def stream(self) -> str:
@@ -66,6 +69,15 @@ def add(store: StreamStore, word: str, count: int, name: StreamName = NAME) -> N
             appender.append(
                 b"".join(frame(_payload(f"{word}-{segment.number}-{index}", index)) for index in range(count))
             )
+
+
+def inner_boundary(data: bytes, start: int) -> int:
+    """The offset of a boundary of events in the middle of a segment's bytes, which begin at an offset."""
+    at, ends = 0, [start]
+    while at + 8 <= len(data):
+        at += 8 + int.from_bytes(data[at + 4 : at + 8], "big")
+        ends.append(start + at)
+    return ends[len(ends) // 2]
 
 
 def _payload(text: str, index: int) -> bytes:
@@ -266,6 +278,8 @@ SCENES: dict[str, Callable[[Scene], None]] = {
     "strayed": _strayed,
     "joined": _joined,
     "sizes": _sizes,
+    "bytes": _new,
+    "bytes-grown": _grown_scaled,
     "replica": _replica,
     "replica-behind": _replica_behind,
     "replica-even": _replica_even,
@@ -275,10 +289,15 @@ SCENES: dict[str, Callable[[Scene], None]] = {
 
 @cache
 def scene_of(name: str) -> Scene:
-    """The scene of a name such as ``chunks/grown``."""
+    """The scene of a name such as ``chunks/grown``, or ``chunks/grown/harsh`` with retries and listings in pages."""
     layout, _, base = name.partition("/")
-    scene = Scene(name, *LAYOUTS[layout], World())
+    base, _, harsh = base.partition("/")
+    content: ContentKind = "bytes" if base.startswith("bytes") else "events"
+    scene = Scene(name, *LAYOUTS[layout], World(), content)
+    if harsh not in {"", HARSH}:
+        raise KeyError(name)
     with in_memory(scene.world):
         SCENES[base](scene)
         make("/other", "o", 7)
+    scene.world.harsh = bool(harsh)
     return scene

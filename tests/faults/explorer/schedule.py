@@ -5,6 +5,7 @@ call of a store. What may stand between the two says what becomes of the call th
 
 - ``!``: the command is killed there. ``+!``: the call takes effect, then the command is killed.
 - ``:ERROR``: the call fails. ``+ERROR``: it takes effect, but the command is told that it failed (`FAULTS`).
+- ``:late``: the command is told that the store is away, and the request takes effect later (the command ``arrive``).
 
 Once the steps are through, commands that have not ended go on to their ends in the order of their places.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 __all__ = ["FAULTS", "Schedule", "Step"]
 
-FAULTS = ("unavailable", "denied", "full", "exists")
+FAULTS = ("unavailable", "denied", "full", "exists", "late")
 _STEP = re.compile(r"(?P<actor>[1-9][0-9]?)(?P<fault>\+?!|[:+][a-z]+)?(?:@(?P<until>[0-9]+))?\Z")
 
 

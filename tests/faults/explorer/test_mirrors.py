@@ -12,6 +12,7 @@ from streamvault.importer.move import _Move
 from tests.faults.explorer.explore import at_each_point, run
 from tests.faults.explorer.families import MIRRORED, family
 from tests.faults.explorer.many import explore
+from tests.faults.explorer.phases import drawn_mirrors
 
 SEED = 11
 SCHEDULES = 2_000
@@ -43,6 +44,6 @@ def test_users_stream_taken_for_the_replica_is_found(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.timeout(900)
 def test_schedules_harm_nothing() -> None:
-    tally = list(explore(SCHEDULES, SEED, mirrors=True))[-1]
+    tally = list(explore(SCHEDULES, SEED, order=drawn_mirrors))[-1]
     assert tally.total == SCHEDULES
     assert not tally.failures, "\n".join(map(str, tally.failures.values()))

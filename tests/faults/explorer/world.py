@@ -6,33 +6,41 @@ import contextlib
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from types import SimpleNamespace
 from typing import Any, Self, TypeVar
 
 import greenlet
+from tenacity import wait_fixed
 
 import streamvault.objectstore.errors as object_errors
 import streamvault.streamstore.errors as stream_errors
 from streamvault.common.errors import Problem
 from streamvault.layouts.keys import MANIFESTS
 from streamvault.objectstore import bulk
+from streamvault.objectstore.retrying import RetryingStore
+from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.failures import task_failed
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.uri import StoreAddress
-from tests.faults.explorer.memory import Bucket, Cluster, MemoryObjects, MemoryStreams
+from tests.faults.explorer.memory import Bucket, Cluster, Late, MemoryObjects, MemoryStreams, PagedObjects
 
-__all__ = ["Actor", "Killed", "World", "in_memory"]
+__all__ = ["Actor", "Killed", "World", "current", "in_memory", "in_order"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 OBJECT_CALLS = frozenset({"put", "get", "head", "list", "delete"})
+CHANGES = frozenset(
+    "put delete append scale seal truncate update".split()  # noqa: SIM905
+) | {"create scope", "create stream", "truncate segment", "delete scope"}
+"""Calls that change a store; only these can be late."""
 _TICK = 0.001
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
@@ -47,7 +55,7 @@ class Actor(greenlet.greenlet):
     Attributes:
         place: which of the schedule's commands. calls: of stores that it has begun. until: the one to stop before.
         fault: what becomes of that. killed: whether it was. result, error: what it ended with.
-        trace: its calls, if anybody wants to know.
+        trace: its calls, if anybody wants to know. touched: where each of them was, in the same order.
     """
 
     def __init__(self, place: int, work: Callable[[], object]) -> None:
@@ -62,6 +70,7 @@ class Actor(greenlet.greenlet):
         self.result: object = None
         self.error: BaseException | None = None
         self.trace: list[tuple[str, str]] = []
+        self.touched: list[str] = []
 
     def run(self) -> None:
         try:
@@ -82,7 +91,14 @@ class Actor(greenlet.greenlet):
 
 @dataclass
 class World:
-    """All stores, by the location in their addresses, and the clock."""
+    """All stores, by the location in their addresses, and the clock.
+
+    Attributes:
+        now: the time of day. skew: how far the clock of the commands' machine is ahead of it (seconds).
+        tokens: how many tokens the command of each place has drawn; -1 for what is no command.
+        late: requests on their way, each with the place of the command that has sent it.
+        harsh: whether objects are listed in pages, and the product's own retries stand before the store.
+    """
 
     buckets: dict[str, Bucket] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
@@ -90,6 +106,10 @@ class World:
     ticks: int = 0
     names: int = 0
     limit: int = 20_000
+    skew: float = 0.0
+    tokens: Counter[int] = field(default_factory=Counter)
+    late: list[tuple[int, Callable[[], object]]] = field(default_factory=list)
+    harsh: bool = False
 
     def copy(self) -> World:
         return World(
@@ -98,6 +118,8 @@ class World:
             self.now,
             self.ticks,
             self.names,
+            tokens=self.tokens.copy(),
+            harsh=self.harsh,
         )
 
     def bucket(self, place: str) -> Bucket:
@@ -106,11 +128,23 @@ class World:
     def cluster(self, place: str) -> Cluster:
         return self.clusters.setdefault(place, Cluster())
 
-    def open_root(self, address: RootAddress) -> MemoryObjects:
-        return MemoryObjects(self.bucket(address.place), address.uri, address.prefix, _gate)
+    def open_root(self, address: RootAddress) -> ObjectStore:
+        base = f"{address.place}/{address.prefix}/" if address.prefix else f"{address.place}/"
+        made = PagedObjects if self.harsh else MemoryObjects
+        store = made(self.bucket(address.place), address.uri, address.prefix, partial(_gate, base))
+        return RetryingStore(store) if self.harsh else store
 
     def open_streams(self, address: StoreAddress) -> MemoryStreams:
-        return MemoryStreams(self.cluster(address.location), address.uri, _gate)
+        return MemoryStreams(self.cluster(address.location), address.uri, partial(_gate, f"{address.location}/"))
+
+    def arrive(self) -> None:
+        """The oldest request that is on its way takes effect, as a call of the command that has sent it."""
+        if self.late:
+            place, effect = self.late.pop(0)
+            request = Actor(place, effect)
+            request.go_on()
+            if request.error is not None and not isinstance(request.error, Problem):
+                raise request.error
 
     def state(self) -> int:
         """Equal for worlds with equal contents."""
@@ -122,7 +156,7 @@ class World:
             for name, state in held.items()
             for described in [(frozenset(state.data.items()), repr(state.starts), state.record.configuration.tags)]
         )
-        return hash((objects, streams, self.now))
+        return hash((objects, streams, self.now, self.skew))
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -135,11 +169,11 @@ class World:
 _worlds: list[World] = []
 
 
-def _world() -> World:
+def current() -> World:
     return _worlds[-1]
 
 
-def _gate(call: str, what: str) -> BaseException | None:
+def _gate(where: str, call: str, what: str) -> BaseException | None:
     actor = greenlet.getcurrent()
     if not isinstance(actor, Actor):
         return None
@@ -147,7 +181,8 @@ def _gate(call: str, what: str) -> BaseException | None:
         raise Killed
     actor.calls += 1
     actor.trace.append((call, what))
-    if actor.calls > _world().limit:
+    actor.touched.append("\n".join(where + name for name in what.split("\n")))
+    if actor.calls > current().limit:
         raise RuntimeError("a command makes no end of calls")
     if actor.calls != actor.until:
         return None
@@ -165,6 +200,10 @@ def _fault(actor: Actor, call: str, what: str) -> BaseException | None:
     if fault.endswith("!"):
         actor.killed = True
         error = Killed()
+    elif fault == ":late":
+        world, error = current(), _error("unavailable", call, what)
+        if call in CHANGES:
+            raise Late(error, lambda effect: world.late.append((actor.place, effect)))
     else:
         error = _error(fault[1:], call, what)
     if fault.startswith("+"):
@@ -190,13 +229,13 @@ def _error(kind: str, call: str, what: str) -> Problem:
     return kinds[kind]("by the schedule", where=f"{call} {what}")
 
 
-class _Datetime(datetime):
+class Datetime(datetime):
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Any:
-        return datetime.fromtimestamp(_world().now, tz)
+        return datetime.fromtimestamp(current().now + current().skew, tz)
 
 
-class _Threads:
+class Threads:
     """Replaces `objectstore.bulk._Threads`: the only thread does the work."""
 
     def __init__(self, flow: Any, work: Callable[[], None], *_: int) -> None:
@@ -215,7 +254,7 @@ class _Threads:
         pass
 
 
-def _in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[R]:
+def in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[R]:
     """Replaces `objectstore.bulk.in_order`."""
     return (get(item) for item in items)
 
@@ -232,7 +271,7 @@ def _run_inline(_: InlineRunner, function: Callable[[T], R], specs: Sequence[T])
         yield index, result
 
 
-class _Thread:
+class Thread:
     """Replaces `threading.Thread`: does its work when it is started."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...] = (), **_: object) -> None:
@@ -248,14 +287,14 @@ class _Thread:
         return False
 
 
-class _NoThread(_Thread):
+class NoThread(Thread):
     """Never does its work: a paused process does not renew its leases."""
 
     def start(self) -> None:
         pass
 
 
-class _Event:
+class Event:
     """Replaces `threading.Event`."""
 
     def __init__(self) -> None:
@@ -269,11 +308,11 @@ class _Event:
 
     def wait(self, seconds: float | None = None) -> bool:
         if not self._is_set and seconds is not None:
-            _world().sleep(seconds)
+            current().sleep(seconds)
         return self._is_set
 
 
-class _Lock:
+class Lock:
     """Replaces `threading.Lock`: there is one thread."""
 
     def __enter__(self) -> None: ...
@@ -281,7 +320,7 @@ class _Lock:
     def __exit__(self, *_: object) -> None: ...
 
 
-class _Pool:
+class Pool:
     """Replaces `ThreadPoolExecutor`."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
@@ -319,9 +358,11 @@ def _all_patches() -> list[tuple[Any, str, Any]]:
 
 
 def _token(nbytes: int | None = None) -> str:
-    world = _world()
-    world.names += 1
-    return f"{world.names:0{2 * (nbytes or 8)}x}"
+    """A token that depends on who draws it, not on what others have done meanwhile."""
+    world, actor = current(), greenlet.getcurrent()
+    place = actor.place if isinstance(actor, Actor) else -1
+    world.tokens[place] += 1
+    return f"{((place + 1) << 16) + world.tokens[place]:0{2 * (nbytes or 8)}x}"
 
 
 class _Remembered:
@@ -417,20 +458,22 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     import streamvault.importer.run  # noqa: PLC0415
     import streamvault.manifests.cold  # noqa: PLC0415
     import streamvault.manifests.entries  # noqa: PLC0415
+    import streamvault.objectstore.retrying  # noqa: PLC0415
     import streamvault.streamstore.lease  # noqa: PLC0415
 
     yield from _remembering()
-    yield RootAddress, "open", lambda self, **_: _world().open_root(self)
-    yield StoreAddress, "open", lambda self: _world().open_streams(self)
-    yield time, "sleep", lambda seconds: _world().sleep(seconds)
-    yield time, "monotonic", lambda: _world().monotonic()
-    yield streamvault.manifests.entries, "datetime", _Datetime
+    yield RootAddress, "open", lambda self, **_: current().open_root(self)
+    yield StoreAddress, "open", lambda self: current().open_streams(self)
+    yield time, "sleep", lambda seconds: current().sleep(seconds)
+    yield time, "monotonic", lambda: current().monotonic()
+    yield streamvault.manifests.entries, "datetime", Datetime
+    yield streamvault.objectstore.retrying, "wait_random_exponential", lambda **_: wait_fixed(1)
     yield secrets, "token_hex", _token
-    yield bulk, "_Threads", _Threads
-    yield bulk, "in_order", _in_order
+    yield bulk, "_Threads", Threads
+    yield bulk, "in_order", in_order
     yield InlineRunner, "run", _run_inline
-    yield streamvault.manifests.cold, "ThreadPoolExecutor", _Pool
-    yield streamvault.importer.run, "threading", SimpleNamespace(Thread=_Thread, Event=_Event, Lock=_Lock)
-    yield streamvault.streamstore.lease, "threading", SimpleNamespace(Thread=_NoThread, Event=_Event, Lock=_Lock)
+    yield streamvault.manifests.cold, "ThreadPoolExecutor", Pool
+    yield streamvault.importer.run, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=Lock)
+    yield streamvault.streamstore.lease, "threading", SimpleNamespace(Thread=NoThread, Event=Event, Lock=Lock)
     yield streamvault.streamstore.lease, "_this_host", lambda: "host"
     yield streamvault.streamstore.lease, "_start_time", lambda _: "0"
