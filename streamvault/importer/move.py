@@ -199,7 +199,7 @@ class _Move:
         """
         begun = unfinished_work(self._replica.store, self._replica.name)
         record = self._replica.read() if begun is not None and begun.startswith(REPLICA) else None
-        if record is None or record.source != self._source.uri or not record.promoted:
+        if record is None or record.source != self._source.uri or not record.is_promoting:
             return None
         options = {"offsets": record.offsets, "numbers": record.numbers, "filler_limit": record.filler_limit}
         self._options = self._options.model_copy(update=options)
