@@ -14,11 +14,12 @@ from streamvault.importer.options import FILLER_LIMIT, MoveOptions, Numbers, Off
 from streamvault.importer.plan import plan_restore
 from streamvault.importer.promote import cut_over
 from streamvault.importer.replica import REPLICA, Record, Replica, replica_tag
-from streamvault.importer.replication import Replication, replica_work
+from streamvault.importer.replication import Replication
 from streamvault.importer.reports import MoveReport
 from streamvault.importer.run import ImportRun
 from streamvault.importer.source import StreamSource
 from streamvault.importer.target import check_other_stream
+from streamvault.importer.witness import replica_work
 from streamvault.layouts.windows import WINDOW
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks

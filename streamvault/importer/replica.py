@@ -26,7 +26,7 @@ from streamvault.streamstore.own import LONGEST_TAG, REPLICA_OF, TARGET_LEDGER, 
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["REPLICA", "NotAReplica", "Record", "Replica", "replica_tag"]
+__all__ = ["REPLICA", "NotAReplica", "Record", "Replica", "ReplicaPromoted", "replica_tag"]
 
 REPLICA = "replica."
 """Prefix of a replica's name (`importer.plan.RestorePlan.work`)."""
@@ -37,6 +37,12 @@ ATTEMPTS = 10
 
 class NotAReplica(Conflict):
     """The stream is not a replica."""
+
+
+class ReplicaPromoted(TargetTaken):
+    """The replica was promoted, or its promotion has begun: there is nothing left to replicate to. Exit code 6."""
+
+    exit_code = 6
 
 
 class Replica:

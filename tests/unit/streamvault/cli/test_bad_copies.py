@@ -391,7 +391,7 @@ TARGETS = [
         Bad(
             f"{verb}, a promoted replica",
             command(verb),
-            4,
+            6 if verb == "replicate" else 4,
             rf"the stream (exists|is a promoted replica of {ORDERS}): {STANDBY}\. .*",
             both(replicated(), lambda w: w.run("promote")),
         )
@@ -412,7 +412,7 @@ TARGETS = [
             f"{name}, target sealed",
             going_on(name),
             4,
-            rf"the unfinished stream was sealed: {STANDBY}\. (Choose another name|It cannot be changed).*",
+            rf"the unfinished stream was sealed: {STANDBY}\. (Choose another name|It can still be read).*",
             both(spoil, lambda w: w.seal(TARGET)),
         )
         for name, spoil in {**REFUSING, "promote": replicated()}.items()
@@ -566,7 +566,7 @@ PROMOTIONS = [
         Bad(
             f"replicate, a promotion unfinished, {name}",
             command("replicate"),
-            4,
+            6,
             rf"a promotion of the replica has not ended: {STANDBY}\. .*",
             both(promotion_killed, spoil),
         )
