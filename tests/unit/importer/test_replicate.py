@@ -15,13 +15,14 @@ import pytest
 from streamvault import export_stream, import_stream, move_stream, promote_replica, replicate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
-from streamvault.importer.replica import NotAReplica
+from streamvault.importer.replica import NotAReplica, Replica
 from streamvault.importer.target import TargetTaken
 from streamvault.streamstore.errors import ScaleRefused, SegmentSealed
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import KeyRange, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN
+from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
 from tests.unit.small_archives import NAME
 
@@ -390,6 +391,64 @@ def test_event_cut_short_is_not_promoted(streams: Streams) -> None:
             appender.append(b"\0\0\0\0\0\0\1\0abc")
     with pytest.raises(Failed, match="ends inside an event"):
         streams.promote()
+
+
+@pytest.mark.parametrize("rest", [b"abc", bytes(1001), b"a line of a log\n" * 50, bytes(7) + b"\xc8xx"])
+def test_byte_replica_has_no_events_to_tear(streams: Streams, monkeypatch: pytest.MonkeyPatch, rest: bytes) -> None:
+    """The source is lost, and a round was killed after it appended and before it recorded that."""
+    source = replace(NAME, stream="log")
+    uri = f"local://{streams.folder}/{source}"
+    with streams.store as store:
+        store.create_stream(source, StreamConfiguration())
+        with store.appender(source, SegmentId(0, 0)) as appender:
+            appender.append(b"first line\n" * 20)
+    replicate_stream(uri, streams.target, master="inline[2]")
+    with streams.store as store, store.appender(source, SegmentId(0, 0)) as appender:
+        appender.append(rest)
+    note = Replica.note
+
+    def kill(self: Replica, *args: object, **changes: object) -> object:
+        if "ends" in changes:
+            raise Killed
+        return note(self, *args, **changes)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Replica, "note", kill)
+        with pytest.raises(Killed):
+            replicate_stream(uri, streams.target, master="inline[2]")
+    with streams.store as store:
+        store.delete(source)
+    streams.promote()
+    with streams.store as store:
+        assert store.segment_info(TARGET, [SegmentId(0, 0)])[0].write_offset == 220 + len(rest)
+
+
+def ledger_of(streams: Streams) -> Replica:
+    replica = Replica(streams.store, parse_stream(streams.target)[0], TARGET)
+    replica.read()
+    return replica
+
+
+def test_replica_with_less_than_its_ledger_says_is_not_promoted(streams: Streams) -> None:
+    streams.replicate()
+    replica = ledger_of(streams)
+    replica.note(ends={segment: end + 8 for segment, end in replica.newest.ends.items()})
+    with pytest.raises(Failed, match="fewer bytes than its ledger says"):
+        streams.promote()
+
+
+def test_ledger_of_another_release_is_read(streams: Streams) -> None:
+    streams.replicate()
+    replica = ledger_of(streams)
+    document = {**replica.newest.to_json(), "of a later release": 1}
+    target = document.pop("target")
+    del document["source_head"]
+    replica._ledger.record(document)
+    streams.add(b"more")
+    streams.replicate()
+    assert ledger_of(streams).newest.target == target
+    streams.promote()
+    assert_same_events(streams)
 
 
 def test_move_is_a_rename(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
