@@ -41,6 +41,11 @@ def test_promotion_beside_a_replication_that_wakes(family: tuple[str, tuple[str,
     assert not wrong(three_stops(*family))
 
 
+def test_two_promotions() -> None:
+    """One that was paused before its fence must not replace the segments that users write to."""
+    assert not wrong(three_stops("events/replica", ("write",), "promote", "promote"))
+
+
 def test_replica_that_is_deleted_under_a_replication() -> None:
     assert not wrong(stopped_and_killed(*DELETED, away=2, later=12))
 

@@ -118,6 +118,7 @@ def test_own_record_without_an_answer_is_found(
     def unanswered(self: LocalAppender, block: Any) -> None:
         if not other:
             append(self, block)
+            self.flush()
         raise StreamStoreUnavailable("no answer")
 
     with monkeypatch.context() as patched:
