@@ -24,11 +24,11 @@ DAY = 24 * 3600.0
 
 
 def _export(**change: Any) -> Callable[[Scene, World], object]:
-    return lambda scene, _: export_stream(scene.stream, ROOT, **{**scene.options, **change})
+    return lambda scene, _: export_stream(scene.stream, ROOT, same_stream=True, **{**scene.options, **change})
 
 
 def _rotate(**change: Any) -> Callable[[Scene, World], object]:
-    return lambda scene, _: rotate_stream(scene.stream, ROOT, **{**scene.options, **change})
+    return lambda scene, _: rotate_stream(scene.stream, ROOT, same_stream=True, **{**scene.options, **change})
 
 
 def _compact(**change: Any) -> Callable[[Scene, World], object]:
@@ -37,7 +37,7 @@ def _compact(**change: Any) -> Callable[[Scene, World], object]:
 
 def _other_layout(scene: Scene, _: World) -> object:
     layout = "chunks" if scene.layout == "events" else "events"
-    return export_stream(scene.stream, ROOT, **{**scene.options, "layout": layout, "compress": ""})
+    return export_stream(scene.stream, ROOT, same_stream=True, **{**scene.options, "layout": layout, "compress": ""})
 
 
 def _middle() -> str:
@@ -51,11 +51,11 @@ def _middle() -> str:
 
 
 def _export_to(scene: Scene, _: World) -> object:
-    return export_stream(scene.stream, ROOT, to_cut=_middle(), **scene.options)
+    return export_stream(scene.stream, ROOT, same_stream=True, to_cut=_middle(), **scene.options)
 
 
 def _export_from(scene: Scene, _: World) -> object:
-    return export_stream(scene.stream, ROOT, from_cut=_middle(), **scene.options)
+    return export_stream(scene.stream, ROOT, same_stream=True, from_cut=_middle(), **scene.options)
 
 
 def _write_large(_: Scene, world: World) -> None:
@@ -73,10 +73,6 @@ def _jump(seconds: float) -> Callable[[Scene, World], None]:
         world.skew += seconds
 
     return jump
-
-
-def _following(scene: Scene, _: World) -> object:
-    return replicate_stream(scene.stream, TARGET, follow=True, every=1.0, lasting=3.0, retry_for=0, master="inline")
 
 
 def _of_archive(scene: Scene, _: World) -> object:
@@ -103,6 +99,5 @@ VARIANTS: dict[str, Command] = {
 }
 
 MIRROR_VARIANTS: dict[str, Command] = {
-    "replicate-follow": Command(_following),
     "replicate-archive": Command(_of_archive),
 }
