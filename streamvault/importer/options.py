@@ -150,6 +150,11 @@ class ImportOptions(RestoreOptions):
         bool,
         Field(description="Read back and verify a stream that was already restored from this archive."),
     ] = False
+    skip_damaged: Annotated[
+        bool,
+        Field(description="Restore a damaged archive without its damaged ranges, and end with exit code 3 if any are."),
+        CommandLine(environment=False),
+    ] = False
 
 
 class WorkOptions(Options):

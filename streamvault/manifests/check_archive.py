@@ -13,6 +13,7 @@ from streamvault.common.progress import Progress
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.agreement import by_segment
 from streamvault.manifests.archive import Archive, History
+from streamvault.manifests.check_damage import damage_reports, last_intact, restoring
 from streamvault.manifests.check_ranges import (
     CheckResult,
     RangesTask,
@@ -103,6 +104,8 @@ def check_archive(
         removed = _repair(runner, scope.history, source) if repair and not found.found and found.stray else 0
         start_seconds = runner.start_seconds
     progress.end()
+    damage = damage_reports(scope.history, found.findings[:MAX_FINDINGS])
+    intact = last_intact(scope.history, found.findings) if generation is None else 0
     seconds = time.monotonic() - began
     return CheckReport(
         archive=source.uri,
@@ -112,8 +115,11 @@ def check_archive(
         ranges_read=found.read,
         events=scope.history.events,
         bytes=scope.history.bytes,
-        findings=found.findings,
-        more_findings=found.found - len(found.findings),
+        findings=tuple(map(str, damage)),
+        damage=damage,
+        intact_generation=intact,
+        restore=restoring(source.uri, intact) if damage and generation is None else "",
+        more_findings=found.found - len(damage),
         strays=found.stray,
         stray_keys=found.strays,
         removed=removed,
@@ -198,7 +204,7 @@ def _compare(
         notes += ("an export ran during the check, so strays were not searched for; run the check again",)
         extra = []
     total = CheckResult(
-        findings=tuple(line for result in results for line in result.findings)[:MAX_FINDINGS],
+        findings=tuple(lost for result in results for lost in result.findings),
         found=sum(result.found for result in results),
         strays=tuple(key for result in [*results, *extra] for key in result.strays)[:MAX_STRAYS],
         stray=sum(result.stray for result in [*results, *extra]),

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from streamvault.common.report import Report
+from streamvault.manifests.damage import lost_text
 
-__all__ = ["ArchiveSummary", "CheckReport", "HoldReport", "Timeline", "TimelineEntry", "WarmReport"]
+__all__ = ["ArchiveSummary", "CheckReport", "DamageReport", "HoldReport", "Timeline", "TimelineEntry", "WarmReport"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,34 @@ class ArchiveSummary(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DamageReport(Report):
+    """Damage that a check found.
+
+    Attributes:
+        generation: the generation that holds the bytes; of a merged one, the original.
+        cut: the stream cut at which this generation begins, full segment name → offset.
+        segment: full name of the segment.
+        start: offset of the first damaged byte.
+        end: offset after the last one.
+        events: number of lost events; None if the range lacks several pieces, and it is not known how many of its
+            events are in this one.
+        what: what is wrong.
+    """
+
+    generation: int
+    cut: Mapping[str, int]
+    segment: str
+    start: int
+    end: int
+    events: int | None
+    what: str
+
+    def __str__(self) -> str:
+        lost = lost_text(self.events, self.end - self.start)
+        return f"{self.segment} bytes {self.start} to {self.end}: {self.what}; generation {self.generation}, {lost}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport(Report):
     """Result of a check.
 
@@ -55,6 +84,11 @@ class CheckReport(Report):
         events: number of events by the manifests.
         bytes: number of bytes by the manifests.
         findings: one line for each damage, at most 1,000.
+        damage: the same damages, with their fields.
+        intact_generation: the newest generation before the first damage, which can be restored; 0 if there is none, or
+            if only one generation was checked.
+        restore: the command that restores what is intact; empty if nothing is damaged, or if only one generation was
+            checked.
         more_findings: number of further damages.
         strays: number of strays, which are harmless.
         stray_keys: keys of the first hundred strays, relative to the root.
@@ -74,6 +108,9 @@ class CheckReport(Report):
     events: int = 0
     bytes: int = 0
     findings: tuple[str, ...] = ()
+    damage: tuple[DamageReport, ...] = ()
+    intact_generation: int = 0
+    restore: str = ""
     more_findings: int = 0
     strays: int = 0
     stray_keys: tuple[str, ...] = ()
