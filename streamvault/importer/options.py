@@ -84,7 +84,9 @@ class PromoteOptions(Options):
     """Options of *promote*."""
 
     seal_source: Annotated[
-        bool, Field(description="Seal the source first, and replicate what was written to it until then.")
+        bool,
+        Field(description="Seal the source first, and replicate what was written to it until then."),
+        CommandLine().destroying(),
     ] = False
     window: Window = WINDOW
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from streamvault.common.progress import Progress
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.agreement import by_segment
-from streamvault.manifests.archive import Archive, History
+from streamvault.manifests.archive import Archive, History, NoSuchArchive
 from streamvault.manifests.check_damage import damage_reports, last_intact, restoring
 from streamvault.manifests.check_ranges import (
     CheckResult,
@@ -124,6 +124,7 @@ def check_archive(
         stray_keys=found.strays,
         removed=removed,
         fingerprints={each.manifest.generation: each.fingerprint for each in scope.history.generations},
+        unfinished=scope.unfinished,
         notes=notes,
         seed=seed if subset is not None else None,
         seconds=round(seconds - start_seconds, 3),
@@ -142,6 +143,7 @@ class _Scope:
         layouts: the layouts whose folders are searched for foreign keys.
         notes: what the check leaves out.
         state: the generations in force and being merged when this was planned.
+        unfinished: the generation whose export is not finished; 0 if there is none.
         newest: the newest generation when this was planned; 0 if an export during the check does not matter.
     """
 
@@ -152,6 +154,7 @@ class _Scope:
     notes: tuple[str, ...]
     state: object
     newest: int
+    unfinished: int = 0
 
 
 def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: int) -> _Scope:
@@ -159,6 +162,9 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     under_way = merges_under_way(source)
     listing = source.listing()
     plan = partial(plan_check, root=source.root, prefix=source.prefix, share=share, seed=seed)
+    if not listing.newest and current_plan(source.store, source.prefix, 1)[0] is not None:
+        what = "generation 1 is unfinished, and there is no other"
+        raise NoSuchArchive(what, where=source.uri, todo="Run its export again, which resumes it.")
     if generation is not None:
         history = History([source.load(generation)])
         ranges, _ = plan(history, joins=_joins(source, under_way))
@@ -184,6 +190,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
         notes=tuple(notes),
         state=state,
         newest=0 if unfinished is not None else history.generation,
+        unfinished=0 if unfinished is None else unfinished.generation,
     )
 
 

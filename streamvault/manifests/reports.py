@@ -28,6 +28,7 @@ class ArchiveSummary(Report):
         layout: layout of the newest generation, or ``table``.
         problem: why the archive cannot be read; empty if it can.
         table: the table's name, if it is a table that a handoff made; otherwise empty.
+        unfinished: number of a generation whose export has begun and is not finished; 0 if there is none.
     """
 
     archive: str
@@ -41,6 +42,7 @@ class ArchiveSummary(Report):
     layout: str = ""
     problem: str = ""
     table: str = ""
+    unfinished: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,8 @@ class CheckReport(Report):
         stray_keys: keys of the first hundred strays, relative to the root.
         removed: number of strays that ``--repair`` deleted.
         fingerprints: generation → SHA-256 of its manifest, hexadecimal.
+        unfinished: number of a generation whose export has begun and is not finished; 0 if there is none, or if only
+            one generation was checked.
         notes: remarks that are not damage (objects that were not checked).
         seed: seed of the sample, with ``--read-data-subset``.
         seconds: duration without the start of Spark.
@@ -116,6 +120,7 @@ class CheckReport(Report):
     stray_keys: tuple[str, ...] = ()
     removed: int = 0
     fingerprints: Mapping[int, str] = field(default_factory=dict)
+    unfinished: int = 0
     notes: tuple[str, ...] = ()
     seed: int | None = None
     seconds: float = 0.0
