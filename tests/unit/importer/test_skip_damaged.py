@@ -222,6 +222,21 @@ def test_object_that_may_be_a_stray_is_no_event(tmp_path: Path, capfd: pytest.Ca
     is_restored(vault, report["damage"])
 
 
+def test_second_object_at_an_offset_is_no_event(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Without the object that follows, the listing cannot tell which of two is on the chain."""
+    vault = made(tmp_path, "events", largest=200)
+    row = max(rows_of(vault), key=lambda row: row.events)
+    keys, held = keys_of(vault, row), contents(vault.root)
+    index = next(i for i, key in enumerate(keys) if len(held[key]) > 1)
+    folder, _, name = keys[index].rpartition("/")
+    replace_object(vault.root, keys[index + 1], None)
+    replace_object(vault.root, f"{folder}/{name.partition('-')[0]}-{8 + 1:010d}", b"x")
+    assert restore(vault) == 3
+    report = report_of(capfd)
+    assert sum(one["events"] for one in report["damage"]) == row.events
+    is_restored(vault, report["damage"])
+
+
 def test_ranges_that_were_merged_meanwhile_are_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replaced objects are missing, but nothing is damaged."""
     vault = made(tmp_path, "chunks")
