@@ -8,6 +8,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
+from streamvault.common.errors import Failed
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.uri import RootAddress
 
@@ -17,10 +18,21 @@ _OURS = "copy-"
 
 
 def copy_root(via: str, dag_id: str, run_id: str) -> str:
-    """Return a root below `via` that is unique to this run; the same on every call."""
+    """Return a root below `via` that is unique to this run; the same on every call. If `via` is a folder, make it.
+
+    Raises:
+        Failed: the folder cannot be made.
+        Usage: `via` is not a root.
+    """
+    address = RootAddress.parse(via)
+    if address.folder is not None:
+        try:
+            address.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failed(f"the folder cannot be made ({error.strerror})", where=address.uri) from None
     # a run's id may be any text, and ids that differ only in punctuation are different runs
     name = hashlib.sha256(f"{dag_id}\n{run_id}".encode()).hexdigest()[:32]
-    return f"{RootAddress.parse(via).uri}/{_OURS}{name}"
+    return f"{address.uri}/{_OURS}{name}"
 
 
 def remove_copy(root: str, aws_conn_id: str | None) -> int:

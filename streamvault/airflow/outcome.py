@@ -66,7 +66,10 @@ def _exception(message: str, *, retriable: bool) -> Exception:
 def _damage(document: dict[str, Any]) -> str:
     findings = document.get("findings", [])
     more = len(findings) + document.get("more_findings", 0) - MAX_FINDINGS
-    lines = [f"{document.get('archive')} is damaged:", *findings[:MAX_FINDINGS]]
+    what = f"{document.get('archive')} is damaged:"
+    if "stream" in document:
+        what = f"{document['stream']} was restored without the damaged parts of {document.get('archive')}:"
+    lines = [what, *findings[:MAX_FINDINGS]]
     if more > 0:
         lines.append(f"and {more} more")
     return "\n".join(lines)

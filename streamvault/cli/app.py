@@ -50,7 +50,7 @@ COMMANDS = {
 
 EPILOG = (
     f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}. "
-    "An option is read from STREAMVAULT_<OPTION> if it is not given."
+    "An option is read from STREAMVAULT_<OPTION> if it is not given, but none that deletes, truncates or seals."
 )
 
 SETTINGS: dict[str, Any] = {

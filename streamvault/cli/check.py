@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from streamvault.cli.options import ArchiveArgument, Master
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
@@ -59,6 +61,19 @@ def _show(results: Results, report: CheckReport) -> None:
         results.line(f"damaged: {finding}")
     if report.more_findings:
         results.line(f"damaged: and {count_text(report.more_findings, 'more finding')}")
+    for generation, cut in {each.generation: each.cut for each in report.damage}.items():
+        results.line(f"generation {generation} begins at the cut {json.dumps(cut)}")
+    if report.restore:
+        results.line(_way_out(report))
+
+
+def _way_out(report: CheckReport) -> str:
+    if not report.intact_generation:
+        return f"no generation is intact; all but the damaged ranges can be restored: {report.restore}"
+    return (
+        f"intact up to generation {report.intact_generation}, as far as it was compared: {report.restore} "
+        "(--skip-damaged in place of --generation restores all but the damaged ranges)"
+    )
 
 
 def _strays(report: CheckReport) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from streamvault.cli.options import ArchiveArgument
+from streamvault.cli.options import ArchiveArgument, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
@@ -26,6 +26,9 @@ def get(
         ),
     ],
     *,
+    verify: Annotated[
+        bool, option("--verify", "First read the whole range that holds the event, and compare it with its digest.")
+    ] = False,
     running: Running,
 ) -> int:
     """Write one event's payload to standard output.
@@ -36,7 +39,7 @@ def get(
     def work(_: Progress) -> bytes:
         from streamvault.manifests.get import get_event
 
-        return get_event(archive, pointer)
+        return get_event(archive, pointer, verify=verify)
 
     return run(
         work,

@@ -8,6 +8,7 @@ from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import ArchiveArgument, DryRun, Master, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
+from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text, events_text, seconds_text
 from streamvault.importer.options import ImportOptions
@@ -39,26 +40,18 @@ def import_(
         report = import_stream(archive, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)
 
-    return run(work, show=_show, document=ImportReport.to_json, running=running, resumable=not dry_run)
+    return run(
+        work,
+        show=_show,
+        document=ImportReport.to_json,
+        running=running,
+        resumable=not dry_run,
+        exit_code=lambda report: Damaged.exit_code if report.findings else 0,
+    )
 
 
 def _show(results: Results, report: ImportReport) -> None:
-    if report.dry_run and report.verified:
-        results.line(f"would read back and verify {report.stream}, restored before from {report.archive}")
-    elif report.dry_run and report.unchanged:
-        results.line(f"nothing to restore: {report.stream} has the segments and tails of {report.archive}")
-    elif report.dry_run:
-        results.line(f"would restore {report.archive} into {report.stream}")
-    elif report.unchanged and report.verified:
-        results.line(f"{report.stream} equals {report.archive}: read back and verified")
-    elif report.unchanged:
-        results.line(
-            f"already restored: {report.stream} has the segments and tails of {report.archive}; "
-            "--again reads it back and verifies it"
-        )
-    else:
-        resumed = " (resumed an unfinished import)" if report.resumed else ""
-        results.line(f"restored {report.archive} into {report.stream}{resumed}")
+    results.line(_outcome(report))
     earlier = report.bytes - report.moved_bytes
     results.fields(
         {
@@ -73,6 +66,11 @@ def _show(results: Results, report: ImportReport) -> None:
             "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )
+    if report.findings:
+        lost = sum(each.end - each.start for each in report.damage)
+        results.line(f"INCOMPLETE: damaged parts of the archive are left out ({bytes_text(lost)})")
+    for finding in report.findings:
+        results.line(f"skipped: {finding}")
     for old, new in islice(report.renumbered.items(), MAX_LINES):
         results.line(f"renumbered: {old} of the source is {new}")
     if len(report.renumbered) > MAX_LINES:
@@ -84,3 +82,21 @@ def _show(results: Results, report: ImportReport) -> None:
             f"moved: in epoch {moved.epoch} the key-range boundary {moved.source!r} is at {moved.target!r} "
             f"({moved.ulps} ulps), so that segments keep their numbers"
         )
+
+
+def _outcome(report: ImportReport) -> str:
+    if report.dry_run and report.verified:
+        return f"would read back and verify {report.stream}, restored before from {report.archive}"
+    if report.dry_run and report.unchanged:
+        return f"nothing to restore: {report.stream} has the segments and tails of {report.archive}"
+    if report.dry_run:
+        return f"would restore {report.archive} into {report.stream}"
+    if report.unchanged and report.verified:
+        return f"{report.stream} equals {report.archive}: read back and verified"
+    if report.unchanged:
+        return (
+            f"already restored: {report.stream} has the segments and tails of {report.archive}; "
+            "--again reads it back and verifies it"
+        )
+    resumed = " (resumed an unfinished import)" if report.resumed else ""
+    return f"restored {report.archive} into {report.stream}{resumed}"

@@ -46,8 +46,7 @@ def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
             if archive.problem
             else (
                 _path(archive, root),
-                f"{archive.generations:,}"
-                + (f" (from {archive.first_generation})" if archive.first_generation > 1 else ""),
+                _generations(archive),
                 events_text(archive.events, archive.bytes) or "-",
                 bytes_text(archive.bytes),
                 f"table {archive.table}" if archive.table else archive.layout,
@@ -56,6 +55,12 @@ def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
             for archive in archives
         ],
     )
+
+
+def _generations(archive: ArchiveSummary) -> str:
+    remarks = [f"from {archive.first_generation}"] if archive.first_generation > 1 else []
+    remarks += [f"{archive.unfinished} is unfinished"] if archive.unfinished else []
+    return f"{archive.generations:,}" + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def _path(archive: ArchiveSummary, root: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -12,8 +13,8 @@ import typer
 from streamvault.cli.errors import command_error
 from streamvault.cli.output import Results
 from streamvault.cli.running import LogLevel, Running, finish
-from streamvault.common.errors import Problem
-from streamvault.common.options import CommandLine, Options, command_line
+from streamvault.common.errors import Problem, Usage
+from streamvault.common.options import CommandLine, Options, command_line, variable_of
 
 __all__ = [
     "ArchiveArgument",
@@ -39,7 +40,7 @@ def option(name: str, help_text: str, *, environment: bool = True, **others: Any
         environment: whether ``STREAMVAULT_<NAME>`` also sets it.
         others: other arguments of `typer.Option`.
     """
-    variable = f"STREAMVAULT_{name.lstrip('-').replace('-', '_').upper()}" if environment else None
+    variable = variable_of(name) if environment else None
     return typer.Option(name, help=help_text, envvar=variable, show_envvar=False, callback=_not_empty, **others)
 
 
@@ -195,6 +196,11 @@ def _read(kind: type[Options], given: dict[str, Any]) -> Options:
     for keyword, declared in kind.keyword_fields().items():
         value = given.pop(keyword)
         form = command_line(declared)
+        if form.destroys and value == declared.default and os.environ.get(form.variable(keyword)):
+            raise Usage(
+                f"{form.variable(keyword)} is set, but variables cannot make a command delete, truncate or seal",
+                todo=f"Give {form.option(keyword)} on the command line, or unset the variable.",
+            )
         if value is None:
             continue
         if form.load is not None:

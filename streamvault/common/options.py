@@ -21,7 +21,18 @@ from streamvault.common.errors import Usage
 from streamvault.common.sizes import parse_percent, parse_size, size_text
 from streamvault.common.times import duration_text, parse_duration, parse_moment
 
-__all__ = ["DURATION", "PERCENT", "SIZE", "TIME", "CommandLine", "Options", "command_line", "load_file", "moment"]
+__all__ = [
+    "DURATION",
+    "PERCENT",
+    "SIZE",
+    "TIME",
+    "CommandLine",
+    "Options",
+    "command_line",
+    "load_file",
+    "moment",
+    "variable_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +48,8 @@ class CommandLine:
         choices: the texts that may be given, with their values, if the values differ from the texts.
         environment: whether the environment variable ``STREAMVAULT_<OPTION>`` sets the option too; False if another
             command has an option of the same name and another meaning.
+        destroys: whether the option makes a command delete, truncate or seal something. No variable sets it, and one
+            that would is an error: a variable that was forgotten must not delete anything.
     """
 
     name: str = ""
@@ -46,14 +59,28 @@ class CommandLine:
     text: Callable[[Any], str] = str
     choices: Mapping[str, Any] = field(default_factory=dict)
     environment: bool = True
+    destroys: bool = False
 
     def named(self, name: str) -> Self:
         """Return a copy with another option name."""
         return dataclasses.replace(self, name=name)
 
+    def destroying(self) -> Self:
+        """Return a copy that makes a command delete, truncate or seal something; see `destroys`."""
+        return dataclasses.replace(self, environment=False, destroys=True)
+
     def option(self, keyword: str) -> str:
         """Return the option's name, given the field's keyword."""
         return self.name or f"--{keyword.replace('_', '-')}"
+
+    def variable(self, keyword: str) -> str:
+        """Return the environment variable with the option's name, whether or not it sets the option."""
+        return variable_of(self.option(keyword))
+
+
+def variable_of(option: str) -> str:
+    """Return the environment variable with an option's name: ``--log-level`` → ``STREAMVAULT_LOG_LEVEL``."""
+    return f"STREAMVAULT_{option.lstrip('-').replace('-', '_').upper()}"
 
 
 SIZE = CommandLine(metavar="SIZE", parse=parse_size, text=size_text)

@@ -39,7 +39,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapReport:
-    """A range of bytes that was truncated before it could be archived."""
+    """A range of bytes that was truncated before it could be archived, or that a restore left out because of damage."""
 
     segment: str
     start: int

@@ -24,7 +24,7 @@ PARAMS = {
         type="string",
         pattern="^(s3|file)://.+$",
         title="Intermediate root",
-        description="s3://BUCKET/PREFIX or file:///FOLDER, for the intermediate archive.",
+        description="s3://BUCKET/PREFIX or file:///FOLDER (made if it does not exist), for the intermediate archive.",
     ),
     "layout": Param("chunks", type="string", enum=["chunks", "events"], title="Layout"),
     "clean_up": Param(True, type="boolean", title="Clean up", description="Delete the intermediate archive."),

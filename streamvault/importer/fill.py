@@ -127,7 +127,10 @@ def advising_new_import(target: StreamName) -> Iterator[None]:
     try:
         yield
     except DigestMismatch as mismatch:
-        todo = f"Restore the archive from a copy, delete {target} and import again."
+        todo = (
+            f"Restore the archive from a copy, delete {target} and import again; --skip-damaged leaves out what is "
+            "damaged."
+        )
         raise DigestMismatch(mismatch.what, where=mismatch.where, todo=todo) from None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from streamvault.common.errors import Damaged
@@ -12,6 +12,7 @@ from streamvault.importer.options import RestoreOptions
 from streamvault.importer.plan import Content, Part
 from streamvault.manifests.archive import Archive, History
 from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.damage import Lost
 from streamvault.manifests.selection import RangePart
 from streamvault.streamstore.model import Retention, SegmentId, StreamCut
 
@@ -26,6 +27,7 @@ def archived_content(
     *,
     from_cut: StreamCut | None = None,
     to_cut: StreamCut | None = None,
+    lost: Sequence[Lost] = (),
 ) -> Content:
     """Return what an import restores.
 
@@ -37,6 +39,7 @@ def archived_content(
             be resumed with either value.
         from_cut: begin at this cut; None for the archive's head.
         to_cut: end at this cut; None for the archive's tail.
+        lost: what is left out of the ranges because it is damaged; it becomes gaps.
     """
     parts: dict[SegmentId, list[Part]] = {}
     for chosen in selected:
@@ -46,9 +49,8 @@ def archived_content(
         parts.setdefault(chosen.segment, []).append(replace(part, events=chosen.row.events) if is_counted else part)
 
     def check_gap(segment: SegmentId, start: int, end: int) -> None:
-        declared = sum(
-            max(0, min(gap_end, end) - max(gap_start, start)) for gap_start, gap_end in history.gaps(segment)
-        )
+        gaps = [*history.gaps(segment), *((hole.start, hole.end) for hole in lost if hole.segment == segment)]
+        declared = sum(max(0, min(gap_end, end) - max(gap_start, start)) for gap_start, gap_end in gaps)
         if declared < end - start:
             raise Damaged(
                 "the manifests have an undeclared gap",
@@ -67,7 +69,8 @@ def archived_content(
         parts=parts,
         bases={},
         sealed=described.sealed and tail == history.tail,
-        work=_work_name(history, head, tail, options),
+        work=_work_name(history, head, tail, options, lost),
+        ends={hole.segment: hole.end for hole in lost},
         check_gap=check_gap,
         kind=history.generations[-1].manifest.content,
     )
@@ -79,9 +82,13 @@ def generation_of(work: str) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
-def _work_name(history: History, head: StreamCut, tail: StreamCut, options: RestoreOptions) -> str:
+def _work_name(
+    history: History, head: StreamCut, tail: StreamCut, options: RestoreOptions, lost: Sequence[Lost]
+) -> str:
     content = [str(history.stream), history.generation, history.content_digest]
     content += [head.to_json(), tail.to_json(), options.offsets]
     if options.numbers != "keep":  # so that imports of earlier releases keep their names
         content.append(options.numbers)
+    if lost:
+        content.append([(hole.segment.value, hole.start, hole.end) for hole in lost])
     return f"{history.generation}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"

@@ -19,12 +19,14 @@ from streamvault.importer.options import FILLER_LIMIT, ImportOptions, KeptRetent
 from streamvault.importer.plan import RestorePlan, plan_restore
 from streamvault.importer.reports import ImportReport, MovedBoundary
 from streamvault.importer.run import ImportRun, Restored
+from streamvault.importer.skip import gaps_of, without_damaged
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive import Archive, History, NoSuchArchive
+from streamvault.manifests.check_damage import damage_reports
 from streamvault.manifests.cold import StoredRange, touch
 from streamvault.manifests.costs import cost_of_import
+from streamvault.manifests.damage import Lost
 from streamvault.manifests.listing import Listing
-from streamvault.manifests.model import segment_key
 from streamvault.manifests.options import POLL_SECONDS
 from streamvault.manifests.overtaken import check_in_force
 from streamvault.manifests.selection import RangePart, check_boundaries, select_parts
@@ -57,6 +59,7 @@ def import_stream(
     read_back: bool = False,
     wait_for_warm: bool = False,
     again: bool = False,
+    skip_damaged: bool = False,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -94,6 +97,8 @@ def import_stream(
         read_back: also read back the bytes that this run appended.
         wait_for_warm: wait for objects that S3 is restoring from an archive class (see `warm_archive`).
         again: if the stream was restored from this archive before, read it back and verify it.
+        skip_damaged: read the whole archive first, and restore it without what is damaged, which becomes gaps. The
+            report's ``findings`` and ``damage`` name each; they are empty if nothing is damaged.
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only report what would be done and what S3 would charge for it.
         progress: receives the progress.
@@ -121,6 +126,7 @@ def import_stream(
         read_back=read_back,
         wait_for_warm=wait_for_warm,
         again=again,
+        skip_damaged=skip_damaged,
     )
     target, target_name = parse_stream(stream)
     moment = options.at
@@ -128,14 +134,14 @@ def import_stream(
     plan_began = time.monotonic()
     if moment is not None:
         generation = generation_at(source, moment)
-    make_plan = partial(_plan, source, options)
+    make_plan = partial(_plan, source, options, master, progress)
     with target.open() as store:
         begun = None if generation is not None else _plan_unfinished(store, target_name, make_plan)
         planned = begun or make_plan(generation)
         history, selected, plan = planned.history, planned.selected, planned.plan
         history.check_fingerprints(fingerprints, source.uri)
         check_boundaries(source.place, history.stream, selected)
-        gaps = _gaps(history, plan)
+        gaps = gaps_of(history, plan, planned.lost)
         expired = _expired_warning(history) if from_cut is None else []
         warnings = [*_tail_warning(history, moment), *expired, *_warnings(history, plan, gaps)]
         if begun and (newest := source.generations()[-1]) > plan.generation:
@@ -227,21 +233,24 @@ def generation_at(archive: Archive, moment: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """The generations to restore, their selected ranges, and the plan."""
+    """The generations to restore, their selected ranges, the plan, and what is damaged and left out."""
 
     history: History
     selected: Sequence[RangePart]
     plan: RestorePlan
+    lost: tuple[Lost, ...]
 
 
-def _plan(source: Archive, options: ImportOptions, generation: int | None) -> _Planned:
+def _plan(source: Archive, options: ImportOptions, master: str, progress: Progress, generation: int | None) -> _Planned:
     """Plan the restore up to a generation; None for the newest."""
     history = source.history(generation)
     cuts = (options.from_cut, options.to_cut)
     from_cut, to_cut = (parse_cut(cut, history.stream, history.sealed_end) for cut in cuts)
-    selected = select_parts(history, from_cut, to_cut)
-    content = archived_content(source, history, selected, options, from_cut=from_cut, to_cut=to_cut)
-    return _Planned(history, selected, plan_restore(content, options))
+    selected, lost = select_parts(history, from_cut, to_cut), tuple[Lost, ...]()
+    if options.skip_damaged:
+        selected, lost = without_damaged(source, history, selected, master, progress)
+    content = archived_content(source, history, selected, options, from_cut=from_cut, to_cut=to_cut, lost=lost)
+    return _Planned(history, selected, plan_restore(content, options), lost)
 
 
 def _is_source(history: History, store: StreamStore, target: StreamName, found: Restored) -> bool:
@@ -320,16 +329,6 @@ def _open_source(archive: Archive, layout: str | None, table: str | None) -> Arc
     return archive.table_archive(table.rpartition(".")[2])
 
 
-def _gaps(history: History, plan: RestorePlan) -> tuple[GapReport, ...]:
-    """Return the declared gaps of the restored segments."""
-    return tuple(
-        GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
-        for generation in history.generations
-        for gap in generation.manifest.gaps
-        if segment_key(gap.segment) in plan.segments
-    )
-
-
 def _warnings(history: History, plan: RestorePlan, gaps: tuple[GapReport, ...]) -> list[str]:
     warnings = [f"gap in the archive: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps]
     filled = sum(segment.gap_bytes for segment in plan.segments.values())
@@ -370,6 +369,7 @@ def _report(source: Archive, stream: str, planned: _Planned, at: datetime | None
     moved = tuple(
         MovedBoundary(epoch=m.epoch, source=m.source, target=m.target, ulps=m.ulps) for m in plan.replay.moved
     )
+    damage = damage_reports(planned.history, planned.lost)
     return ImportReport(
         stream=stream,
         archive=source.uri,
@@ -384,4 +384,6 @@ def _report(source: Archive, stream: str, planned: _Planned, at: datetime | None
         offsets=plan.offsets,
         shifts={s.in_stream(plan.source): segment.shift for s, segment in plan.segments.items() if segment.shift},
         moved_boundaries=moved,
+        findings=tuple(map(str, damage)),
+        damage=damage,
     )

@@ -84,7 +84,9 @@ class PromoteOptions(Options):
     """Options of *promote*."""
 
     seal_source: Annotated[
-        bool, Field(description="Seal the source first, and replicate what was written to it until then.")
+        bool,
+        Field(description="Seal the source first, and replicate what was written to it until then."),
+        CommandLine().destroying(),
     ] = False
     window: Window = WINDOW
 
@@ -149,6 +151,11 @@ class ImportOptions(RestoreOptions):
     again: Annotated[
         bool,
         Field(description="Read back and verify a stream that was already restored from this archive."),
+    ] = False
+    skip_damaged: Annotated[
+        bool,
+        Field(description="Restore a damaged archive without its damaged ranges, and end with exit code 3 if any are."),
+        CommandLine(environment=False),
     ] = False
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from streamvault.common.errors import Usage
@@ -136,6 +136,7 @@ class Content:
         work: see `RestorePlan`.
         check_gap: raises if the bytes of a segment from one offset to another should be there, but no part has them.
         kind: what the segments hold.
+        ends: segment → the offset after its last byte (bytes), where neither the parts nor `tail` say it.
     """
 
     described: StreamDescription
@@ -148,6 +149,7 @@ class Content:
     work: str
     check_gap: Callable[[SegmentId, int, int], None]
     kind: ContentKind = "events"
+    ends: Mapping[SegmentId, int] = field(default_factory=dict)
 
 
 def plan_restore(content: Content, options: MirrorOptions, *, limit_filler: bool = True) -> RestorePlan:
@@ -175,7 +177,7 @@ def plan_restore(content: Content, options: MirrorOptions, *, limit_filler: bool
             segments[segment] = _plan_segment(
                 content.parts.get(segment, ()),
                 start,
-                end,
+                content.ends.get(segment) if end is None else end,
                 at_head=segment in head.offsets,
                 base=0 if options.offsets == "keep" else content.bases.get(segment, start),
                 keep=options.offsets == "keep",

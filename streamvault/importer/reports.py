@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streamvault.common.report import Cost, GapReport, Report
+from streamvault.manifests.reports import DamageReport
 
 __all__ = [
     "CopyReport",
@@ -61,6 +62,8 @@ class ImportReport(Report):
         renumbered: archived segment → restored segment, of those whose numbers differ, e.g. ``0.#epoch.0``.
         moved_boundaries: see `MovedBoundary`.
         gaps: bytes that the archive does not have; with offsets kept, filler of the same length takes their place.
+        findings: one line for each damaged part of the archive that was left out, with ``skip_damaged``.
+        damage: the same, with their fields.
         warnings: what the user was warned of.
         seconds: as for an export.
         total_seconds: as for an export.
@@ -87,6 +90,8 @@ class ImportReport(Report):
     renumbered: Mapping[str, str] = field(default_factory=dict)
     moved_boundaries: tuple[MovedBoundary, ...] = ()
     gaps: tuple[GapReport, ...] = ()
+    findings: tuple[str, ...] = ()
+    damage: tuple[DamageReport, ...] = ()
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     total_seconds: float = 0.0

@@ -77,3 +77,7 @@ class CatOptions(Options):
     from_cut: FromCut = None
     to_cut: ToCut = None
     generation: Generation = None
+    verify: Annotated[
+        bool,
+        Field(description="Compare each range with its digest before its events are written; reads every range twice."),
+    ] = False

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from streamvault.common.errors import Usage
+from streamvault.common.errors import Damaged, Usage
+from streamvault.common.sizes import count_text
 from streamvault.lake.batches import EVENT_SCHEMA, event_batches
-from streamvault.layouts.layout import open_reader
 from streamvault.layouts.place import Place
+from streamvault.manifests import archived_range
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.selection import RangePart, check_boundaries, select_parts
 from streamvault.streamstore.cut_option import parse_cut
+from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import StreamName
 
 __all__ = ["READ_WINDOW", "read_archive", "read_part", "schema_of"]
@@ -31,11 +33,15 @@ def read_archive(
     generation: int | None = None,
     columns: Sequence[str] | None = None,
     window: int = READ_WINDOW,
+    verify: bool = False,
 ) -> pa.RecordBatchReader:
     """Return an archive's events in the stream's order: by the segment's creation epoch and number, then offset.
 
     Anything that accepts Arrow accepts the reader: DuckDB, pandas, polars, PyArrow. Memory is bounded by a few batches
     of about 4 MiB of events plus the window, however long the archive is. A reader can be read once.
+
+    Each range that is read to its end is compared with its digest, and an error is raised there if it differs. A range
+    of which a cut leaves out a part, or that is not read to its end, is compared only if ``verify`` is set.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
@@ -45,12 +51,14 @@ def read_archive(
         columns: which of ``scope, stream, epoch, segment, offset, length, pointer, payload`` to compute, in this order;
             None for all.
         window: maximum data to buffer in memory (bytes).
+        verify: compare every range with its digest before any of its events is returned; each is read twice.
 
     Raises:
         NoSuchArchive: there is no archive, or not that generation.
         InvalidCut: a cut is not valid for this archive.
         Usage: an unknown column, or the archive is of a byte stream.
-        Damaged: the manifests are not valid; while batches are read: an object is missing or changed.
+        Damaged: the manifests are not valid; while batches are read: an object is missing or changed. The error says
+            how many events of the damaged range were returned before.
     """
     schema = schema_of(columns)
     source = Archive.open(archive)
@@ -65,7 +73,7 @@ def read_archive(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for part in parts:
-            yield from read_part(source.place, source.stream, part, schema=schema, window=window)
+            yield from read_part(source.place, source.stream, part, schema=schema, window=window, verify=verify)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -77,15 +85,31 @@ def read_part(
     *,
     schema: pa.Schema = EVENT_SCHEMA,
     window: int = READ_WINDOW,
+    verify: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a range's events as batches of the schema.
+    """Yield a range's events as batches of the schema; see `read_archive` for what is verified, and when.
 
     Raises:
-        Damaged: an object is missing or changed.
-        NotAnEvent: the stored bytes are not events.
+        Damaged: an object is missing or changed; says how many of the range's events were yielded before.
     """
-    blocks = open_reader(part.layout).read_range(place, part.row.extent, part.start, part.end, window)
-    return event_batches(stream, part.segment, part.start, blocks, schema)
+    count = 0
+    try:
+        blocks = archived_range.read_part(place, part.layout, part.row, (part.start, part.end), window, verify=verify)
+        for batch in event_batches(stream, part.segment, part.start, blocks, schema):
+            yield batch
+            count += batch.num_rows
+    except NotAnEvent:
+        raise _naming_returned(archived_range.damaged_range(place, part.row), count) from None
+    except Damaged as damaged:
+        raise _naming_returned(damaged, count) from None
+
+
+def _naming_returned(damaged: Damaged, count: int) -> Damaged:
+    """Return the error with what was returned of the range before it."""
+    if not count:
+        return damaged
+    todo = f"{count_text(count, 'event')} of this range came before this error and may be wrong. {damaged.todo}"
+    return type(damaged)(damaged.what, where=damaged.where, todo=todo)
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:

@@ -13,7 +13,7 @@ from streamvault.manifests.range_row import RangeRow
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.objectstore.uri import RootAddress
 
-__all__ = ["ArchivedRange", "DigestMismatch", "damaged_range", "read_verified"]
+__all__ = ["ArchivedRange", "DigestMismatch", "damaged_range", "read_part", "read_verified"]
 
 
 class DigestMismatch(Damaged):
@@ -39,6 +39,40 @@ def read_verified(place: Place, layout: str, row: RangeRow, window: int = WINDOW
         yield block
     if digest.hexdigest() != row.digest:
         raise damaged_range(place, row)
+
+
+def read_part(
+    place: Place,
+    layout: str,
+    row: RangeRow,
+    bounds: tuple[int, int],
+    window: int = WINDOW_BYTES,
+    *,
+    verify: bool = False,
+) -> Iterator[bytes | memoryview]:
+    """Yield a range's bytes, or a part of them, for a reader that may stop early.
+
+    Whoever reads a range to its end is told by an error after the last block if the digest differs. Only a whole range
+    has a digest, so a part is verified only on request.
+
+    Args:
+        place: see `read_verified`.
+        layout: see `read_verified`.
+        row: see `read_verified`.
+        bounds: start and end of what to yield (bytes).
+        window: see `read_verified`.
+        verify: read the whole range and compare its digest before the first block is yielded.
+
+    Raises:
+        DigestMismatch, Damaged: as `read_verified`.
+    """
+    if verify:
+        for _ in read_verified(place, layout, row, window):
+            pass
+    if bounds == (row.start, row.end):
+        yield from read_verified(place, layout, row, window)
+    else:
+        yield from open_reader(layout).read_range(place, row.extent, *bounds, window)
 
 
 def damaged_range(place: Place, row: RangeRow) -> DigestMismatch:
@@ -92,6 +126,4 @@ class ArchivedRange:
         Raises:
             DigestMismatch, Damaged: as `read_verified`.
         """
-        if (start, end) == (self.start, self.end):
-            return read_verified(self.place, self.layout, self.row, window)
-        return open_reader(self.layout).read_range(self.place, self.row.extent, start, end, window)
+        return read_part(self.place, self.layout, self.row, (start, end), window)

@@ -12,7 +12,8 @@ from typing import TypeVar
 from streamvault.common.progress import Progress
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.agreement import by_segment
-from streamvault.manifests.archive import Archive, History
+from streamvault.manifests.archive import Archive, History, NoSuchArchive
+from streamvault.manifests.check_damage import damage_reports, last_intact, restoring
 from streamvault.manifests.check_ranges import (
     CheckResult,
     RangesTask,
@@ -103,6 +104,8 @@ def check_archive(
         removed = _repair(runner, scope.history, source) if repair and not found.found and found.stray else 0
         start_seconds = runner.start_seconds
     progress.end()
+    damage = damage_reports(scope.history, found.findings[:MAX_FINDINGS])
+    intact = last_intact(scope.history, found.findings) if generation is None else 0
     seconds = time.monotonic() - began
     return CheckReport(
         archive=source.uri,
@@ -112,12 +115,16 @@ def check_archive(
         ranges_read=found.read,
         events=scope.history.events,
         bytes=scope.history.bytes,
-        findings=found.findings,
-        more_findings=found.found - len(found.findings),
+        findings=tuple(map(str, damage)),
+        damage=damage,
+        intact_generation=intact,
+        restore=restoring(source.uri, intact) if damage and generation is None else "",
+        more_findings=found.found - len(damage),
         strays=found.stray,
         stray_keys=found.strays,
         removed=removed,
         fingerprints={each.manifest.generation: each.fingerprint for each in scope.history.generations},
+        unfinished=scope.unfinished,
         notes=notes,
         seed=seed if subset is not None else None,
         seconds=round(seconds - start_seconds, 3),
@@ -136,6 +143,7 @@ class _Scope:
         layouts: the layouts whose folders are searched for foreign keys.
         notes: what the check leaves out.
         state: the generations in force and being merged when this was planned.
+        unfinished: the generation whose export is not finished; 0 if there is none.
         newest: the newest generation when this was planned; 0 if an export during the check does not matter.
     """
 
@@ -146,6 +154,7 @@ class _Scope:
     notes: tuple[str, ...]
     state: object
     newest: int
+    unfinished: int = 0
 
 
 def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: int) -> _Scope:
@@ -153,6 +162,9 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     under_way = merges_under_way(source)
     listing = source.listing()
     plan = partial(plan_check, root=source.root, prefix=source.prefix, share=share, seed=seed)
+    if not listing.newest and current_plan(source.store, source.prefix, 1)[0] is not None:
+        what = "generation 1 is unfinished, and there is no other"
+        raise NoSuchArchive(what, where=source.uri, todo="Run its export again, which resumes it.")
     if generation is not None:
         history = History([source.load(generation)])
         ranges, _ = plan(history, joins=_joins(source, under_way))
@@ -178,6 +190,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
         notes=tuple(notes),
         state=state,
         newest=0 if unfinished is not None else history.generation,
+        unfinished=0 if unfinished is None else unfinished.generation,
     )
 
 
@@ -198,7 +211,7 @@ def _compare(
         notes += ("an export ran during the check, so strays were not searched for; run the check again",)
         extra = []
     total = CheckResult(
-        findings=tuple(line for result in results for line in result.findings)[:MAX_FINDINGS],
+        findings=tuple(lost for result in results for lost in result.findings),
         found=sum(result.found for result in results),
         strays=tuple(key for result in [*results, *extra] for key in result.strays)[:MAX_STRAYS],
         stray=sum(result.stray for result in [*results, *extra]),

@@ -11,12 +11,11 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import chunk_key
-from streamvault.layouts.layout import LAYOUTS, RangeCheck, open_layout
+from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.layouts.place import Place
 from streamvault.manifests.agreement import by_segment
-from streamvault.manifests.archived_range import DigestMismatch, read_verified
+from streamvault.manifests.damage import Lost, damage_of, listed_damage
 from streamvault.manifests.history import History
 from streamvault.manifests.model import segment_key
 from streamvault.manifests.plan import Plan
@@ -91,7 +90,7 @@ class CheckResult:
     """Result of one task.
 
     Attributes:
-        findings: one line for each damage, at most `MAX_FINDINGS`.
+        findings: the damages, at most `MAX_FINDINGS`.
         found: number of damages.
         strays: keys of strays, at most `MAX_FINDINGS`.
         stray: number of strays.
@@ -100,7 +99,7 @@ class CheckResult:
         bytes: number of bytes checked.
     """
 
-    findings: tuple[str, ...] = ()
+    findings: tuple[Lost, ...] = ()
     found: int = 0
     strays: tuple[str, ...] = ()
     stray: int = 0
@@ -183,7 +182,7 @@ def _choose(tasks: list[RangesTask], share: float, seed: int) -> list[RangesTask
 
 def check_ranges(task: RangesTask) -> CheckResult:
     """Compare the listing of ranges with the manifest; read those marked for reading."""
-    findings: list[str] = []
+    findings: list[Lost] = []
     strays: list[str] = []
     found = read = stray = 0
     place = Place(task.root.open(), task.prefix)
@@ -191,12 +190,12 @@ def check_ranges(task: RangesTask) -> CheckResult:
         listed = open_layout(task.layout).check_range(place, row.extent, task.known)
         strays += listed.strays
         stray += listed.stray
-        lines, count = _damage(listed, row)
-        if wanted and not count:
-            lines, count = _compare_digest(place, task, row)
+        damage = listed_damage(listed, row)
+        if wanted and not damage:
+            damage = damage_of(place, task.layout, row)
             read += 1
-        found += count
-        findings += [f"{row.segment.in_stream(task.stream)} bytes {row.start} to {row.end}: {line}" for line in lines]
+        found += max(listed.damaged, len(damage))
+        findings += damage
     return CheckResult(
         tuple(findings[:MAX_FINDINGS]),
         found,
@@ -206,23 +205,6 @@ def check_ranges(task: RangesTask) -> CheckResult:
         sum(row.events for row in task.rows),
         sum(row.end - row.start for row in task.rows),
     )
-
-
-def _damage(listed: RangeCheck, row: RangeRow) -> tuple[list[str], int]:
-    if not listed.damaged and listed.events not in {None, row.events}:
-        return [f"{listed.events} events instead of {row.events}"], 1
-    return [f"{finding.what} ({finding.key})" for finding in listed.damage], listed.damaged
-
-
-def _compare_digest(place: Place, task: RangesTask, row: RangeRow) -> tuple[list[str], int]:
-    try:
-        for _ in read_verified(place, task.layout, row):
-            pass
-    except DigestMismatch as mismatch:
-        return [mismatch.what], 1
-    except Damaged as damaged:
-        return [str(damaged)], 1
-    return [], 0
 
 
 def find_strays(task: StraysTask) -> CheckResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamvault.common.errors import Failed, Usage
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive, Generation
+from streamvault.manifests.archived_range import read_verified
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.model import segment_key
 from streamvault.objectstore.errors import NoSuchObject, WrongSize
@@ -17,19 +18,23 @@ class NoSuchEvent(Failed):
     """The archive has no event at the pointer."""
 
 
-def get_event(archive: str, pointer: str) -> bytes:
+def get_event(archive: str, pointer: str, *, verify: bool = False) -> bytes:
     """Return the payload of one event, by one read of the data (besides the manifests that locate it).
+
+    A range has one digest, so an event read alone is not compared with one. In compressed chunks and tables, checksums
+    of a part of a range are; see ``verify`` for the rest.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
         pointer: as printed by the Java client: ``scope/stream/N.#epoch.E:OFFSET-LENGTH``.
+        verify: first read the whole range that holds the event, and compare it with its digest.
 
     Raises:
         NoSuchEvent: the archive does not have the event.
         InvalidName: the pointer is not valid.
         Usage: the pointer is of another stream, or the archive is of a byte stream.
         NoSuchArchive: there is no archive.
-        Damaged: the object that should hold the event is missing or has the wrong size.
+        Damaged: the object that should hold the event is missing or has the wrong size, or the range is damaged.
     """
     wanted = EventPointer.parse(pointer)
     source = Archive.open(archive)
@@ -42,6 +47,9 @@ def get_event(archive: str, pointer: str) -> bytes:
         gap = next((g for g in generation.manifest.gaps if segment_key(g.segment) == wanted.segment), None)
         raise NoSuchEvent("no archived range holds this event", where=f"{wanted}{f' ({gap.reason})' if gap else ''}")
     layout = open_layout(generation.manifest.layout)
+    if verify:
+        for _ in read_verified(source.place, layout.name, row):
+            pass
     try:
         event = layout.read_event(source.place, row.extent, wanted.offset, wanted.length)
     except (NoSuchObject, WrongSize):

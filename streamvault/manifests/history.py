@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -191,6 +192,30 @@ class History:
         for generation in self.generations:
             for row in generation.rows.get(segment, ()):
                 yield generation.layout, row
+
+    def holder(self, segment: SegmentId, offset: int) -> tuple[int, StreamCut]:
+        """Return the original generation that holds a byte of a segment, and the stream cut at which it begins.
+
+        Raises:
+            ValueError: none does.
+        """
+        for generation in self.generations:
+            if any(row.start <= offset < row.end for row in generation.rows.get(segment, ())):
+                break
+        else:
+            raise ValueError(f"no generation holds byte {offset} of {segment}")
+        manifest = generation.manifest
+        originals = manifest.replaces
+
+        def begins_before(original: Replaced) -> bool:
+            between = segments_between(History([generation], original).description, manifest.from_, original.to)
+            start, end = between.get(segment, (0, 0))
+            return start <= offset and (end is None or offset < end)
+
+        if not originals:
+            return manifest.generation, manifest.from_
+        found = bisect_left(originals, True, key=begins_before)
+        return originals[found].generation, originals[found - 1].to if found else manifest.from_
 
     def end(self, segment: SegmentId) -> int | None:
         """Return a segment's end (bytes) in the newest generation that has the segment; None if none has it."""

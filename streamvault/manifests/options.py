@@ -159,7 +159,9 @@ class CheckOptions(Options):
     seed: Annotated[int | None, Field(description="Choose the same ranges as the check that printed this seed.")] = None
     generation: Generation = None
     fingerprints: Fingerprints = ()
-    repair: Annotated[bool, Field(description="Delete stray objects, if nothing is damaged.")] = False
+    repair: Annotated[
+        bool, Field(description="Delete stray objects, if nothing is damaged."), CommandLine().destroying()
+    ] = False
 
 
 class WarmOptions(Options):

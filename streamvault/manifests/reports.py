@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from streamvault.common.report import Report
+from streamvault.manifests.damage import lost_text
 
-__all__ = ["ArchiveSummary", "CheckReport", "HoldReport", "Timeline", "TimelineEntry", "WarmReport"]
+__all__ = ["ArchiveSummary", "CheckReport", "DamageReport", "HoldReport", "Timeline", "TimelineEntry", "WarmReport"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class ArchiveSummary(Report):
         layout: layout of the newest generation, or ``table``.
         problem: why the archive cannot be read; empty if it can.
         table: the table's name, if it is a table that a handoff made; otherwise empty.
+        unfinished: number of a generation whose export has begun and is not finished; 0 if there is none.
     """
 
     archive: str
@@ -40,6 +42,35 @@ class ArchiveSummary(Report):
     layout: str = ""
     problem: str = ""
     table: str = ""
+    unfinished: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamageReport(Report):
+    """Damage that a check found.
+
+    Attributes:
+        generation: the generation that holds the bytes; of a merged one, the original.
+        cut: the stream cut at which this generation begins, full segment name → offset.
+        segment: full name of the segment.
+        start: offset of the first damaged byte.
+        end: offset after the last one.
+        events: number of lost events; None if the range lacks several pieces, and it is not known how many of its
+            events are in this one.
+        what: what is wrong.
+    """
+
+    generation: int
+    cut: Mapping[str, int]
+    segment: str
+    start: int
+    end: int
+    events: int | None
+    what: str
+
+    def __str__(self) -> str:
+        lost = lost_text(self.events, self.end - self.start)
+        return f"{self.segment} bytes {self.start} to {self.end}: {self.what}; generation {self.generation}, {lost}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +86,18 @@ class CheckReport(Report):
         events: number of events by the manifests.
         bytes: number of bytes by the manifests.
         findings: one line for each damage, at most 1,000.
+        damage: the same damages, with their fields.
+        intact_generation: the newest generation before the first damage, which can be restored; 0 if there is none, or
+            if only one generation was checked.
+        restore: the command that restores what is intact; empty if nothing is damaged, or if only one generation was
+            checked.
         more_findings: number of further damages.
         strays: number of strays, which are harmless.
         stray_keys: keys of the first hundred strays, relative to the root.
         removed: number of strays that ``--repair`` deleted.
         fingerprints: generation → SHA-256 of its manifest, hexadecimal.
+        unfinished: number of a generation whose export has begun and is not finished; 0 if there is none, or if only
+            one generation was checked.
         notes: remarks that are not damage (objects that were not checked).
         seed: seed of the sample, with ``--read-data-subset``.
         seconds: duration without the start of Spark.
@@ -74,11 +112,15 @@ class CheckReport(Report):
     events: int = 0
     bytes: int = 0
     findings: tuple[str, ...] = ()
+    damage: tuple[DamageReport, ...] = ()
+    intact_generation: int = 0
+    restore: str = ""
     more_findings: int = 0
     strays: int = 0
     stray_keys: tuple[str, ...] = ()
     removed: int = 0
     fingerprints: Mapping[int, str] = field(default_factory=dict)
+    unfinished: int = 0
     notes: tuple[str, ...] = ()
     seed: int | None = None
     seconds: float = 0.0

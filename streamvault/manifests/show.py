@@ -16,6 +16,7 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.listing import Listing, manifest_lost
 from streamvault.manifests.marks import find_checked
 from streamvault.manifests.model import Manifest
+from streamvault.manifests.plan import current_plan
 from streamvault.manifests.reports import ArchiveSummary, Timeline, TimelineEntry
 from streamvault.objectstore.errors import AccessDenied, InvalidKey, InvalidRoot
 from streamvault.objectstore.paths import is_path
@@ -193,8 +194,14 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
         listing = archive.listing()
     except (AccessDenied, Damaged) as problem:
         return replace(summary, problem=str(problem))
+    if not archive.table:
+        try:
+            plan, _ = current_plan(archive.store, archive.prefix, listing.newest + 1)
+        except (AccessDenied, Damaged) as problem:
+            return replace(summary, problem=str(problem))
+        summary = replace(summary, unfinished=0 if plan is None else plan.generation)
     if not (listing.spans if archive.table else listing.newest or listing.orphans):
-        return None
+        return summary if summary.unfinished else None
     summary = replace(
         summary,
         generations=len(listing.spans),

@@ -33,7 +33,7 @@ LONGEST_KEPT = 1000 * 365 * 86400
 Keep = Annotated[
     int | None,
     Field(ge=1, description="Expire all but the N newest generations with data."),
-    CommandLine(metavar="N"),
+    CommandLine(metavar="N").destroying(),
 ]
 KeepFor = Annotated[
     float | None,
@@ -42,10 +42,12 @@ KeepFor = Annotated[
         le=LONGEST_KEPT,
         description="Expire generations that are older than the newest by more than this: 90d, 2w, 36h, 15m or 30s.",
     ),
-    DURATION,
+    DURATION.destroying(),
 ]
 TruncateSource = Annotated[
-    bool, Field(description="Truncate the stream up to the end of the archived and verified data.")
+    bool,
+    Field(description="Truncate the stream up to the end of the archived and verified data."),
+    CommandLine().destroying(),
 ]
 
 
@@ -58,7 +60,7 @@ class RotateOptions(ArchivingOptions):
         datetime | None,
         moment("--until"),
         Field(description="Expire generations whose tail was taken by this time, e.g. 2026-01-31T18:00:00Z."),
-        TIME,
+        TIME.destroying(),
     ] = None
     truncate_source: TruncateSource = False
     hold: Annotated[str, Field(description="Place a hold on the newest generation."), CommandLine(metavar="NAME")] = ""

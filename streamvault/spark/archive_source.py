@@ -20,7 +20,7 @@ from streamvault.streamstore.model import StreamCut, StreamName
 
 __all__ = ["ArchiveReader", "ArchiveSource", "PartPartition"]
 
-_OPTIONS = ("path", "generation", "from", "to", "startingOffsets", "endingOffsets", "columns")
+_OPTIONS = ("path", "generation", "from", "to", "startingOffsets", "endingOffsets", "columns", "verify")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class _ReadOptions:
     from_cut: StreamCut | None
     to_cut: StreamCut | None
     columns: list[str] | None
+    verify: bool
 
 
 def _read_options(given: Mapping[str, str]) -> _ReadOptions:
@@ -54,6 +55,7 @@ def _read_options(given: Mapping[str, str]) -> _ReadOptions:
         start if isinstance(start, StreamCut) else None,
         end if isinstance(end, StreamCut) else None,
         options.words("columns"),
+        options.flag("verify", default=False),
     )
 
 
@@ -126,4 +128,5 @@ class ArchiveReader(DataSourceReader):
             partition.part,
             schema=self._schema,
             window=READ_WINDOW,
+            verify=self._options.verify,
         )

@@ -25,6 +25,7 @@ IMPORT_FIELDS = (
     "layout",
     "table",
     "wait_for_warm",
+    "skip_damaged",
     "fingerprint",
 )
 
@@ -48,6 +49,8 @@ class ImportStreamOperator(CommandOperator):
         layout: ``table`` restores from a table of the archive.
         table: name of the table.
         wait_for_warm: whether to wait for objects that S3 is restoring; see `WarmArchiveOperator`.
+        skip_damaged: whether to restore a damaged archive without its damaged ranges. If any are, the task fails after
+            the stream was restored; its XCom ``report`` names them.
         fingerprint: fingerprint of a generation, as its export printed it, or a list; other archives are rejected.
         others: see `CommandOperator`.
     """
@@ -73,6 +76,7 @@ class ImportStreamOperator(CommandOperator):
         layout: str | None = None,
         table: str | None = None,
         wait_for_warm: bool | str = False,
+        skip_damaged: bool | str = False,
         fingerprint: str | Sequence[str] | None = None,
         **others: Any,
     ) -> None:
@@ -92,6 +96,7 @@ class ImportStreamOperator(CommandOperator):
         self.layout = layout
         self.table = table
         self.wait_for_warm = wait_for_warm
+        self.skip_damaged = skip_damaged
         self.fingerprint = fingerprint
 
     def places(self) -> tuple[str, str | None]:
@@ -115,6 +120,7 @@ class ImportStreamOperator(CommandOperator):
                 "--layout": self.layout,
                 "--table": self.table,
                 "--wait-for-warm": flag(self.wait_for_warm),
+                "--skip-damaged": flag(self.skip_damaged),
                 # a task may be killed after the import but before it returns the report
                 "--again": True,
             }

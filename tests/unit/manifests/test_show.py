@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from streamvault import export_stream, handoff_archive, list_archives
+from streamvault import check_archive, export_stream, handoff_archive, list_archives
 from streamvault.cli import main
+from streamvault.common.errors import Failed
 from streamvault.layouts.keys import MANIFESTS
+from streamvault.manifests.archive import Archive
 from streamvault.manifests.show import NoSuchPlace
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectInfo
@@ -105,8 +107,8 @@ def test_foreign_keys_with_empty_parts_are_ignored(vault: Vault, monkeypatch: py
     assert [found.archive for found in list_archives(vault.root)] == [vault.archive]
 
 
-def test_unfinished_archive_is_not_listed(vault: Vault) -> None:
-    put(vault.root, f"{NAME}/_work/0000000001/plan.json", f"{NAME}/events/0000000000.0000000000/x")
+def test_folder_without_manifest_and_plan_is_not_listed(vault: Vault) -> None:
+    put(vault.root, f"{NAME}/_work/0000000001/x", f"{NAME}/events/0000000000.0000000000/x")
     assert list_archives(vault.root) == []
 
 
@@ -195,3 +197,41 @@ def test_ls_prints_archives_relative_to_the_place(
     assert (archive["archive"], archive["table"]) == (f"{folder.as_uri()}/{NAME}", "")
     assert main(["ls", f"{folder.as_uri()}/{NAME}"]) == 0
     assert capfd.readouterr().out.splitlines()[2].split()[0] == str(NAME)
+
+
+def test_unfinished_generation_is_shown(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    begin(vault)
+    first = list_archives(vault.root)
+    assert [(one.generations, one.unfinished, one.stream) for one in first] == [(0, 1, str(NAME))]
+    assert main(["ls", vault.root]) == 0
+    assert "0 (1 is unfinished)" in capfd.readouterr().out
+    assert main(["check", vault.archive, "--json"]) == 1
+    assert "generation 1 is unfinished" in json.loads(capfd.readouterr().out)["error"]["what"]
+    vault.export()
+    assert [one.unfinished for one in list_archives(vault.root)] == [0]
+    assert check_archive(vault.archive).unfinished == 0
+
+    vault.add(b"four")
+    begin(vault)
+    (summary,) = list_archives(vault.root)
+    assert (summary.generations, summary.unfinished, summary.problem) == (1, 2, "")
+    assert main(["ls", vault.root]) == 0
+    assert "1 (2 is unfinished)" in capfd.readouterr().out
+    assert main(["ls", vault.root, "--json"]) == 0
+    assert [one["unfinished"] for one in json.loads(capfd.readouterr().out)["archives"]] == [2]
+    assert main(["check", vault.archive, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["unfinished"] == 2
+    assert main(["check", vault.archive]) == 0
+    assert "note: generation 2 is unfinished" in capfd.readouterr().out
+
+
+def begin(vault: Vault) -> None:
+    """An export that stops after it has written its plan."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise Failed("stopped for a test")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Archive, "commit", stop)
+        with pytest.raises(Failed):
+            vault.export()

@@ -17,7 +17,14 @@ from streamvault.cli.app import load_command
 from streamvault.common.errors import Usage
 from streamvault.common.options import Options, command_line
 from streamvault.exporter.options import ConvertOptions, ExportOptions
-from streamvault.importer.options import CopyOptions, ImportOptions, RestoreOptions, WorkOptions
+from streamvault.importer.options import (
+    CopyOptions,
+    ImportOptions,
+    MoveOptions,
+    PromoteOptions,
+    RestoreOptions,
+    WorkOptions,
+)
 from streamvault.importer.queue.model import RestoreRequest
 from streamvault.lake.handoff_options import CatOptions, DdlOptions, HandoffOptions
 from streamvault.manifests.options import CheckOptions, HoldOptions, ReleaseOptions, WarmOptions
@@ -162,3 +169,42 @@ def test_environment_sets_an_option(monkeypatch: pytest.MonkeyPatch, capfd: pyte
     monkeypatch.setenv("STREAMVAULT_WINDOW", "1MiB")
     assert main(["export", "local:///a/b/c", "file:///d"]) == 2
     assert "--window must be at least 16MiB: 1MiB" in capfd.readouterr().err
+
+
+DESTROYING = {
+    "rotate": {"--keep": "1", "--keep-for": "1d", "--until": "2026-01-01T00:00:00Z", "--truncate-source": "1"},
+    "follow": {"--keep": "1", "--keep-for": "1d", "--truncate-source": "1"},
+    "check": {"--repair": "1"},
+    "promote": {"--seal-source": "1"},
+}
+"""The options that make a command delete, truncate or seal something, each with a valid value."""
+
+
+@pytest.mark.parametrize(("verb", "option"), [(verb, option) for verb, some in DESTROYING.items() for option in some])
+def test_no_environment_variable_makes_a_command_destroy_anything(
+    verb: str, option: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A variable that was set for another command, or forgotten, must not delete, truncate or seal."""
+    variable = f"STREAMVAULT_{option.removeprefix('--').replace('-', '_').upper()}"
+    places = {"check": ["memory://a/b/c"], "promote": ["local:///nowhere/b/c"]}
+    command = [verb, *places.get(verb, ["local:///nowhere/b/c", "memory://a"])]
+    monkeypatch.setenv(variable, DESTROYING[verb][option])
+    assert main(command) == 2
+    assert f"{variable} is set" in (err := capfd.readouterr().err)
+    assert f"Give {option} on the command line" in err
+    given = [option] if DESTROYING[verb][option] == "1" and option != "--keep" else [option, DESTROYING[verb][option]]
+    assert main([*command, *given]) == 1  # nothing is there
+    monkeypatch.setenv(variable, "")
+    assert main(command) == 1
+
+
+def test_options_that_destroy_are_these() -> None:
+    kinds = {verb: kind for verb, (_, kind) in VERBS.items()} | {"promote": PromoteOptions, "move": MoveOptions}
+    forms = {
+        verb: [(command_line(field), name) for name, field in kind.keyword_fields().items()]
+        for verb, kind in kinds.items()
+    }
+    found = {verb: {form.option(name) for form, name in some if form.destroys} for verb, some in forms.items()}
+    assert {verb: options for verb, options in found.items() if options} == {
+        verb: set(options) for verb, options in DESTROYING.items()
+    }

@@ -8,6 +8,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.copying import copy_root, remove_copy
+from streamvault.common.errors import Failed
+from streamvault.objectstore.uri import RootAddress
 
 
 def test_copy_has_a_root_of_its_own_and_only_that_is_removed(tmp_path: Path) -> None:
@@ -24,6 +26,19 @@ def test_copy_has_a_root_of_its_own_and_only_that_is_removed(tmp_path: Path) -> 
     assert remove_copy(root, None) == 0
     with pytest.raises(AirflowFailException, match="not the root of a copy"):
         remove_copy(f"file://{tmp_path}", None)
+
+
+def test_folder_of_intermediate_archives_is_made(tmp_path: Path) -> None:
+    via = tmp_path / "not" / "there yet"
+    root = copy_root(via.as_uri(), "copy", "nightly-1")
+    assert via.is_dir()
+    store = RootAddress.parse(root).open()
+    store.put("scope/stream/_manifest/x", b"")
+    assert remove_copy(root, None) == 1
+    assert copy_root(via.as_uri(), "copy", "nightly-1") == root
+    (tmp_path / "file").touch()
+    with pytest.raises(Failed, match="the folder cannot be made"):
+        copy_root((tmp_path / "file" / "below").as_uri(), "copy", "nightly-1")
 
 
 @pytest.mark.parametrize(

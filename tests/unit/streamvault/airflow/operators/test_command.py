@@ -79,9 +79,19 @@ COMMANDS: dict[str, tuple[CommandOperator, list[str]]] = {
     ),
     "import": (
         ImportStreamOperator(
-            task_id="t", archive=ARCHIVE, stream=STREAM, at="", generation="3", read_back="True", fingerprint="ab"
+            task_id="t",
+            archive=ARCHIVE,
+            stream=STREAM,
+            at="",
+            generation="3",
+            read_back="True",
+            skip_damaged=True,
+            fingerprint="ab",
         ),
-        ["import", ARCHIVE, STREAM, "--generation", "3", "--read-back", "--again", "--fingerprint", "ab"],
+        [
+            *("import", ARCHIVE, STREAM, "--generation", "3", "--read-back", "--skip-damaged", "--again"),
+            *("--fingerprint", "ab"),
+        ],
     ),
     "check": (
         CheckArchiveOperator(
@@ -233,6 +243,13 @@ def test_damage_is_listed_up_to_a_limit() -> None:
     lines = str(raised.value).splitlines()
     assert lines[:2] == [f"{ARCHIVE} is damaged:", "range 0 is gone"]
     assert lines[-2:] == ["range 19 is gone", "and 15 more"]
+
+
+def test_import_that_left_damage_out_fails_and_says_that_the_stream_is_there() -> None:
+    with pytest.raises(AirflowFailException) as raised:
+        report_of(ended(3, archive=ARCHIVE, stream=STREAM, findings=["range 1 is gone"]))
+    lines = [f"{STREAM} was restored without the damaged parts of {ARCHIVE}:", "range 1 is gone"]
+    assert str(raised.value).splitlines() == lines
 
 
 def test_secrets_go_through_the_environment_alone() -> None:

@@ -1,0 +1,74 @@
+"""Find the damaged ranges of an archive, and leave them out of what an import restores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from streamvault.common.progress import Progress
+from streamvault.common.report import GapReport
+from streamvault.importer.plan import RestorePlan
+from streamvault.manifests.archive import Archive, History
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.damage import Lost, Remains, find_remains
+from streamvault.manifests.model import segment_key
+from streamvault.manifests.overtaken import check_in_force
+from streamvault.manifests.selection import RangePart
+from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+
+__all__ = ["gaps_of", "without_damaged"]
+
+
+def without_damaged(
+    archive: Archive, history: History, selected: Sequence[RangePart], master: str, progress: Progress
+) -> tuple[list[RangePart], tuple[Lost, ...]]:
+    """Read all selected ranges and compare their digests; return what is left of them, and what is lost.
+
+    The result depends only on the archive, so a repeated import skips the same bytes and can be resumed.
+
+    Raises:
+        Conflict: the ranges were not damaged, but expired or were merged meanwhile.
+    """
+    progress.begin("checking", sum(part.row.end - part.row.start for part in selected))
+    found: dict[int, Remains] = {}
+    with open_runner(master, TASK_MODULES) as runner:
+        origins = [ArchivedRange(archive.root, archive.prefix, part.layout, part.row) for part in selected]
+        for index, remains in runner.run(find_remains, origins):
+            row = selected[index].row
+            progress.advance(row.events, row.end - row.start)
+            if remains is not None:
+                found[index] = remains
+    if found:
+        check_in_force(archive, history, history.first, doing="restored", expired_todo="Import again.")
+    left: list[RangePart] = []
+    lost: list[Lost] = []
+    for index, part in enumerate(selected):
+        if index not in found:
+            left.append(part)
+            continue
+        for row in found[index].rows:
+            start, end = max(part.start, row.start), min(part.end, row.end)
+            if start < end:
+                left.append(RangePart(row, part.layout, start, end))
+        for hole in found[index].lost:
+            start, end = max(part.start, hole.start), min(part.end, hole.end)
+            if start < end:
+                is_whole = (start, end) == (hole.start, hole.end)
+                lost.append(replace(hole, start=start, end=end, events=hole.events if is_whole else None))
+    return left, tuple(lost)
+
+
+def gaps_of(history: History, plan: RestorePlan, lost: Sequence[Lost]) -> tuple[GapReport, ...]:
+    """Return the gaps of the restored segments: those that the manifests declare, and what is damaged."""
+    declared = (
+        GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
+        for generation in history.generations
+        for gap in generation.manifest.gaps
+        if segment_key(gap.segment) in plan.segments
+    )
+    name = history.stream
+    damaged = (
+        GapReport(segment=one.segment.in_stream(name), start=one.start, end=one.end, reason=f"damaged: {one.what}")
+        for one in lost
+    )
+    return (*declared, *damaged)

@@ -1,0 +1,313 @@
+"""What `import --skip-damaged` restores of a damaged archive, and what it says about the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault import check_archive, compact_archive, handoff_archive, import_stream
+from streamvault.cli import main
+from streamvault.common.errors import Conflict, Damaged, Failed
+from streamvault.importer import run as importing
+from streamvault.layouts.layout import open_layout
+from streamvault.manifests import damage as damaging
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.range_row import RangeRow
+from streamvault.streamstore.model import EventPointer
+from tests.streams import digest_of, events_of
+from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
+
+BACK = replace(NAME, stream="back")
+Change = Callable[[bytes], bytes | None]
+
+
+def flip(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def cut_short(data: bytes) -> bytes:
+    return data[:-1]
+
+
+def delete(_: bytes) -> None:
+    return None
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Vault:
+    return made(tmp_path, *request.param)
+
+
+def made(folder: Path, layout: Layout, compress: Compression = "", *, largest: int = 3000) -> Vault:
+    """Two generations of a stream that was scaled, and not truncated."""
+    vault = Vault(folder, root=f"file://{folder}/vault")
+    vault.make(events=300, largest=largest)
+    vault.export(layout, compress)
+    vault.add(b"of the second generation", b"another")
+    vault.export(layout, compress)
+    return vault
+
+
+def rows_of(vault: Vault) -> list[RangeRow]:
+    history = archive_of(vault.root).history()
+    return [row for segment in history.segments() for _, row in history.ranges(segment)]
+
+
+def keys_of(vault: Vault, row: RangeRow) -> list[str]:
+    """The keys of a range's objects, in order."""
+    archive: Archive = archive_of(vault.root)
+    layout = archive.manifest().layout
+    return [found.key for found in open_layout(layout).between(archive.place, row.segment, row.start, row.end)]
+
+
+def spoil(vault: Vault, row: RangeRow, change: Change, nth: int = 0) -> None:
+    held = contents(vault.root)
+    key = next(key for key in keys_of(vault, row)[nth:] if held[key])
+    replace_object(vault.root, key, change(held[key]))
+
+
+def restore(vault: Vault, *options: str) -> int:
+    command = ["import", vault.archive, vault.uri(BACK), "--master", "inline", "--json", "--skip-damaged"]
+    return main([*command, *options])
+
+
+def report_of(capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capfd.readouterr().out)
+    return found
+
+
+def is_restored(vault: Vault, damage: Sequence[dict[str, Any]]) -> None:
+    """All events but those in the damage are in the restored stream, with their pointers; zeros are in their place."""
+    lost = [(one["segment"].rpartition("/")[2], one["start"], one["end"]) for one in damage]
+
+    def is_lost(pointer: EventPointer) -> bool:
+        return any(str(pointer.segment) == segment and start <= pointer.offset < end for segment, start, end in lost)
+
+    with vault.store as store:
+        was, now = (list(events_of(store, name)) for name in (NAME, BACK))
+    kept = [(str(pointer.segment), pointer.offset, payload) for pointer, payload in now if not is_lost(pointer)]
+    assert kept == [(str(pointer.segment), pointer.offset, payload) for pointer, payload in was if not is_lost(pointer)]
+    assert all(not any(payload) for pointer, payload in now if is_lost(pointer))
+    tails = [{p.segment: p.offset + p.length for p, _ in events} for events in (was, now)]
+    assert tails[0] == tails[1]
+
+
+def places(vault: Vault) -> dict[str, RangeRow]:
+    """Ranges of several events, at the places where a gap is treated differently."""
+    tail = archive_of(vault.root).manifest().to.offsets
+    rows = rows_of(vault)
+    by_segment = {row.segment: [one for one in rows if one.segment == row.segment] for row in rows}
+    sealed = next(some for segment, some in by_segment.items() if segment not in tail and len(some) > 1)
+    held = next(some for segment, some in by_segment.items() if segment in tail and len(some) > 2)
+    return {"head": sealed[0], "end of a sealed segment": sealed[-1], "middle": held[1], "tail": held[-1]}
+
+
+@pytest.mark.parametrize("change", [flip, cut_short, delete], ids=lambda change: change.__name__)
+def test_everything_else_is_restored(vault: Vault, change: Change, capfd: pytest.CaptureFixture[str]) -> None:
+    for row in places(vault).values():
+        spoil(vault, row, change)
+    assert main(["import", vault.archive, vault.uri(replace(NAME, stream="other")), "--master", "inline"]) == 3
+    capfd.readouterr()
+    assert restore(vault) == 3
+    out, err = capfd.readouterr()
+    report = json.loads(out)
+    assert len(report["damage"]) == len(report["findings"]) == len(places(vault))
+    assert err.count("damaged: ") == len(places(vault))
+    with vault.store as store:
+        assert store.describe(BACK).epochs[-1].number == store.describe(NAME).epochs[-1].number
+    is_restored(vault, report["damage"])
+    assert {(one["segment"], one["start"]) for one in report["damage"]} <= {
+        (one["segment"], one["start"]) for one in report["gaps"] if one["reason"].startswith("damaged: ")
+    }
+
+    assert restore(vault) == 3
+    again = report_of(capfd)
+    assert (again["unchanged"], again["damage"]) == (True, report["damage"])
+    assert restore(vault, "--again", "--read-back") == 3
+    assert report_of(capfd)["verified"]
+
+
+def test_intact_archive_is_restored_as_ever(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    assert restore(vault) == 0
+    assert report_of(capfd)["findings"] == []
+    with vault.store as store:
+        assert digest_of(store, NAME) == digest_of(store, BACK)
+    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--json"]) == 0
+    assert report_of(capfd)["unchanged"]
+
+
+def test_offsets_may_be_shifted_over_the_damage(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    spoil(vault, places(vault)["middle"], flip)
+    assert restore(vault, "--offsets", "shift") == 3
+    report = report_of(capfd)
+    with vault.store as store:
+        was, now = ([payload for _, payload in events_of(store, name)] for name in (NAME, BACK))
+    assert len(was) - len(now) == sum(one["events"] for one in report["damage"])
+
+
+def test_interrupted_import_is_resumed(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spoil(vault, places(vault)["middle"], delete)
+    real, calls = importing.fill_segment, []
+
+    def fill(task: Any) -> Any:
+        calls.append(task)
+        if len(calls) > 1:
+            raise Failed("stopped for a test")
+        return real(task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importing, "fill_segment", fill)
+        assert restore(vault) == 1
+    capfd.readouterr()
+    assert restore(vault) == 3
+    report = report_of(capfd)
+    assert report["resumed"]
+    is_restored(vault, report["damage"])
+
+
+def test_more_damage_does_not_resume_another_import(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What was restored with the bytes must not be finished as a stream without them."""
+    spoil(vault, places(vault)["middle"], delete)
+
+    def fill(task: Any) -> Any:
+        raise Failed("stopped for a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importing, "fill_segment", fill)
+        assert restore(vault) == 1
+    spoil(vault, places(vault)["tail"], delete)
+    capfd.readouterr()
+    assert restore(vault) == Conflict.exit_code
+
+
+def test_one_object_for_each_event_loses_as_little_as_the_listing_proves(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = made(tmp_path, "events", largest=200)
+    first, second = sorted(rows_of(vault), key=lambda row: -row.events)[:2]
+    spoil(vault, first, cut_short, 3)
+    spoil(vault, second, delete, 4)
+    assert restore(vault) == 3
+    report = report_of(capfd)
+    lost = {(one["segment"].rpartition("/")[2], one["events"]) for one in report["damage"]}
+    # behind a missing object, nothing proves that an object is one of the archived events
+    assert lost == {(str(first.segment), 1), (str(second.segment), second.events - 4)}
+    is_restored(vault, report["damage"])
+
+
+def test_object_that_may_be_a_stray_is_no_event(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """In the place of a missing object, the listing cannot tell a stray one from an event."""
+    vault = made(tmp_path, "events", largest=200)
+    row = max(rows_of(vault), key=lambda row: row.events)
+    key = keys_of(vault, row)[0]
+    offset = int(key.rpartition("/")[2].partition("-")[0])
+    payload = contents(vault.root)[key]
+    spoil(vault, row, delete)
+    folder = key.rpartition("/")[0]
+    inner = len(payload) // 2
+    replace_object(vault.root, f"{folder}/{offset + inner:019d}-{8 + len(payload) - inner:010d}", payload[inner:])
+    assert restore(vault) == 3
+    report = report_of(capfd)
+    assert sum(one["events"] for one in report["damage"]) == row.events
+    is_restored(vault, report["damage"])
+
+
+def test_second_object_at_an_offset_is_no_event(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Without the object that follows, the listing cannot tell which of two is on the chain."""
+    vault = made(tmp_path, "events", largest=200)
+    row = max(rows_of(vault), key=lambda row: row.events)
+    keys, held = keys_of(vault, row), contents(vault.root)
+    index = next(i for i, key in enumerate(keys) if len(held[key]) > 1)
+    folder, _, name = keys[index].rpartition("/")
+    replace_object(vault.root, keys[index + 1], None)
+    replace_object(vault.root, f"{folder}/{name.partition('-')[0]}-{8 + 1:010d}", b"x")
+    assert restore(vault) == 3
+    report = report_of(capfd)
+    assert sum(one["events"] for one in report["damage"]) == row.events
+    is_restored(vault, report["damage"])
+
+
+def test_ranges_that_were_merged_meanwhile_are_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replaced objects are missing, but nothing is damaged."""
+    vault = made(tmp_path, "chunks")
+    real = damaging.damage_of
+    merged: list[bool] = []
+
+    def late(*arguments: Any) -> Any:
+        if not merged:
+            merged.append(True)
+            compact_archive(vault.archive, master="inline", target=2**20)
+            for row in rows_of_generation_1:
+                spoil(vault, row, delete)
+        return real(*arguments)
+
+    rows_of_generation_1 = rows_of(vault)[:1]
+    monkeypatch.setattr(damaging, "damage_of", late)
+    with pytest.raises(Conflict, match="merged while they were being restored"):
+        import_stream(vault.archive, vault.uri(BACK), master="inline", skip_damaged=True)
+
+
+def test_table_is_restored_without_a_damaged_file(tmp_path: Path) -> None:
+    vault = made(tmp_path, "chunks")
+    handoff_archive(vault.archive, master="inline", format="parquet")
+    key = max(key for key in data_keys(vault.root) if key.endswith(".parquet"))
+    replace_object(vault.root, key, None)
+    with pytest.raises(Damaged):
+        import_stream(vault.archive, vault.uri(replace(NAME, stream="other")), layout="table", master="inline")
+    report = import_stream(
+        vault.archive, vault.uri(BACK), layout="table", master="inline", read_back=True, skip_damaged=True
+    )
+    assert report.damage
+    is_restored(vault, [one.to_json() for one in report.damage])
+
+
+@pytest.mark.parametrize("merge", [False, True], ids=["", "merged"])
+def test_check_says_what_is_intact_and_how_to_restore_it(
+    tmp_path: Path, merge: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = made(tmp_path, "events")
+    vault.add(b"of the third generation")
+    vault.export("events")
+    if merge:
+        compact_archive(vault.archive, master="inline")
+    intact = check_archive(vault.archive, read_data=True, master="inline")
+    assert (intact.intact_generation, intact.restore, intact.damage) == (3, "", ())
+    with vault.store as store:
+        ours = [(pointer, payload) for pointer, payload in events_of(store, NAME) if b"second" in payload]
+    pointer, _ = ours[0]
+    row = next(
+        row for row in rows_of(vault) if row.segment == pointer.segment and row.start <= pointer.offset < row.end
+    )
+    spoil(vault, row, flip, next(i for i, key in enumerate(keys_of(vault, row)) if f"/{pointer.offset:019d}-" in key))
+    report = check_archive(vault.archive, read_data=True, master="inline")
+    (damage,) = report.damage
+    assert (damage.generation, report.intact_generation) == (2, 1)
+    assert damage.events == row.events
+    assert damage.cut == import_cut(vault, 1)
+    assert report.restore == f"streamvault import {vault.archive} STREAM --generation 1"
+    assert main(["check", vault.archive, "--read-data", "--master", "inline"]) == 3
+    out = capfd.readouterr().out
+    assert f"generation 2, {row.events} events (" in out
+    assert f"generation 2 begins at the cut {json.dumps(import_cut(vault, 1))}" in out
+    assert "intact up to generation 1" in out
+    assert main([*report.restore.replace("STREAM", vault.uri(BACK)).split()[1:], "--master", "inline"]) == 0
+    spoil(vault, rows_of(vault)[0], delete)
+    report = check_archive(vault.archive, master="inline")
+    assert (report.intact_generation, report.restore) == (
+        0,
+        f"streamvault import {vault.archive} STREAM --skip-damaged",
+    )
+
+
+def import_cut(vault: Vault, generation: int) -> dict[str, int]:
+    return archive_of(vault.root).history(generation).tail.to_json()
