@@ -34,6 +34,9 @@ from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
 __all__ = ["handoff_archive", "print_table_ddl"]
 
+MOST_UNDECODED = 0.01
+"""Share of a run's events that may fail to decode without a warning."""
+
 
 def handoff_archive(
     source: str,
@@ -137,6 +140,12 @@ def handoff_archive(
     progress.end()
     gaps = _gaps(origin, done.manifests)
     warnings = [*probed, *(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps)]
+    share = done.undecoded / max(done.written, 1)
+    if share > MOST_UNDECODED:
+        warnings.append(
+            f"{done.undecoded:,} of {done.written:,} events ({share:.1%}) could not be decoded; "
+            "the column _error says why"
+        )
     for warning in warnings:
         progress.warn(warning)
     report = _report(setting, tuple(manifest.generation for manifest in done.manifests), done.files)
@@ -149,6 +158,7 @@ def handoff_archive(
         moved_bytes=done.moved_bytes,
         file_bytes=done.file_bytes,
         undecoded=done.undecoded,
+        undecoded_share=round(share, 6),
         registered=tuple(registered),
         raw_segments=segments,
     ).timed(time.monotonic() - began, start_seconds)
