@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamvault.importer.move import move_stream
     from streamvault.importer.promote import promote_replica
     from streamvault.importer.queue.request import request_restore
-    from streamvault.importer.queue.show import show_queue
+    from streamvault.importer.queue.show import show_queue, skip_foreign
     from streamvault.importer.queue.work import work_queue
     from streamvault.importer.replicate import replicate_stream
     from streamvault.importer.translate import translate
@@ -62,6 +62,7 @@ __all__ = [
     "run_demo",
     "show_archive",
     "show_queue",
+    "skip_foreign",
     "show_timeline",
     "translate",
     "warm_archive",
@@ -94,6 +95,7 @@ _HOMES = {
     "warm_archive": "streamvault.manifests.warm",
     "request_restore": "streamvault.importer.queue.request",
     "show_queue": "streamvault.importer.queue.show",
+    "skip_foreign": "streamvault.importer.queue.show",
     "work_queue": "streamvault.importer.queue.work",
 }
 

@@ -42,7 +42,7 @@ COMMANDS = {
     "release": "Release a hold, so that the generations it kept may expire.",
     "request-restore": "Queue a restore for a worker.",
     "work": "Process the requests of a queue until interrupted.",
-    "queue": "Show a queue of requests; retry or drop failed ones.",
+    "queue": "Show a queue of requests; retry, drop or skip some.",
     "warm": "Restore an archive's objects from an archive class of S3.",
     "demo": "Demonstrate the commands on a generated stream.",
 }

@@ -1,8 +1,10 @@
-"""`streamvault queue show`, `queue retry` and `queue drop`."""
+"""`streamvault queue show`, `queue retry`, `queue drop` and `queue skip`."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+import typer
 
 from streamvault.cli.options import QueueArgument
 from streamvault.cli.output import Results
@@ -11,7 +13,7 @@ from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
 from streamvault.importer.queue.reports import QueueReport, WaitingRequest
 
-__all__ = ["SUBCOMMANDS", "drop", "retry", "show"]
+__all__ = ["SUBCOMMANDS", "drop", "retry", "show", "skip"]
 
 
 def show(queue: QueueArgument, *, running: Running) -> int:
@@ -29,7 +31,27 @@ def drop(queue: QueueArgument, *, running: Running) -> int:
     return _run(queue, "drop", running)
 
 
-SUBCOMMANDS = {"show": show, "retry": retry, "drop": drop}
+def skip(
+    queue: QueueArgument,
+    offset: Annotated[
+        int,
+        typer.Argument(metavar="OFFSET", help="Where they begin, as `queue show` prints it.", show_default=False),
+    ],
+    *,
+    failed: Annotated[bool, typer.Option("--failed", help="They are among the failed requests.")] = False,
+    running: Running,
+) -> int:
+    """Remove bytes that something else wrote to a queue and that stop its worker."""
+
+    def work(_progress: Progress) -> QueueReport:
+        from streamvault.importer.queue.show import skip_foreign
+
+        return skip_foreign(queue, offset, failed=failed)
+
+    return run(work, show=print_queue, document=QueueReport.to_json, running=running)
+
+
+SUBCOMMANDS = {"show": show, "retry": retry, "drop": drop, "skip": skip}
 
 
 def _run(queue: str, failed: Literal["keep", "retry", "drop"], running: Running) -> int:
@@ -47,12 +69,20 @@ def print_queue(results: Results, report: QueueReport) -> None:
         results.line(f"requeued: {count_text(report.moved, 'failed request')}")
     if report.dropped:
         results.line(f"dropped: {count_text(report.dropped, 'failed request')}")
+    if report.skipped_bytes:
+        results.line(f"skipped: {bytes_text(report.skipped_bytes)}")
     results.line(
         f"{report.queue}: {count_text(report.waiting, 'request')} waiting, {bytes_text(report.outstanding_bytes)}"
         + (f"; {report.failed:,} failed, {bytes_text(report.failed_bytes)}" if report.failed else "")
     )
     _table(results, "WAITING", report.first_waiting, report.waiting)
     _table(results, "FAILED", report.first_failed, report.failed)
+    for one in report.foreign:
+        option = " --failed" if one.failed else ""
+        results.line(
+            f"foreign: {bytes_text(one.bytes)} at offset {one.offset} ({one.error}); "
+            f"streamvault queue skip {report.queue} {one.offset}{option}"
+        )
 
 
 def _table(results: Results, what: str, shown: tuple[WaitingRequest, ...], count: int) -> None:

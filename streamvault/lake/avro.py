@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamvault.common.errors import Usage
 from streamvault.lake.column_types import arrow_type, hive_type
 from streamvault.lake.options import TableColumn, columns_for
-from streamvault.lake.payloads import NotDecoded
+from streamvault.lake.payloads import NotDecoded, Parsed, without
 
 __all__ = ["AvroPayloads", "avro_columns"]
 
@@ -37,6 +37,7 @@ _LOGICAL = {
 }
 
 _DEEPEST = 20
+_NO_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def avro_columns(schema: str) -> tuple[TableColumn, ...]:
@@ -129,24 +130,35 @@ class AvroPayloads:
         self._schema = _parsed(schema)
         self._columns = [(column.field, arrow_type(column.type)) for column in columns]
 
-    def suspects(self, payloads: pa.Array) -> list[str | None]:
-        """See `PayloadParser.suspects`."""
+    def parse(self, payloads: pa.Array) -> Parsed:
+        """See `PayloadParser.parse`."""
+        records: list[Mapping[str, Any]] = []
         reasons: list[str | None] = []
         for payload in payloads.to_pylist():
             try:
-                self._read(payload)
+                records.append(self._read(payload))
                 reasons.append(None)
             except NotDecoded as error:
+                records.append({})
                 reasons.append(str(error))
-        return reasons
-
-    def parse(self, payloads: pa.Array) -> list[pa.Array]:
-        """See `PayloadParser.parse`."""
-        records = [self._read(payload) for payload in payloads.to_pylist()]
-        try:
-            return [pa.array([_arrow(record.get(field)) for record in records], kind) for field, kind in self._columns]
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise NotDecoded(str(error)) from None
+        columns = []
+        for field, kind in self._columns:
+            values = [_arrow(record.get(field)) for record in records]
+            try:
+                columns.append(pa.array(values, kind))
+            except _NO_VALUE:
+                for row, value in enumerate(values):
+                    try:
+                        pa.array([value], kind)
+                    except _NO_VALUE as error:
+                        reasons[row] = reasons[row] or f"{field}: {error}"
+                        values[row] = None
+                columns.append(pa.array(values, kind))
+        if any(reasons):
+            wrong = pa.array([reason is not None for reason in reasons])
+            columns = [without(column, wrong) for column in columns]
+        texts = [None if reason is None else " ".join(reason.split()) for reason in reasons]
+        return Parsed(columns, pa.array(texts, pa.string()))
 
     def _read(self, payload: bytes) -> Mapping[str, Any]:
         import fastavro  # noqa: PLC0415  (an extra)

@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from streamvault.lake.column_types import arrow_type
+from streamvault.lake.column_types import arrow_type, hive_type
 from streamvault.lake.options import TableColumn
-from streamvault.lake.payloads import NotDecoded, as_time
+from streamvault.lake.payloads import (
+    DATE,
+    NotDecoded,
+    Parsed,
+    as_time,
+    because,
+    convert_each,
+    not_times,
+    spread,
+    without,
+)
 
-__all__ = ["CsvPayloads"]
+__all__ = ["CsvPayloads", "count_values"]
 
-
-_LINES = "not one line"
 _VALUE = r'(?:"(?:[^"]|"")*"(?:[^",][^,]*)?|[^",][^,]*|)'
 _CLOSED = rf"\A{_VALUE}(?:,{_VALUE})*\z"
 """A line without unclosed quotes. A quote counts only at a value's beginning; a doubled one does not end the value."""
+
+
+_LINE, _VALUES = re.compile(rf"{_VALUE}(?:,{_VALUE})*"), re.compile(rf"(?:\A|,){_VALUE}")
+
+_TRUE, _FALSE = ("1", "true", "True", "TRUE"), ("0", "false", "False", "FALSE")
+
+_LOOKS_LIKE = (
+    (pa.types.is_integer, r"^[-+]?[0-9]+$|^0[xX][0-9a-fA-F]+$"),
+    (pa.types.is_floating, r"^[-+]?[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?$|^[-+]?[a-zA-Z]+$"),
+    (pa.types.is_decimal, r"^[-+]?[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?$"),
+    (pa.types.is_date, DATE),
+)
+"""What values of a type look like; a few of those that do are still none (numbers out of range)."""
 
 
 class CsvPayloads:
@@ -31,47 +54,112 @@ class CsvPayloads:
     def __init__(self, columns: tuple[TableColumn, ...]) -> None:
         self._columns = [(column.field, arrow_type(column.type)) for column in columns]
         self._options = pyarrow.csv.ConvertOptions(
-            column_types={field: pa.string() if kind == pa.timestamp("us") else kind for field, kind in self._columns},
-            null_values=[""],
-            strings_can_be_null=True,
+            column_types={field: pa.string() for field, _ in self._columns}, null_values=[""], strings_can_be_null=True
         )
 
-    def suspects(self, payloads: pa.Array) -> list[str | None]:
-        """See `PayloadParser.suspects`."""
-        return [_wrong_with(line) for line in payloads.to_pylist()]
-
-    def parse(self, payloads: pa.Array) -> list[pa.Array]:
+    def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
+        texts, reasons = self._lines(payloads)
+        columns, reasons = self._values(texts, reasons)
+        done, any_wrong = [], pa.repeat(False, len(payloads))
+        for values, (field, kind) in zip(columns, self._columns, strict=True):
+            made, wrong = convert_each(values, partial(_converted, kind), partial(_hopeless, kind))
+            done.append(made)
+            if pc.any(wrong).as_py():
+                any_wrong = pc.or_(any_wrong, wrong)
+                reasons = because(reasons, wrong, f"{field}: not a {hive_type(kind)}")
+        if pc.any(any_wrong).as_py():
+            done = [without(column, any_wrong) for column in done]
+        return Parsed(done, reasons)
+
+    def _lines(self, payloads: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Return the payloads as texts, and why some are no lines."""
         try:
-            texts = pc.ascii_rtrim(payloads.cast(pa.string()), "\r\n")
-            if pc.any(pc.match_substring_regex(texts, r"[\r\n]")).as_py():
-                raise NotDecoded(_LINES)
-            if len(self._columns) > 1 and pc.any(pc.equal(texts, "")).as_py():
-                raise NotDecoded("an empty line")  # the parser would read it as a row of nulls
-            if not pc.all(pc.match_substring_regex(texts, _CLOSED)).as_py():
-                raise NotDecoded("a quote is not closed")  # the parser would include the end of the line in the value
-            joined = ("\n".join(texts.to_pylist()) + "\n").encode()
-            table = pyarrow.csv.read_csv(
-                pa.BufferReader(joined),
-                pyarrow.csv.ReadOptions(
-                    use_threads=False,
-                    column_names=[field for field, _ in self._columns],
-                    block_size=max(len(joined) + 1, 1024),
-                ),
-                pyarrow.csv.ParseOptions(ignore_empty_lines=False),
-                self._options,
-            )
-            if len(table) != len(payloads):
-                raise NotDecoded(_LINES)
-            return [self._converted(table, field, kind) for field, kind in self._columns]
-        except pa.ArrowException as error:
-            raise NotDecoded(str(error)) from None
+            texts = payloads.cast(pa.string())
+        except pa.ArrowInvalid:
+            texts = pa.array([_text(payload) for payload in payloads.to_pylist()], pa.string())
+        reasons = because(pa.nulls(len(texts), pa.string()), pc.is_null(texts), "not UTF-8")
+        texts = pc.ascii_rtrim(texts, "\r\n")
+        reasons = because(reasons, pc.match_substring_regex(texts, r"[\r\n]"), "not one line")
+        # the parser would include the end of the line in the value
+        reasons = because(reasons, pc.invert(pc.match_substring_regex(texts, _CLOSED)), "a quote is not closed")
+        if len(self._columns) > 1:
+            # the parser would read it as a row of nulls
+            reasons = because(reasons, pc.equal(texts, ""), "an empty line")
+        return texts, reasons
 
-    @staticmethod
-    def _converted(table: pa.Table, field: str, kind: pa.DataType) -> pa.Array:
-        values = pa.concat_arrays(table[field].chunks)
-        return as_time(values, "ms") if kind == pa.timestamp("us") else values
+    def _values(self, texts: pa.Array, reasons: pa.Array) -> tuple[list[pa.Array], pa.Array]:
+        """Return the values of each line as texts, null for lines that are invalid; and why lines are."""
+        good = pc.is_null(reasons)
+        lines = texts.filter(good)
+        other: list[int] = []
+
+        def other_count(found: pyarrow.csv.InvalidRow) -> str:
+            other.append(found.number - 1)
+            return "skip"
+
+        if not len(lines):
+            return [pa.nulls(len(texts), pa.string()) for _ in self._columns], reasons
+        joined = ("\n".join(lines.to_pylist()) + "\n").encode()
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(joined),
+            pyarrow.csv.ReadOptions(
+                use_threads=False,
+                column_names=[field for field, _ in self._columns],
+                block_size=max(len(joined) + 1, 1024),
+            ),
+            pyarrow.csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=other_count),
+            self._options,
+        )
+        if other:
+            rows = pc.indices_nonzero(good).to_numpy()[other]
+            wrong = np.zeros(len(texts), bool)
+            wrong[rows] = True
+            reasons = because(reasons, pa.array(wrong), f"not {len(self._columns)} values")
+            good = pc.is_null(reasons)
+        columns = [pa.concat_arrays([*column.chunks, pa.array([], pa.string())]) for column in table.columns]
+        return columns if len(table) == len(texts) else [spread(column, good) for column in columns], reasons
 
 
-def _wrong_with(line: bytes) -> str | None:
-    return _LINES if re.search(rb"[\r\n]", line.rstrip(b"\r\n")) else None
+def count_values(line: str) -> int:
+    """Return the number of values of a line; 0 if a quote is not closed."""
+    return len(_VALUES.findall(line)) if _LINE.fullmatch(line) else 0
+
+
+def _text(payload: bytes) -> str | None:
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _converted(kind: pa.DataType, values: pa.Array) -> pa.Array:
+    """Convert the texts of a column.
+
+    Raises:
+        NotDecoded: at least one has no such value.
+    """
+    if kind in {pa.string(), pa.binary()}:
+        return values.cast(kind)
+    if kind == pa.timestamp("us"):
+        return as_time(values, "ms")
+    if kind == pa.bool_():
+        if pc.any(_hopeless(kind, values)).as_py():
+            raise NotDecoded("not a boolean")
+        return pc.if_else(pc.is_valid(values), pc.is_in(values, pa.array(_TRUE)), pa.scalar(None, pa.bool_()))
+    try:
+        return pc.ascii_trim(values, " \t").cast(kind)
+    except pa.ArrowException as error:
+        raise NotDecoded(str(error)) from None
+
+
+def _hopeless(kind: pa.DataType, values: pa.Array) -> pa.Array:
+    """Return which texts certainly have no value of a type."""
+    if kind == pa.timestamp("us"):
+        return not_times(values)
+    if kind == pa.bool_():
+        return pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, pa.array(_TRUE + _FALSE))))
+    for is_kind, pattern in _LOOKS_LIKE:
+        if is_kind(kind):
+            return pc.invert(pc.match_substring_regex(pc.ascii_trim(values, " \t"), pattern))
+    return pa.repeat(False, len(values))

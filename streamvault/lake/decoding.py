@@ -1,12 +1,10 @@
 """Decode payloads into typed columns. A payload that cannot be decoded is kept; an error column says why.
 
-A batch is decoded as a whole; only if that fails, it is split until the invalid events are found.
+An event decodes the same whatever stands beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 
 import pyarrow as pa
@@ -17,7 +15,7 @@ from streamvault.lake.column_types import arrow_type
 from streamvault.lake.csv_payloads import CsvPayloads
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.options import ERROR, EVENT_TIME, TableColumn, TableOptions
-from streamvault.lake.payloads import NotDecoded, PayloadParser, as_time
+from streamvault.lake.payloads import PayloadParser, as_time, because, convert_each, not_times, without
 
 __all__ = ["decoded_columns", "parser_of", "time_field"]
 
@@ -50,61 +48,17 @@ def decoded_columns(options: TableOptions, payloads: pa.Array) -> dict[str, pa.A
     parser = parser_of(options)
     if parser is None:
         return {}
-    names = [column.column for column in options.columns]
-
-    def attempt(some: pa.Array) -> pa.Table:
-        columns = dict(zip(names, parser.parse(some), strict=True))
-        if options.event_time:
-            try:
-                columns[EVENT_TIME] = as_time(_field(options, columns), options.event_time_unit)
-            except NotDecoded as error:
-                raise NotDecoded(f"{options.event_time}: {error}") from None
-        return pa.table({**columns, ERROR: pa.nulls(len(some), pa.string())})
-
-    empty = {name: arrow_type(column.type) for name, column in zip(names, options.columns, strict=True)}
+    columns, reasons = parser.parse(payloads)
+    decoded = dict(zip([column.column for column in options.columns], columns, strict=True))
     if options.event_time:
-        empty[EVENT_TIME] = pa.timestamp("us")
-    table = _decode(attempt, parser, payloads, empty).combine_chunks()
-    return {name: _whole(table[name]) for name in table.column_names}
-
-
-def _decode(
-    attempt: Callable[[pa.Array], pa.Table], parser: PayloadParser, payloads: pa.Array, empty: dict[str, pa.DataType]
-) -> pa.Table:
-    with suppress(NotDecoded):
-        return attempt(payloads)
-    reasons = parser.suspects(payloads)  # also for a single payload, so that its reason does not depend on the batch
-    if not any(reasons):
-        return _halved(attempt, payloads, empty)
-    wrong = pa.array([reason is not None for reason in reasons])
-    good = _halved(attempt, payloads.filter(pc.invert(wrong)), empty)
-    bad = _failed([reason for reason in reasons if reason is not None], empty)
-    # restore the events' order: the index of each in the good ones followed by the bad ones
-    places, next_good, next_bad = [], 0, len(good)
-    for reason in reasons:
-        places.append(next_good if reason is None else next_bad)
-        next_good, next_bad = next_good + (reason is None), next_bad + (reason is not None)
-    return pa.concat_tables([good, bad.select(good.column_names)]).take(pa.array(places, pa.int64()))
-
-
-def _halved(attempt: Callable[[pa.Array], pa.Table], payloads: pa.Array, empty: dict[str, pa.DataType]) -> pa.Table:
-    """Decode the whole batch; if that fails, decode each half by itself, down to the invalid events."""
-    try:
-        if len(payloads):
-            return attempt(payloads)
-    except NotDecoded as error:
-        if len(payloads) == 1:
-            return _failed([str(error)], empty)
-        middle = len(payloads) // 2
-        halves = [_halved(attempt, half, empty) for half in (payloads[:middle], payloads[middle:])]
-        return pa.concat_tables([halves[0], halves[1].select(halves[0].column_names)])
-    return _failed([], empty)
-
-
-def _failed(reasons: list[str], empty: dict[str, pa.DataType]) -> pa.Table:
-    columns = {name: pa.nulls(len(reasons), kind) for name, kind in empty.items()}
-    texts = [" ".join(reason.split())[:MAX_TEXT] for reason in reasons]
-    return pa.table({**columns, ERROR: pa.array(texts, pa.string())})
+        times, wrong = convert_each(
+            _field(options, decoded), lambda some: as_time(some, options.event_time_unit), not_times
+        )
+        if pc.any(wrong).as_py():
+            reasons = because(reasons, wrong, f"{options.event_time}: not a timestamp")
+            decoded = {name: without(column, wrong) for name, column in decoded.items()}
+        decoded[EVENT_TIME] = times
+    return {**decoded, ERROR: pc.utf8_slice_codeunits(reasons, 0, MAX_TEXT)}
 
 
 def _field(options: TableOptions, columns: dict[str, pa.Array]) -> pa.Array:
@@ -135,7 +89,3 @@ def time_field(columns: tuple[TableColumn, ...], wanted: str) -> tuple[TableColu
             raise KeyError(wanted)
         kind = kind.field(name).type
     return column, path
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -12,6 +12,7 @@ from streamvault.common.errors import Usage
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
 from streamvault.lake.catalogs import Catalog, CatalogFailed, open_catalog
+from streamvault.lake.catalogs.registration import check_registration, fix_registration
 from streamvault.lake.ddl import raw_ddl, table_ddl
 from streamvault.lake.from_archive import ArchiveOrigin
 from streamvault.lake.handoff_options import DdlOptions, Decode, Engine, HandoffOptions, TableFormat
@@ -32,6 +33,9 @@ from streamvault.sparkrun.opening import TABLE_MODULES, open_runner
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
 __all__ = ["handoff_archive", "print_table_ddl"]
+
+MOST_UNDECODED = 0.01
+"""Share of a run's events that may fail to decode without a warning."""
 
 
 def handoff_archive(
@@ -85,7 +89,8 @@ def handoff_archive(
     Raises:
         NoSuchArchive: there is no archive.
         Damaged: the archive is damaged.
-        Conflict: the table was created with other options, or from another source.
+        Conflict: the table was created with other options or from another source, is registered elsewhere, or its
+            columns in the catalog no longer fit.
         Usage: an option is not valid, or the source is a stream and no root is given.
         CatalogFailed: the files are written, but not all are registered; repeat the call to resume.
     """
@@ -115,13 +120,13 @@ def handoff_archive(
         opened = None if catalog is None else open_catalog(catalog, place.options.kind, projection=projection)
         for warning in setting.warnings:
             progress.warn(warning)
+        todo = next(plans_of(setting), None)
         if opened is not None:
-            _compare(opened, place)
+            _compare(opened, place, grows=todo is not None)
         if dry_run:
             return _rehearsed(setting).timed(time.monotonic() - began, 0.0)
         done, start_seconds = HandedOff(), 0.0
         probed: tuple[str, ...] = ()
-        todo = next(plans_of(setting), None)
         if todo is not None:
             begin_table(place)
             # an archive's own root was probed when the archive was created
@@ -135,6 +140,12 @@ def handoff_archive(
     progress.end()
     gaps = _gaps(origin, done.manifests)
     warnings = [*probed, *(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps)]
+    share = done.undecoded / max(done.written, 1)
+    if share > MOST_UNDECODED:
+        warnings.append(
+            f"{done.undecoded:,} of {done.written:,} events ({share:.1%}) could not be decoded; "
+            "the column _error says why"
+        )
     for warning in warnings:
         progress.warn(warning)
     report = _report(setting, tuple(manifest.generation for manifest in done.manifests), done.files)
@@ -147,6 +158,7 @@ def handoff_archive(
         moved_bytes=done.moved_bytes,
         file_bytes=done.file_bytes,
         undecoded=done.undecoded,
+        undecoded_share=round(share, 6),
         registered=tuple(registered),
         raw_segments=segments,
     ).timed(time.monotonic() - began, start_seconds)
@@ -236,19 +248,32 @@ def print_table_ddl(
         return table_ddl(place, place.archive.generations(), engine)
 
 
-def _compare(catalog: Catalog, place: TablePlace) -> None:
-    """Check, before anything is written, that the catalog's table is this one.
+def _compare(catalog: Catalog, place: TablePlace, *, grows: bool) -> None:
+    """Check, before anything is written, that the catalog's table is this one and accepts its generations.
+
+    Args:
+        catalog: the catalog.
+        place: the table.
+        grows: whether this run adds a generation.
 
     Raises:
-        Conflict: the catalog has another table of this name.
+        Conflict: the catalog has another table of this name, its columns no longer fit, or the table is registered
+            elsewhere.
     """
     with suppress(CatalogFailed):  # an unavailable catalog must not delay the handoff; registering reports it
-        catalog.missing(place, place.archive.generations())
+        check_registration(place, catalog.identity(place))
+        if catalog.missing(place, place.archive.generations()) or grows:
+            catalog.check_columns(place)
 
 
 def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[int]:
+    generations = place.archive.generations()
+    missing = catalog.missing(place, generations)
+    if generations:
+        # once the catalog has answered, so that a mistyped address is not recorded; before it is changed
+        fix_registration(place, catalog.identity(place))
     done = []
-    for number in catalog.missing(place, place.archive.generations()):
+    for number in missing:
         progress.say(f"registering generation {number} of {place.name}")
         if catalog.publish(place, place.archive.load(number)):
             done.append(number)

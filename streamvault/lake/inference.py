@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ import pyarrow.csv
 
 from streamvault.common.errors import Usage
 from streamvault.lake.column_types import hive_type
+from streamvault.lake.csv_payloads import count_values
 from streamvault.lake.handoff_options import Decode
 from streamvault.lake.options import TableColumn, columns_for
 from streamvault.streamstore.framing import NotAnEvent
@@ -94,6 +94,7 @@ def _json_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:
     for payload in payloads:
         try:
             found = json.loads(payload)
+            json.dumps(found, ensure_ascii=False).encode()  # no event with half of a surrogate pair is decoded
         except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
@@ -180,15 +181,16 @@ def _type(kind: Any) -> pa.DataType | None:
 
 def _csv_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:
     lines = [line for payload in payloads if (line := _line(payload)) is not None]
-    counts = [len(next(csv.reader([line]))) for line in lines]
+    counts = [count_values(line) for line in lines]
     if not counts:
         return {}
     usual = max(set(counts), key=counts.count)
     same = [line for line, count in zip(lines, counts, strict=True) if count == usual]
     names = [f"c{number + 1}" for number in range(usual)]
+    joined = ("\n".join(same) + "\n").encode()
     table = pyarrow.csv.read_csv(
-        pa.BufferReader(("\n".join(same) + "\n").encode()),
-        pyarrow.csv.ReadOptions(column_names=names, use_threads=False),
+        pa.BufferReader(joined),
+        pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=max(len(joined) + 1, 1024)),
         convert_options=pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True),
     )
     known = {pa.bool_(), pa.int64(), pa.float64()}
@@ -200,4 +202,4 @@ def _line(payload: bytes) -> str | None:
         text = payload.decode().rstrip("\r\n")
     except UnicodeDecodeError:
         return None
-    return text if text and len(text.splitlines()) == 1 else None
+    return text if text and len(text.splitlines()) == 1 and count_values(text) else None

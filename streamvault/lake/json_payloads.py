@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
+from pydantic_core import from_json
 
-from streamvault.lake.column_types import arrow_type
+from streamvault.lake.column_types import arrow_type, hive_type
+from streamvault.lake.json_types import cannot_be, wrong_start
 from streamvault.lake.options import TableColumn
-from streamvault.lake.payloads import NotDecoded, as_time
+from streamvault.lake.payloads import NotDecoded, Parsed, as_time, because, parse_parts, spread
 
 __all__ = ["JsonPayloads"]
 
 _AS_TEXT = (pa.date32(), pa.timestamp("us"))
 """Types of which Arrow's parser accepts fewer notations than this package: read as text first."""
+
+_SPACE = b" \t\n\v\f\r"
+_NO_OBJECT = "not a JSON object"
+
+# Patterns that are matched with all payloads of a part at once. They say only what is certain: `_FIELDS` leads from the
+# beginning over whole fields, so that what follows is a field of the object itself, whatever comes after it.
+_S = r"[ \t\n\r]*"
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_FIELDS = rf'(?s)^[ \t\n\v\f\r]*\{{(?:{_S}{_TEXT}{_S}:{_S}(?:{_TEXT}|[^"\[\]{{}},: \t\n\r]+){_S},)*{_S}'
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_ -]+")
 
 
 class JsonPayloads:
@@ -31,19 +46,55 @@ class JsonPayloads:
         self._options = pyarrow.json.ParseOptions(
             explicit_schema=pa.schema(read_as), unexpected_field_behavior="ignore"
         )
+        rules = [(field, kind, wrong_start(kind)) for field, kind in self._columns if _PLAIN_NAME.fullmatch(field)]
+        self._wrong = [
+            (f'{_FIELDS}"{field}"{_S}:{_S}(?:{wrong})', f"{field}: not a {hive_type(kind)}")
+            for field, kind, wrong in rules
+            if wrong
+        ]
+        self._any_wrong = (
+            "|".join(f'"{field}"{_S}:{_S}(?:{wrong})' for field, _, wrong in rules if wrong) or r"[^\x00-\xff]"
+        )
 
-    def suspects(self, payloads: pa.Array) -> list[str | None]:
-        """See `PayloadParser.suspects`."""
-        return [_wrong_with(payload) for payload in payloads.to_pylist()]
-
-    def parse(self, payloads: pa.Array) -> list[pa.Array]:
+    def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
+        kinds = [kind for _, kind in self._columns]
+        return parse_parts(payloads, kinds, self._whole, (self._at_a_glance, self._looked_into))
+
+    def _at_a_glance(self, payloads: pa.Array) -> pa.Array:
+        """Return, for each payload, why it is certainly invalid, or null, without parsing it."""
+        reasons = because(pa.nulls(len(payloads), pa.string()), pc.invert(_are_objects(payloads)), _NO_OBJECT)
+        maybe = pc.match_substring_regex(payloads, self._any_wrong)
+        if pc.any(maybe).as_py():
+            few = payloads.filter(maybe)
+            found = pa.nulls(len(few), pa.string())
+            for pattern, reason in self._wrong:
+                found = because(found, pc.match_substring_regex(few, pattern), reason)
+            reasons = pc.coalesce(reasons, spread(found, maybe))
+        return reasons
+
+    def _looked_into(self, payloads: pa.Array) -> pa.Array:
+        """Return, for each payload, why it is certainly invalid, or null."""
+        reasons: list[str | None] = []
+        for payload in payloads.to_pylist():
+            document, reason = _document(payload)
+            for field, kind in self._columns:
+                if cannot_be(kind, document.get(field)):
+                    reason = reason or f"{field}: not a {hive_type(kind)}"
+            reasons.append(reason)
+        return pa.array(reasons, pa.string())
+
+    def _whole(self, payloads: pa.Array) -> list[pa.Array]:
+        """Decode payloads at once.
+
+        Raises:
+            NotDecoded: at least one payload is invalid; if there is only one, the message says why.
+        """
         try:
+            if not pc.all(_are_objects(payloads)).as_py():
+                raise NotDecoded(_NO_OBJECT)
             texts = pc.ascii_trim_whitespace(payloads.cast(pa.string()))
             # each payload has at least one object, so equal counts mean exactly one each
-            objects = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
-            if not pc.all(objects).as_py():
-                raise NotDecoded("not a JSON object")
             joined = pc.binary_join(pa.array([texts.to_pylist()], pa.list_(pa.string())), "\n")[0].as_buffer()
             block = max(len(joined) + 1, 1024)
             table = pyarrow.json.read_json(
@@ -64,11 +115,25 @@ class JsonPayloads:
         return values.cast(kind)
 
 
-def _wrong_with(payload: bytes) -> str | None:
+def _are_objects(payloads: pa.Array) -> pa.Array:
+    """Return which payloads begin and end as an object does."""
+    texts = pc.ascii_trim_whitespace(payloads.view(pa.string()))  # valid or not, as only ASCII is looked at
+    return pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+
+
+def _document(payload: bytes) -> tuple[dict[str, Any], str | None]:
+    """Return a payload's JSON, and why it is certainly none; nothing is certain about an empty object."""
+    text = payload.strip(_SPACE)
+    with suppress(ValueError):
+        found = from_json(text)
+        return (found, None) if isinstance(found, dict) else ({}, _NO_OBJECT)
     try:
-        found = json.loads(payload)
-    except ValueError as error:
-        return str(error)
-    except RecursionError:
-        return "nested too deeply"
-    return None if isinstance(found, dict) else "not a JSON object"
+        found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return {}, None if b"Inf" in text else str(error)  # which Arrow's parser reads as a number
+    except UnicodeEncodeError:
+        return {}, "half of a surrogate pair"
+    except (ValueError, RecursionError):
+        pass  # limits of the parser above, not of Arrow's
+    return {}, None

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["NotDecoded", "PayloadParser", "as_time"]
+__all__ = [
+    "DATE", "TIME", "NotDecoded", "Parsed", "PayloadParser", "as_time", "convert_each", "not_times", "parse_parts",
+    "spread", "without",
+]  # fmt: skip
+
+PART = 2048
+"""Payloads that are parsed at once."""
+
+DATE = r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])$"
+TIME = DATE[:-1] + r"(?:[ T][0-9]{2}(?::?[0-9]{2}(?::?[0-9]{2}(?:\.[0-9]*)?)?)?)?(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?$"
+"""What dates and timestamps look like; a few of those that do are still none (31 April)."""
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _MOMENT = pa.timestamp("us")
@@ -18,21 +31,159 @@ class NotDecoded(ValueError):
     """A payload cannot be decoded; if there is only one, the message says why."""
 
 
+class Parsed(NamedTuple):
+    """Decoded payloads.
+
+    Attributes:
+        columns: the fields' values, an array for each column; null where a payload is invalid.
+        reasons: for each payload, why it is invalid, or null.
+    """
+
+    columns: list[pa.Array]
+    reasons: pa.Array
+
+
 class PayloadParser(Protocol):
     """Decoder for one format of payloads."""
 
-    def suspects(self, payloads: pa.Array) -> list[str | None]:
-        """Return, for each payload, why it is certainly invalid, or None.
+    def parse(self, payloads: pa.Array) -> Parsed:
+        """Decode payloads. The result for each is the same, whatever the others are."""
 
-        Called only if a batch failed, to find most invalid payloads at once.
-        """
 
-    def parse(self, payloads: pa.Array) -> list[pa.Array]:
-        """Return the fields' values, an array for each column.
+def parse_parts(
+    payloads: pa.Array,
+    kinds: Sequence[pa.DataType],
+    whole: Callable[[pa.Array], list[pa.Array]],
+    suspects: Sequence[Callable[[pa.Array], pa.Array]],
+) -> Parsed:
+    """Decode payloads with a parser that rejects all of a part if one of its payloads is invalid.
 
-        Raises:
-            NotDecoded: at least one payload is invalid.
-        """
+    After the first failure, the invalid payloads of a part are found before it is parsed, in one pass; those that are
+    not found so are found by halving the part.
+
+    Args:
+        payloads: the payloads.
+        kinds: the columns' types.
+        whole: decodes a part, or raises `NotDecoded` if one of its payloads is invalid.
+        suspects: each returns, for each payload, why it is certainly invalid, or null: only what ``whole`` would
+            reject. The next one is asked only if what the one before left is still rejected.
+    """
+    parsed: list[Parsed] = []
+    is_clean = True
+    for start in range(0, len(payloads), PART):
+        part = payloads[start : start + PART]
+        if is_clean:
+            try:
+                parsed.append(Parsed(whole(part), _no_reasons(part)))
+                continue
+            except NotDecoded:
+                is_clean = False
+        parsed.append(_sifted(part, kinds, whole, suspects))
+    return _joined(parsed, kinds)
+
+
+def _sifted(
+    payloads: pa.Array,
+    kinds: Sequence[pa.DataType],
+    whole: Callable[[pa.Array], list[pa.Array]],
+    suspects: Sequence[Callable[[pa.Array], pa.Array]],
+) -> Parsed:
+    if not suspects:
+        return _halved(payloads, kinds, whole)
+    reasons = suspects[0](payloads)
+    if reasons.null_count == len(payloads):
+        found = _attempted(payloads, whole)
+        return found or _sifted(payloads, kinds, whole, suspects[1:])
+    good = pc.is_null(reasons)
+    left = payloads.filter(good)
+    found = _attempted(left, whole) or _sifted(left, kinds, whole, suspects[1:])
+    columns = [spread(column, good) for column in found.columns]
+    return Parsed(columns, pc.coalesce(reasons, spread(found.reasons, good)))
+
+
+def _attempted(payloads: pa.Array, whole: Callable[[pa.Array], list[pa.Array]]) -> Parsed | None:
+    with suppress(NotDecoded):
+        return Parsed(whole(payloads), _no_reasons(payloads))
+    return None
+
+
+def _halved(payloads: pa.Array, kinds: Sequence[pa.DataType], whole: Callable[[pa.Array], list[pa.Array]]) -> Parsed:
+    """Decode all payloads at once; if that fails, decode each half by itself, down to the invalid ones."""
+    if not len(payloads):
+        return _joined([], kinds)
+    try:
+        return Parsed(whole(payloads), _no_reasons(payloads))
+    except NotDecoded as error:
+        if len(payloads) == 1:
+            return Parsed([pa.nulls(1, kind) for kind in kinds], pa.array([str(error)]))
+    middle = len(payloads) // 2
+    return _joined([_halved(half, kinds, whole) for half in (payloads[:middle], payloads[middle:])], kinds)
+
+
+def _joined(parts: Sequence[Parsed], kinds: Sequence[pa.DataType]) -> Parsed:
+    if not parts:
+        return Parsed([pa.array([], kind) for kind in kinds], pa.array([], pa.string()))
+    columns = [pa.concat_arrays([part.columns[index] for part in parts]) for index in range(len(kinds))]
+    return Parsed(columns, pa.concat_arrays([part.reasons for part in parts]))
+
+
+def _no_reasons(payloads: pa.Array) -> pa.Array:
+    return pa.nulls(len(payloads), pa.string())
+
+
+def because(reasons: pa.Array, wrong: pa.Array, text: str) -> pa.Array:
+    """Add a reason to those payloads that have none yet and are wrong (true; null is false)."""
+    if not pc.any(wrong).as_py():
+        return reasons
+    return pc.coalesce(reasons, pc.if_else(wrong, pa.scalar(text), pa.scalar(None, pa.string())))
+
+
+def spread(values: pa.Array, places: pa.Array) -> pa.Array:
+    """Put values, in order, at the places that are true, and null at the others."""
+    there = places.to_numpy(zero_copy_only=False)
+    return values.take(pa.array(np.cumsum(there) - 1, pa.int64(), mask=~there))
+
+
+def without(values: pa.Array, wrong: pa.Array) -> pa.Array:
+    """Return values with null where ``wrong`` is true."""
+    rows = np.arange(len(values))
+    return values.take(pa.array(rows, pa.int64(), mask=wrong.to_numpy(zero_copy_only=False)))
+
+
+def convert_each(
+    values: pa.Array, convert: Callable[[pa.Array], pa.Array], hopeless: Callable[[pa.Array], pa.Array]
+) -> tuple[pa.Array, pa.Array]:
+    """Convert values one by one; return the results, and which values cannot be converted (their results are null).
+
+    Args:
+        values: the values.
+        convert: converts values, each for itself; raises `NotDecoded` if one cannot be converted.
+        hopeless: returns which values certainly cannot be converted; called only if the conversion failed.
+    """
+    try:
+        return convert(values), pa.repeat(False, len(values))
+    except NotDecoded:
+        wrong = pc.fill_null(hopeless(values), False)
+    left = pc.if_else(wrong, pa.scalar(None, values.type), values)
+    if pc.any(wrong).as_py():
+        with suppress(NotDecoded):
+            return convert(left), wrong
+    if len(values) == 1:
+        return convert(pa.nulls(1, values.type)), pa.array([True])
+    middle = len(values) // 2
+    halves = [convert_each(half, convert, hopeless) for half in (values[:middle], values[middle:])]
+    return pa.concat_arrays([half[0] for half in halves]), pa.concat_arrays([half[1] for half in halves])
+
+
+def not_times(values: pa.Array) -> pa.Array:
+    """Return which values are certainly no timestamps for `as_time`."""
+    if pa.types.is_string(values.type):
+        return pc.invert(pc.match_substring_regex(values, TIME))
+    if pa.types.is_integer(values.type):
+        return pc.greater(pc.abs(pc.cast(values, pa.float64(), safe=False)), 1e19)
+    if pa.types.is_floating(values.type):
+        return pc.invert(pc.is_finite(values))
+    return pa.repeat(False, len(values))
 
 
 def as_time(values: pa.Array, unit: str) -> pa.Array:

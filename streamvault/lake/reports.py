@@ -32,6 +32,7 @@ class HandoffReport(Report):
         files: number of files of the added generations.
         file_bytes: size of these files.
         undecoded: events written by this run whose payload could not be decoded; the column `_error` says why.
+        undecoded_share: their share of the events that this run wrote, from 0 to 1.
         warnings: what the user was warned of.
         seconds: as for an export.
         total_seconds: as for an export.
@@ -56,6 +57,7 @@ class HandoffReport(Report):
     files: int = 0
     file_bytes: int = 0
     undecoded: int = 0
+    undecoded_share: float = 0.0
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
     total_seconds: float = 0.0

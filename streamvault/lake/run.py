@@ -45,13 +45,15 @@ class HandedOff:
         files: number of their files.
         file_bytes: size of their files.
         moved_bytes: segment bytes that this run wrote.
-        undecoded: events written by this run whose payload could not be decoded.
+        written: events that this run wrote.
+        undecoded: those of them whose payload could not be decoded.
     """
 
     manifests: list[Manifest] = field(default_factory=list)
     files: int = 0
     file_bytes: int = 0
     moved_bytes: int = 0
+    written: int = 0
     undecoded: int = 0
 
     def add(self, written: WrittenFile) -> None:
@@ -59,7 +61,9 @@ class HandedOff:
         self.files += 1
         self.file_bytes += written.size
         self.moved_bytes += written.moved
-        self.undecoded += max(written.undecoded, 0)
+        if written.undecoded >= 0:
+            self.written += sum(row.events for row in written.ranges)
+            self.undecoded += written.undecoded
 
 
 def plans_of(setting: TableSetting) -> Iterator[TablePlan]:

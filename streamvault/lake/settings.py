@@ -147,9 +147,19 @@ def _declared(schema: str) -> tuple[TableColumn, ...]:
     found = _json(schema)
     if not isinstance(found, dict) or not found or not all(isinstance(kind, str) for kind in found.values()):
         raise Usage('the schema is not a JSON object {"field": "type", …}', where=schema[:80])
-    for kind in found.values():
+    for field, kind in found.items():
+        if not _is_text(field):
+            raise Usage("a field's name has half of a surrogate pair", where=ascii(field))
         arrow_type(kind)
     return columns_for({field: "".join(kind.split()) for field, kind in found.items()})
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _json(text: str) -> object:

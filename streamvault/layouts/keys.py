@@ -58,6 +58,7 @@ __all__ = [
     "table_folder",
     "table_options_key",
     "table_plan_key",
+    "table_registration_key",
     "work_folder",
 ]
 
@@ -245,6 +246,11 @@ def table_data(records: str) -> str:
 def table_options_key() -> str:
     """Return the key, in the folder of a table's records, of the options the table was created with."""
     return "table.json"
+
+
+def table_registration_key() -> str:
+    """Return the key, in the folder of a table's records, of the only place where the table is registered."""
+    return "registered.json"
 
 
 def table_plan_key(after: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamvault.common.report import Report
 
-__all__ = ["FinishedRequest", "QueueReport", "RequestReport", "WaitingRequest", "WorkReport"]
+__all__ = ["FinishedRequest", "ForeignBytes", "QueueReport", "RequestReport", "WaitingRequest", "WorkReport"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +112,23 @@ class WaitingRequest(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignBytes(Report):
+    """Bytes that something else wrote to a queue. They stop its worker.
+
+    Attributes:
+        offset: where they begin in the queue's segment (bytes).
+        bytes: how many.
+        failed: whether they are in the queue of failed requests.
+        error: why they are not a request.
+    """
+
+    offset: int
+    bytes: int
+    failed: bool
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport(Report):
     """Content of a queue.
 
@@ -123,8 +140,10 @@ class QueueReport(Report):
         failed_bytes: size of the failed requests.
         first_waiting: the first 100 waiting requests.
         first_failed: the first 100 failed requests.
+        foreign: the first 100 runs of foreign bytes.
         moved: number of failed requests put back.
         dropped: number of failed requests dropped.
+        skipped_bytes: foreign bytes removed.
     """
 
     queue: str
@@ -134,5 +153,7 @@ class QueueReport(Report):
     failed_bytes: int
     first_waiting: tuple[WaitingRequest, ...] = ()
     first_failed: tuple[WaitingRequest, ...] = ()
+    foreign: tuple[ForeignBytes, ...] = ()
     moved: int = 0
     dropped: int = 0
+    skipped_bytes: int = 0

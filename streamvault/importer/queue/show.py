@@ -1,23 +1,24 @@
-"""The *queue* command: list waiting and failed requests; put failed ones back, or drop them."""
+"""The *queue* command: list waiting and failed requests; put failed ones back, or drop them; skip foreign bytes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
 from streamvault.common.errors import Usage
 from streamvault.importer.queue.model import NotARequest, decode_failed, decode_request
-from streamvault.importer.queue.reports import QueueReport, WaitingRequest
+from streamvault.importer.queue.reports import ForeignBytes, QueueReport, WaitingRequest
 from streamvault.importer.queue.streams import open_queue
-from streamvault.streamstore.fifo.backlog import outstanding_entries
+from streamvault.streamstore.fifo.backlog import Foreign, outstanding
 from streamvault.streamstore.fifo.consumer import Consumer
 from streamvault.streamstore.fifo.entry import Entry, EntryTooLarge
 from streamvault.streamstore.fifo.place import QueueSegment
 from streamvault.streamstore.fifo.producer import Producer
 
-__all__ = ["show_queue"]
+__all__ = ["show_queue", "skip_foreign"]
 
 SHOWN = 100
 
@@ -32,7 +33,7 @@ def show_queue(queue: str, *, failed: Literal["keep", "retry", "drop"] = "keep")
     Raises:
         NoSuchScope, NoSuchStream: there is no such queue.
         NotAQueue: it is another stream (exit code 4).
-        BadEntry: the queue contains bytes that are not an entry (exit code 3).
+        BadEntry: failed requests are to be put back or dropped, and among them are foreign bytes (exit code 3).
     """
     if failed not in {"keep", "retry", "drop"}:
         raise Usage("failed requests are kept, retried or dropped", where=repr(failed))
@@ -45,20 +46,51 @@ def show_queue(queue: str, *, failed: Literal["keep", "retry", "drop"] = "keep")
         elif failed_queue is not None and failed == "drop":
             with Consumer(failed_queue) as consumer:
                 dropped = consumer.run(_drop, idle_seconds=0).entries
-        count, size, shown = _contents(waiting, _waiting)
-        failed_count, failed_size, failed_shown = (
-            _contents(failed_queue, _failed) if failed_queue is not None else (0, 0, ())
-        )
+        return replace(_report(queue, waiting, failed_queue), moved=moved, dropped=dropped)
+
+
+def skip_foreign(queue: str, offset: int, *, failed: bool = False) -> QueueReport:
+    """Remove foreign bytes that stop a queue's worker. A late or repeated call removes nothing else.
+
+    Args:
+        queue: the queue's URI.
+        offset: where they begin in the queue's segment (bytes), as `show_queue` and the worker's error say.
+        failed: whether they are in the queue of failed requests.
+
+    Raises:
+        NoSuchScope, NoSuchStream: there is no such queue.
+        NotAQueue: it is another stream (exit code 4).
+        Conflict: a request begins there, or requests are outstanding before it; nothing is removed.
+        ConsumerBusy: a worker is processing the queue (exit code 4).
+    """
+    if offset < 0:
+        raise Usage("an offset is not negative", where=str(offset))
+    with open_queue(queue) as place:
+        waiting, failed_queue = place.waiting(create=False), place.failed()
+        chosen = failed_queue if failed else waiting
+        if chosen is None:
+            raise Usage("no request of this queue has ever failed", where=queue)
+        with Consumer(chosen) as consumer:
+            skipped = consumer.skip(offset)
+        return replace(_report(queue, waiting, failed_queue), skipped_bytes=skipped)
+
+
+def _report(queue: str, waiting: QueueSegment, failed: QueueSegment | None) -> QueueReport:
+    there, gone = _contents(waiting, _waiting), _contents(failed, _failed) if failed is not None else _Contents()
+    foreign = [
+        ForeignBytes(offset=one.offset, bytes=one.end - one.offset, failed=part is gone, error=one.why)
+        for part in (there, gone)
+        for one in part.foreign
+    ]
     return QueueReport(
         queue=queue,
-        waiting=count,
-        failed=failed_count,
-        outstanding_bytes=size,
-        failed_bytes=failed_size,
-        first_waiting=shown,
-        first_failed=failed_shown,
-        moved=moved,
-        dropped=dropped,
+        waiting=there.count,
+        failed=gone.count,
+        outstanding_bytes=there.size,
+        failed_bytes=gone.size,
+        first_waiting=tuple(there.shown),
+        first_failed=tuple(gone.shown),
+        foreign=tuple(foreign[:SHOWN]),
     )
 
 
@@ -88,18 +120,28 @@ def _drop(_batch: Sequence[Entry]) -> None:
     """Do nothing: the consumer removes the entries it handled."""
 
 
-def _contents(
-    queue: QueueSegment, describe: Callable[[Entry, float], WaitingRequest]
-) -> tuple[int, int, tuple[WaitingRequest, ...]]:
-    """Return the number of outstanding entries, their bytes, and the first of them."""
-    now, count, size = time.time(), 0, 0
-    shown: list[WaitingRequest] = []
-    for entry in outstanding_entries(queue):
-        count += 1
-        size += entry.end - entry.offset
-        if count <= SHOWN:
-            shown.append(describe(entry, now))
-    return count, size, tuple(shown)
+@dataclass
+class _Contents:
+    """What is outstanding in a queue: number of requests, their bytes, the first of them, and foreign bytes."""
+
+    count: int = 0
+    size: int = 0
+    shown: list[WaitingRequest] = field(default_factory=list)
+    foreign: list[Foreign] = field(default_factory=list)
+
+
+def _contents(queue: QueueSegment, describe: Callable[[Entry, float], WaitingRequest]) -> _Contents:
+    now, found = time.time(), _Contents()
+    for one in outstanding(queue):
+        if isinstance(one, Foreign):
+            if len(found.foreign) < SHOWN:
+                found.foreign.append(one)
+            continue
+        found.count += 1
+        found.size += one.end - one.offset
+        if found.count <= SHOWN:
+            found.shown.append(describe(one, now))
+    return found
 
 
 def _waiting(entry: Entry, now: float) -> WaitingRequest:

@@ -24,6 +24,13 @@ class CatalogFailed(Failed):
 class Catalog(Protocol):
     """A catalog, for tables of one format."""
 
+    def identity(self, place: TablePlace) -> str:
+        """Return which catalog it is, the same for each way to name it and without credentials.
+
+        Raises:
+            CatalogFailed: the catalog cannot be reached.
+        """
+
     def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
         """Return the table's generations that are not registered, in order. Nothing is changed.
 
@@ -36,6 +43,14 @@ class Catalog(Protocol):
             CatalogFailed: the catalog cannot be read.
         """
 
+    def check_columns(self, place: TablePlace) -> None:
+        """Check that generations can be added to the catalog's table, whose columns its users may have changed.
+
+        Raises:
+            Conflict: its columns or partitions no longer fit the table's files.
+            CatalogFailed: the catalog cannot be read.
+        """
+
     def publish(self, place: TablePlace, generation: Generation) -> bool:
         """Register a generation whose files are written; with the first one, also the table.
 
@@ -43,7 +58,8 @@ class Catalog(Protocol):
             False if it was registered in the meantime.
 
         Raises:
-            Conflict: the name belongs to another table, or the generation before is not registered.
+            Conflict: the name belongs to another table, its columns no longer fit, or the generation before is not
+                registered.
             Damaged: files of the generation are missing.
             CatalogFailed: the catalog rejected the request or did not answer; it may be retried.
         """

@@ -41,6 +41,13 @@ class GlueTables:
         self._glue = _client()
         self._projection = projection
 
+    def identity(self, place: TablePlace) -> str:  # noqa: ARG002  (the interface's)
+        """See `Catalog.identity`."""
+        return f"glue:{self._glue.meta.region_name}"
+
+    def check_columns(self, place: TablePlace) -> None:
+        """See `Catalog.check_columns`. Partitions have their own columns, so Glue accepts them."""
+
     def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
         """See `Catalog.missing`."""
         with _translated_errors(place.name):

@@ -8,6 +8,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -20,6 +22,8 @@ from pyiceberg.table import Table, Transaction
 
 from streamvault.common.errors import Conflict, Problem, Usage
 from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known
+from streamvault.lake.catalogs.iceberg_columns import check_columns
+from streamvault.lake.catalogs.registration import plain_address
 from streamvault.lake.location import TablePlace
 from streamvault.lake.options import GENERATION
 from streamvault.manifests.entries import one_line
@@ -50,6 +54,25 @@ class IcebergTables:
         self._text = text
         self._opened: Catalog | None = None
 
+    def identity(self, place: TablePlace) -> str:
+        """See `Catalog.identity`."""
+        with self._translated_errors(place):
+            catalog = self._catalog(place)
+            found = catalog.properties
+            if isinstance(catalog, GlueCatalog):
+                account = f":{found['glue.id']}" if "glue.id" in found else ""
+                return f"glue:{catalog.glue.meta.region_name}{account}"
+            # in a database, a catalog's name separates its tables from those of others
+            inner = catalog.name if isinstance(catalog, SqlCatalog) else found.get("warehouse", "")
+            return f"{plain_address(found.get('uri', type(catalog).__name__))}{inner and '#'}{inner}"
+
+    def check_columns(self, place: TablePlace) -> None:
+        """See `Catalog.check_columns`."""
+        with self._translated_errors(place):
+            table = self._find(place)
+            if table is not None:
+                check_columns(table, place)
+
     def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
         """See `Catalog.missing`."""
         with self._translated_errors(place):
@@ -75,6 +98,8 @@ class IcebergTables:
                     # True if an attempt of this call, whose result is unknown, may have done it
                     return unknown is not None
                 check_follows(number, newest, place)
+                if table is not None:
+                    check_columns(table, place)
                 files = place.files(generation)
                 try:
                     # one commit, which also creates the table: it never exists without its first generation

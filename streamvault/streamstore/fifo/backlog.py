@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 
 from streamvault.streamstore.errors import SegmentTruncated
 from streamvault.streamstore.fifo.entry import (
@@ -15,8 +17,12 @@ from streamvault.streamstore.fifo.entry import (
     decode_entry,
 )
 from streamvault.streamstore.fifo.place import QueueSegment
+from streamvault.streamstore.model import HEADER_BYTES
 
-__all__ = ["READ_BYTES", "Backlog", "outstanding_entries"]
+__all__ = ["READ_BYTES", "Backlog", "Foreign", "foreign_end", "outstanding", "outstanding_entries"]
+
+ENTRY_BEGINS = bytes(5)
+"""The first bytes of an entry, whose length takes the last three of eight."""
 
 READ_BYTES = MAX_ENTRY_BYTES + NOTE_BYTES + OVERHEAD_BYTES
 """Size of one read (bytes): an entry of any size fits."""
@@ -89,15 +95,72 @@ class Backlog:
         return bool(self._buffer)
 
 
-def outstanding_entries(queue: QueueSegment) -> Iterator[Entry]:
-    """Iterate over the entries outstanding now, in order, without removing them; ignores entries added meanwhile.
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Bytes in a queue that are not an entry.
 
-    Raises:
-        BadEntry: the next one cannot be decoded.
+    Attributes:
+        offset: where they begin in the segment (bytes).
+        end: where they end: no entry begins between the two.
+        why: why they are not an entry.
     """
+
+    offset: int
+    end: int
+    why: str
+
+
+def outstanding(queue: QueueSegment) -> Iterator[Entry | Foreign]:
+    """Iterate over what is outstanding now, in order, without removing it; ignores what is added meanwhile."""
     info = queue.info()
     backlog = Backlog(queue, info.start_offset)
-    while batch := backlog.next_batch(1, READ_BYTES):
-        if batch[0].offset >= info.write_offset:
+    while backlog.offset < info.write_offset:
+        try:
+            batch = backlog.next_batch(1, READ_BYTES)
+        except BadEntry as error:
+            end = foreign_end(queue, backlog.offset)
+            yield Foreign(backlog.offset, end, error.what)
+            backlog = Backlog(queue, end)
+            continue
+        if not batch or batch[0].offset >= info.write_offset:
             return
         yield batch[0]
+
+
+def outstanding_entries(queue: QueueSegment) -> Iterator[Entry]:
+    """As `outstanding`, without foreign bytes."""
+    return (one for one in outstanding(queue) if isinstance(one, Entry))
+
+
+def foreign_end(queue: QueueSegment, offset: int) -> int:
+    """Return where foreign bytes end: where their event ends, if they are one, but before the next entry in any case.
+
+    Args:
+        queue: the queue.
+        offset: where they begin (bytes).
+    """
+    end = queue.info().write_offset
+    header = b"".join(bytes(block) for block in queue.read(offset, min(offset + HEADER_BYTES, end)))
+    length = int.from_bytes(header, "big", signed=True)
+    if len(header) == HEADER_BYTES and 0 <= length <= end - offset - HEADER_BYTES:
+        end = offset + HEADER_BYTES + length
+    at = offset + 1
+    while at < end:
+        # an entry that begins in the first half of what is read is in it as a whole
+        data = b"".join(bytes(block) for block in queue.read(at, min(at + 2 * READ_BYTES, queue.info().write_offset)))
+        found = _first_entry(data, min(READ_BYTES, end - at))
+        if found is not None:
+            return at + found
+        at += READ_BYTES
+    return end
+
+
+def _first_entry(data: bytes, most: int) -> int | None:
+    """Return where the first entry begins in some bytes, before a position; None if there is none."""
+    at = data.find(ENTRY_BEGINS)
+    while 0 <= at < most:
+        with suppress(BadEntry):
+            if decode_entry(data, at, at, "") is not None:
+                return at
+        at = data.find(ENTRY_BEGINS, at + 1)
+    return None

@@ -20,8 +20,9 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from streamvault.streamstore.fifo.backlog import Backlog
-from streamvault.streamstore.fifo.entry import Entry
+from streamvault.common.errors import Conflict
+from streamvault.streamstore.fifo.backlog import Backlog, foreign_end
+from streamvault.streamstore.fifo.entry import BadEntry, Entry
 from streamvault.streamstore.fifo.place import QueueSegment
 from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.own import CONSUMER_LEASE, stream_beside
@@ -152,6 +153,33 @@ class Consumer:
             self._note(batch)
             pause, quiet_since = FIRST_LOOK, time.monotonic()
         return self.metrics()
+
+    def skip(self, offset: int) -> int:
+        """Remove foreign bytes at the queue's start; return how many, 0 if they are gone already.
+
+        Args:
+            offset: where they begin (bytes), as `BadEntry` names it.
+
+        Raises:
+            Conflict: an entry begins there, or entries are outstanding before it. Nothing is removed.
+            ConsumerBusy: another consumer took over.
+        """
+        start = self._queue.info().start_offset
+        if offset < start:
+            return 0
+        where = f"{self._queue.where} at offset {offset}"
+        if offset > start:
+            what = f"the queue begins at offset {start}; only what it begins with can be skipped"
+            raise Conflict(what, where=where, todo="Process what is before it (`streamvault work QUEUE --once`).")
+        self._lease.check()
+        try:
+            self._backlog.next_batch(1, 1)
+        except BadEntry:
+            end = foreign_end(self._queue, offset)
+            self._queue.processed(end)
+            self._processed = end
+            return end - offset
+        raise Conflict("no foreign bytes begin at this offset", where=where, todo="See `streamvault queue show QUEUE`.")
 
     def stop(self) -> None:
         """Make `run` return after the current batch, or at once if it fails. Thread-safe."""

@@ -123,5 +123,5 @@ def bad_entry(what: str, where: str, offset: int) -> BadEntry:
     return BadEntry(
         f"the queue cannot be read: {what}",
         where=f"{where} at offset {offset}",
-        todo="Nothing was dropped. Find out what else writes to this stream.",
+        todo="Nothing was dropped. Find out what else writes here; `streamvault queue skip` removes these bytes.",
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
@@ -15,7 +14,6 @@ from streamvault.streamstore.fifo.entry import (
     MAX_ENTRY_BYTES,
     NOTE_BYTES,
     OVERHEAD_BYTES,
-    BadEntry,
     Entry,
     encode_entry,
 )
@@ -118,10 +116,8 @@ class Producer:
             appender.close()
 
     def _holds(self, wanted: Callable[[Entry], bool]) -> bool:
-        """Return whether a matching entry is outstanding; entries after a bad one are not checked."""
-        with suppress(BadEntry):
-            return any(map(wanted, outstanding_entries(self._queue)))
-        return False
+        """Return whether a matching entry is outstanding."""
+        return any(map(wanted, outstanding_entries(self._queue)))
 
     def _check_room(self, end: int) -> None:
         """The start offset only grows, so it is asked for only when the last one known says that there is no room."""

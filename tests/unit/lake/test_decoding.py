@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamvault import handoff_archive
 from streamvault.common.errors import Usage
 from streamvault.lake.avro import avro_columns
 from streamvault.lake.column_types import arrow_type, hive_type, trino_type
-from streamvault.lake.decoding import decoded_columns
+from streamvault.lake.decoding import decoded_columns, parser_of
 from streamvault.lake.inference import infer_columns
+from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.options import TableOptions, columns_for
-from streamvault.lake.payloads import NotDecoded, as_time
+from streamvault.lake.payloads import DATE, NotDecoded, as_time, not_times
+from streamvault.streamstore.model import StreamConfiguration
+from tests.unit.small_archives import NAME, Vault
 
 COLUMNS = {
     "id": "bigint",
@@ -94,6 +104,183 @@ def test_event_decodes_the_same_beside_any_others(payloads: list[bytes]) -> None
         [alone] = decoded(made, payload)
         assert bool(row["_error"]) == bool(alone["_error"]) == (payload in WRONG)
         assert {**row, "_error": None} == {**alone, "_error": None}
+
+
+ODD = [
+    b'\x0b{"id":1}',
+    b'\xef\xbb\xbf{"id":1}',
+    b'{"x":Inf}',
+    b'{"x":-Inf,"id":"a"}',
+    b'{"id":1e3}',
+    b'{"id":-0}',
+    b'{"id":1.0}',
+    b'{"name":"\\ud800"}',
+    b'{"x":"\\ud800"}',
+    b'{"\\udc00":1}',
+    b'{"x":' + b"1" * 5000 + b"}",
+    b'{"x":' + b"[" * 3000 + b"]" * 3000 + b"}",
+    b'{"x":{"id":"a"},"id":1}',
+    b'{"x":"\\"id\\":\\"a\\"","id":2}',
+    b'{"x":["id","a"],"id":"a"}',
+    b'{"name":"\xff"}',
+    b'{"x":1,"ok":"y"}',
+    b'{"at":""}',
+    b'{"at":5}',
+    b'{"day":5}',
+    b'{"day":"2026-02-30"}',
+    b'{"at":"2026-02-30"}',
+    b'{"at":"2026-01-01T25:00:00"}',
+    b'{"price":5}',
+    b'{"price":"1.255"}',
+    b'{"price":true}',
+    b'{"price":" 1.5"}',
+    b'{"where":{"x":"1"}}',
+    b'{"where":{"tags":[1]}}',
+    b'{"where":{"tags":"a"}}',
+    b'{"where":[]}',
+    b'{"name":1}',
+    b'{"name":true}',
+    b'{"name":{}}',
+    b'{"ok":"true"}',
+    b'{"i\\u0064":"a"}',
+    b'{"id":01}',
+    b'{"id":1,}',
+    b"{'id':1}",
+    b'{"id": "a"',
+    b'{"id" : [1]}',
+    b'{"a":1,"b":null,"id":{}}',
+    b'{"id":1 "id":"a"}',
+    b'{"id":tru}',
+    '{"id":"é"}'.encode("utf-16"),
+    b'{"id":123456789012345678901234567890}',
+    b'{"id":"a"}{"id":1}',
+    b'{"id":1}{"id":"a"}',
+]
+
+
+@given(st.lists(st.sampled_from([*ODD, *WRONG, *RIGHT]), min_size=1, max_size=30))
+def test_odd_events_decode_the_same_beside_any_others(payloads: list[bytes]) -> None:
+    made = options("json", COLUMNS, event_time="at")
+    assert decoded(made, *payloads) == [row for payload in payloads for row in decoded(made, payload)]
+
+
+@given(st.sampled_from([*ODD, *WRONG, *RIGHT]), st.data())
+def test_nothing_is_called_wrong_that_the_parser_accepts(payload: bytes, data: st.DataObject) -> None:
+    """The patterns that find wrong events may only find what Arrow rejects: here, in events with a changed byte."""
+    at = data.draw(st.integers(0, max(len(payload) - 1, 0)))
+    changed = payload[:at] + data.draw(st.binary(max_size=2)) + payload[at + 1 :]
+    parser = parser_of(options("json", COLUMNS))
+    assert isinstance(parser, JsonPayloads)
+    for one in (payload, changed):
+        array = pa.array([one], pa.binary())
+        if pc.any(pc.is_valid(pa.concat_arrays([parser._at_a_glance(array), parser._looked_into(array)]))).as_py():
+            with pytest.raises(NotDecoded):
+                parser._whole(array)
+
+
+TIMES = st.from_regex(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}(:?[0-9]{2}(:?[0-9]{2}(\.[0-9]{1,7})?)?)?)?"
+    r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)?",
+    fullmatch=True,
+)
+
+
+@given(st.one_of(TIMES, st.text(alphabet="0123456789-:TZ +.", max_size=24)))
+def test_no_text_is_called_no_time_that_is_one(text: str) -> None:
+    values = pa.array([text])
+    if not_times(values)[0].as_py():
+        with pytest.raises(NotDecoded):
+            as_time(values, "ms")
+    if re.match(DATE, text) is None:
+        with pytest.raises(pa.ArrowInvalid):
+            values.cast(pa.date32())
+
+
+CELLS = [
+    b"1",
+    b"-1",
+    b" 1",
+    b"1 ",
+    b"\t7",
+    b"0x1F",
+    b"1.0",
+    b"1e3",
+    b"007",
+    b"9223372036854775808",
+    b"3000000000",
+    b"true",
+    b"TRUE",
+    b"tRuE",
+    b" true",
+    b"inf",
+    b"nan",
+    b"1.",
+    b"  ",
+    b".5",
+    b"2026-01-01",
+    b" 2026-01-01",
+    b"2026-02-30",
+    b"1.25",
+    b"1.255",
+    b"abc",
+    b"",
+    b"\xff",
+    b"2026-01-01T00:00:00Z",
+    b"n/a",
+    b"1,2",
+]
+
+
+@pytest.mark.parametrize(
+    "kind", ["int", "bigint", "float", "double", "boolean", "date", "decimal(9,2)", "binary", "timestamp", "string"]
+)
+@given(cells=st.lists(st.sampled_from(CELLS), min_size=1, max_size=12))
+def test_cell_of_csv_decodes_the_same_beside_any_others_and_as_arrow_reads_it(kind: str, cells: list[bytes]) -> None:
+    made = options("csv", {"c1": kind})
+    alone = [row for cell in cells for row in decoded(made, cell)]
+    # repr, as no NaN equals another
+    assert repr(decoded(made, *cells)) == repr(alone)
+    for cell, row in zip(cells, alone, strict=True):
+        if kind != "timestamp" and b"," not in cell:
+            types = {"c1": arrow_type(kind)}
+            convert = pyarrow.csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True)
+            lines = pa.BufferReader(cell + b"\n")
+            try:
+                read = pyarrow.csv.read_csv(
+                    lines,
+                    pyarrow.csv.ReadOptions(column_names=["c1"]),
+                    pyarrow.csv.ParseOptions(ignore_empty_lines=False),
+                    convert,
+                )
+            except pa.ArrowException:
+                assert row["_error"]
+            else:
+                assert row["_error"] is None or (kind, cell) == ("binary", b"\xff")
+                assert repr(row["c1"]) == repr(read["c1"][0].as_py()) or row["_error"]
+
+
+@pytest.mark.parametrize("share", [1, 10, 100])
+@pytest.mark.parametrize("kind", ["json", "csv", "avro"])
+def test_wrong_events_are_found_in_one_pass(kind: str, share: int) -> None:
+    """The parsers are called a few times for each part of a batch, however many of its events are wrong."""
+    columns, avro = {"id": "bigint", "v": "string"}, ""
+    good, wrong = {
+        "json": (b'{"id":1,"v":"x"}', b'{"id":"n/a"}'),
+        "csv": (b"1,x", b"n/a,x"),
+        "avro": (b"\x02\x02x", b"\x02"),
+    }[kind]
+    if kind == "avro":
+        fields = [{"name": "id", "type": "long"}, {"name": "v", "type": "string"}]
+        avro = json.dumps({"type": "record", "name": "r", "fields": fields})
+    payloads = [wrong if number % 100 < share else good for number in range(4000)]
+    made = options(kind, columns, avro=avro)
+    with (
+        patch.object(pyarrow.json, "read_json", wraps=pyarrow.json.read_json) as of_json,
+        patch.object(pyarrow.csv, "read_csv", wraps=pyarrow.csv.read_csv) as of_csv,
+    ):
+        errors = sum(row["_error"] is not None for row in decoded(made, *payloads))
+    assert errors == 40 * share
+    assert of_json.call_count + of_csv.call_count <= 8
 
 
 def test_csv_fields_have_their_types() -> None:
@@ -243,6 +430,39 @@ def test_columns_of_csv_are_inferred() -> None:
     assert [(column.column, column.type) for column in found.columns] == [
         ("c1", "bigint"), ("c2", "string"), ("c3", "string"),
     ]  # fmt: skip
+
+
+def test_columns_of_long_lines_are_inferred() -> None:
+    found = infer_columns(
+        "csv", [b'1,"' + b"z" * 140_000 + b'"', b"2," + b"q" * 1_200_000, b'3,"a,""b"', b'4,"oops', b"5,a,b"]
+    )
+    assert [(column.column, column.type) for column in found.columns] == [("c1", "bigint"), ("c2", "string")]
+
+
+def test_half_of_a_surrogate_pair_is_no_reason_to_end(tmp_path: Path) -> None:
+    found = infer_columns("json", [b'{"\\ud800":1}', b'{"a":"\\udc00"}', b'{"b":2}'])
+    assert [column.field for column in found.columns] == ["b"]
+    [row] = decoded(options("json", {"b": "bigint"}), b'{"\\ud800":1,"b":2}')
+    assert (row["b"], row["_error"]) == (None, "half of a surrogate pair")
+    vault = Vault(tmp_path)
+    vault.make()
+    vault.export()
+    with pytest.raises(Usage, match="surrogate"):
+        handoff_archive(vault.archive, decode="json", schema='{"\\ud800":"int"}', master="inline[1]")
+
+
+def test_many_events_that_do_not_decode_are_a_warning(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration())
+    for wrong, warned in ((1, False), (2, True)):
+        vault.add(*[b'{"a":1}'] * (100 - wrong), *[b'{"a":"x"}'] * wrong)
+        report = handoff_archive(
+            vault.uri(), root=vault.root, decode="json", schema='{"a":"int"}', format="parquet", master="inline[1]"
+        )
+        assert (report.undecoded, report.undecoded_share) == (wrong, wrong / 100)
+        assert any("could not be decoded" in warning for warning in report.warnings) == warned
 
 
 @pytest.mark.parametrize("decode", ["json", "csv"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamvault import request_restore, show_queue, work_queue
+from streamvault import request_restore, show_queue, skip_foreign, work_queue
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
@@ -31,10 +32,11 @@ from streamvault.importer.queue.reports import FinishedRequest, WorkReport
 from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
 from streamvault.streamstore.fifo.backlog import outstanding_entries
-from streamvault.streamstore.fifo.consumer import Consumer
-from streamvault.streamstore.fifo.entry import MAX_ENTRY_BYTES, Entry
+from streamvault.streamstore.fifo.consumer import Consumer, ConsumerBusy
+from streamvault.streamstore.fifo.entry import MAX_ENTRY_BYTES, BadEntry, Entry
 from streamvault.streamstore.fifo.place import NotAQueue, QueueSegment
 from streamvault.streamstore.fifo.producer import Producer, QueueFull
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.lease import LeaseHeld
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
@@ -407,6 +409,74 @@ def test_retry_into_a_full_queue_moves_nothing(
         with pytest.raises(QueueFull):
             show_queue(queue, failed="retry")
     assert show_queue(queue).failed == 1
+
+
+# Foreign bytes
+
+
+def put_raw(uri: str, data: bytes) -> int:
+    """Append bytes that are no entry; return where they begin."""
+    with open_segment(uri) as segment:
+        appender = segment.store.appender(segment.name, segment.segment, in_flight=1)
+        offset = appender.offset
+        appender.append(data)
+        appender.flush()
+        appender.close()
+    return offset
+
+
+@pytest.mark.parametrize(
+    "data", [frame(b"not an entry"), frame(b""), b"raw bytes", b"\0" * 8 + b"x", struct.pack(">q", 1000) + b"y" * 20]
+)
+def test_foreign_bytes_are_shown_and_skipped(
+    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str], data: bytes
+) -> None:
+    restoring(fine)
+    first, offset, second = ask(queue, 1), put_raw(queue, data), ask(queue, 2)
+    shown = show_queue(queue)
+    assert [one.id for one in shown.first_waiting] == [*first, *second]
+    assert shown.foreign[0].offset == offset
+    with pytest.raises(Conflict, match="begins at offset 0"):
+        skip_foreign(queue, offset)
+    with pytest.raises(Conflict, match="no foreign bytes"):
+        skip_foreign(queue, 0)
+    with pytest.raises(BadEntry, match=f"at offset {offset}"):
+        work(queue)
+    assert main(["queue", "show", queue]) == 0
+    assert f"streamvault queue skip {queue} {offset}" in capfd.readouterr().out
+    while foreign := show_queue(queue).foreign:
+        assert main(["queue", "skip", queue, str(foreign[0].offset)]) == 0
+    assert "skipped: " in capfd.readouterr().out
+    assert skip_foreign(queue, offset).skipped_bytes == 0, "doubled"
+    assert [one.id for one in show_queue(queue).first_waiting] == second
+    assert work(queue)[0].done == 2
+    assert skip_foreign(queue, offset).skipped_bytes == 0, "late"
+
+
+def test_length_that_reaches_over_requests_takes_none_of_them(queue: str, restoring: Callable[[Handler], None]) -> None:
+    """Eight foreign bytes that read as the length of an event with two requests in it."""
+    restoring(fine)
+    offset, asked = put_raw(queue, struct.pack(">q", 500)), ask(queue, 2)
+    assert skip_foreign(queue, offset).skipped_bytes == 8
+    assert [one.id for one in show_queue(queue).first_waiting] == asked
+
+
+def test_skip_is_refused_beside_a_worker(queue: str) -> None:
+    ask(queue, 1)
+    with open_segment(queue) as segment, Consumer(segment), pytest.raises(ConsumerBusy):
+        skip_foreign(queue, 0)
+
+
+def test_foreign_bytes_among_the_failed_are_skipped(queue: str) -> None:
+    put(queue, b"nonsense")
+    work(queue)
+    offset = put_raw(f"{queue}-failed", frame(b"not an entry"))
+    shown = show_queue(queue)
+    assert (shown.failed, [(one.offset, one.failed) for one in shown.foreign]) == (1, [(offset, True)])
+    with pytest.raises(BadEntry):
+        show_queue(queue, failed="drop")
+    assert skip_foreign(queue, offset, failed=True).skipped_bytes == 20
+    assert show_queue(queue, failed="drop").foreign == ()
 
 
 # Commands

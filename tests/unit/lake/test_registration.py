@@ -1,0 +1,195 @@
+"""A table is registered in one place, and its columns there may change only so that its files still fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import DoubleType, FloatType, LongType, StringType
+
+from streamvault import handoff_archive
+from streamvault.common.errors import Conflict
+from streamvault.lake.catalogs import CatalogFailed
+from streamvault.lake.catalogs.registration import plain_address
+from streamvault.lake.reports import HandoffReport
+from streamvault.streamstore.model import StreamConfiguration
+from tests.unit.lakes import PREFIX
+from tests.unit.small_archives import NAME, Vault, contents, objects_of
+
+RECORD = f"{PREFIX}_table/t/registered.json"
+SCHEMA = '{"id":"int","name":"string","v":"float","inner":"struct<a:int,b:string>"}'
+EVENT = b'{"id":1,"name":"n","v":1.5,"inner":{"a":1,"b":"x"}}'
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    vault = Vault(tmp_path, f"file://{tmp_path}/objects")
+    (tmp_path / "objects").mkdir()
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration())
+    vault.add(EVENT, EVENT)
+    return vault
+
+
+def hand_off(vault: Vault, catalog: str | None = "cat", table: str = "lake.t", **options: Any) -> HandoffReport:
+    if catalog is not None:
+        options["catalog"] = f"sql:sqlite:///{vault.folder}/{catalog}.db"
+    said = {"root": vault.root, "decode": "json", "schema": SCHEMA, "master": "inline[1]"}
+    return handoff_archive(vault.uri(), table=table, **{**said, **options})
+
+
+def table_of(vault: Vault, catalog: str = "cat") -> Table:
+    return SqlCatalog("streamvault", uri=f"sqlite:///{vault.folder}/{catalog}.db").load_table(("lake", "t"))
+
+
+@pytest.mark.parametrize(("catalog", "table"), [("dog", "lake.t"), ("cat", "other.t")])
+def test_second_registration_is_refused_before_anything_is_written(vault: Vault, catalog: str, table: str) -> None:
+    hand_off(vault)
+    vault.add(EVENT)
+    before = contents(vault.root)
+    with pytest.raises(Conflict, match=r"is registered as lake.t in .*cat.db") as refused:
+        hand_off(vault, catalog, table)
+    assert "--table" in refused.value.todo
+    assert contents(vault.root) == before
+    assert hand_off(vault).registered == (2,)
+
+
+def test_table_without_a_record_gets_it_with_the_next_handoff(vault: Vault) -> None:
+    hand_off(vault)
+    objects_of(vault.root).delete([RECORD])
+    assert hand_off(vault).unchanged
+    assert json.loads(objects_of(vault.root).get(RECORD))["table"] == "lake.t"
+    with pytest.raises(Conflict, match="is registered as"):
+        hand_off(vault, "dog")
+
+
+def test_nothing_is_recorded_until_a_catalog_has_answered(vault: Vault) -> None:
+    with pytest.raises(CatalogFailed):
+        hand_off(vault, "no-such-folder/cat")
+    assert RECORD not in contents(vault.root)
+    hand_off(vault, None)
+    assert RECORD not in contents(vault.root)
+    assert hand_off(vault, dry_run=True).dry_run
+    assert RECORD not in contents(vault.root)
+    assert hand_off(vault).registered == (1,)
+    assert RECORD in contents(vault.root)
+
+
+def test_two_first_registrations_end_in_one_place(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run registers the table elsewhere after this one has checked, and before it records."""
+    from streamvault.lake import handoff  # noqa: PLC0415
+
+    register = handoff._register
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(handoff, "_register", register)
+        hand_off(vault, "dog")
+        return register(*arguments)
+
+    monkeypatch.setattr(handoff, "_register", late)
+    with pytest.raises(Conflict, match=r"is registered as lake.t in .*dog.db"):
+        hand_off(vault, "cat")
+    assert table_of(vault, "dog").scan().to_arrow().num_rows == 2
+    assert not SqlCatalog("streamvault", uri=f"sqlite:///{vault.folder}/cat.db").table_exists(("lake", "t"))
+
+
+def test_catalogs_are_known_by_their_address_alone() -> None:
+    assert plain_address("postgresql+psycopg2://me:secret@HOST:5432/lake?x=1") == "postgresql://host:5432/lake"
+    assert plain_address("http://host:8181/") == plain_address("http://host:8181")
+
+
+def schema(change: Callable[[UpdateSchema], object]) -> Callable[[Table], None]:
+    def changed(table: Table) -> None:
+        with table.update_schema(allow_incompatible_changes=True) as update:
+            change(update)
+
+    return changed
+
+
+def retyped(table: Table) -> None:
+    schema(lambda update: update.delete_column("v"))(table)
+    schema(lambda update: update.add_column("v", StringType()))(table)
+
+
+def bucketed(table: Table) -> None:
+    with table.update_spec() as update:
+        update.add_field("id", BucketTransform(4), "b")
+
+
+def by_segment(table: Table) -> None:
+    with table.update_spec() as update:
+        update.add_identity("segment")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (schema(lambda update: update.add_column("note", StringType(), required=True)), "required column.*note"),
+        (schema(lambda update: update.rename_column("name", "customer")), "column name"),
+        (schema(lambda update: update.delete_column("v")), "column v"),
+        (schema(lambda update: update.delete_column("payload")), "column payload"),
+        (schema(lambda update: update.rename_column("generation", "gen")), "column generation"),
+        (schema(lambda update: update.rename_column(("inner", "a"), "z")), "column inner"),
+        (retyped, "column v"),
+        (bucketed, "partitioned by id"),
+        (by_segment, "partitioned by segment"),
+    ],
+)
+def test_column_that_no_longer_fits_is_named_before_a_generation_is_written(
+    vault: Vault, change: Callable[[Table], None], named: str
+) -> None:
+    hand_off(vault)
+    change(table_of(vault))
+    assert hand_off(vault).unchanged, "nothing is to be added, so nothing is refused"
+    vault.add(EVENT)
+    before = contents(vault.root)
+    with pytest.raises(Conflict, match=named) as refused:
+        hand_off(vault)
+    assert (refused.value.exit_code, refused.value.retriable) == (4, False)
+    after = contents(vault.root)
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        schema(lambda update: update.add_column("note", StringType())),
+        schema(lambda update: update.update_column("id", LongType())),
+        schema(lambda update: update.update_column("v", DoubleType())),
+        schema(lambda update: update.move_first("name")),
+        schema(lambda update: update.add_column(("inner", "c"), FloatType())),
+    ],
+)
+def test_column_may_be_added_moved_or_widened(vault: Vault, change: Callable[[Table], None]) -> None:
+    hand_off(vault)
+    change(table_of(vault))
+    vault.add(EVENT)
+    assert hand_off(vault).registered == (2,)
+    assert table_of(vault).scan().to_arrow().num_rows == 3
+
+
+def test_column_changed_meanwhile_is_a_conflict(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_off(vault)
+    vault.add(EVENT)
+    from streamvault.lake import handoff  # noqa: PLC0415
+
+    compare = handoff._compare
+
+    def late(*arguments: Any, **options: Any) -> None:
+        compare(*arguments, **options)
+        schema(lambda update: update.delete_column("v"))(table_of(vault))
+
+    monkeypatch.setattr(handoff, "_compare", late)
+    with pytest.raises(Conflict, match="column v"):
+        hand_off(vault)
+    schema(lambda update: update.add_column("v", FloatType()))(table_of(vault))
+    monkeypatch.setattr(handoff, "_compare", compare)
+    assert hand_off(vault).registered == (2,)
