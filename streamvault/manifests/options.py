@@ -30,6 +30,7 @@ __all__ = [
     "HoldOptions",
     "LargestEvent",
     "ReleaseOptions",
+    "Restart",
     "RoundOptions",
     "ShowOptions",
     "StorageClass",
@@ -66,9 +67,14 @@ LargestEvent = Annotated[
     SIZE,
 ]
 CompressOption = Annotated[
-    Compression,
-    Field(description="Compression of chunks. Digests are of the uncompressed bytes."),
+    Compression | None,
+    Field(description="Compression of chunks; digests are of the uncompressed bytes. Default: none."),
     CommandLine(choices={"none": "", "zstd": "zstd"}),
+]
+Restart = Annotated[
+    bool,
+    Field(description="Give up an unfinished run with other options, and begin anew."),
+    CommandLine(environment=False),
 ]
 StorageClass = Annotated[
     str,
@@ -100,7 +106,7 @@ Every = Annotated[float, Field(gt=0, description="How often to check for new eve
 
 
 class ArchivingOptions(Options):
-    """How a stream is archived."""
+    """How a stream is archived. None is not the default's value but not given: an unfinished run's then holds."""
 
     content: Annotated[
         ContentKind | None,
@@ -116,8 +122,8 @@ class ArchivingOptions(Options):
             "bytes."
         ),
     ] = None
-    compress: CompressOption = ""
-    range_size: Annotated[int, Field(ge=1, description="Size of the ranges of a new archive."), SIZE] = RANGE_SIZE
+    compress: CompressOption = None
+    range_size: Annotated[int | None, Field(ge=1, description="Size of the ranges. Default: 64MiB."), SIZE] = None
     window: Window = WINDOW
     largest_event: LargestEvent = LARGEST_EVENT_BYTES
     storage_class: StorageClass = ""

@@ -19,7 +19,7 @@ from streamvault.exporter.reports import ExportReport
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.model import Compression, Layout
-from streamvault.manifests.options import RANGE_SIZE, RETRY_FOR
+from streamvault.manifests.options import RETRY_FOR
 from streamvault.manifests.retries import Retrier
 from streamvault.manifests.rounds import Round, repeat_rounds
 from streamvault.objectstore.s3.storage_classes import check_readable
@@ -57,8 +57,8 @@ def follow_stream(
     storage_class: str = "",
     content: ContentKind | None = None,
     layout: Layout | None = None,
-    compress: Compression = "",
-    range_size: int = RANGE_SIZE,
+    compress: Compression | None = None,
+    range_size: int | None = None,
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
     master: str = "local[*]",

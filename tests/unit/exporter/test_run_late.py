@@ -9,7 +9,8 @@ import pytest
 
 from streamvault import check_archive, export_stream, rotate_stream
 from streamvault.common.errors import Conflict, Overtaken
-from streamvault.exporter.plan import PlanOptions, settle_plan
+from streamvault.exporter.plan import settle_plan
+from streamvault.exporter.plan_options import PlanOptions
 from streamvault.layouts.keys import GenerationSpan, chunk_key, event_key, manifest_key
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.model import Compression, Layout
