@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from streamvault.airflow.declared import Declared, is_duration, read_declared
+from streamvault.airflow.flags import Flag
 from streamvault.common.errors import Problem
 from streamvault.common.times import parse_moment
 from streamvault.objectstore.uri import RootAddress
@@ -39,7 +40,7 @@ class Options(Declared):
     keep: Annotated[int, Field(ge=1)] | None = None
     keep_for: Annotated[str, AfterValidator(is_duration)] | None = None
     until: Annotated[str, AfterValidator(_is_moment)] | None = None
-    truncate_source: bool | None = None
+    truncate_source: Flag | None = None
     storage_class: str | None = None
     content: Literal["events", "bytes"] | None = None
     layout: Literal["events", "chunks"] | None = None

@@ -15,7 +15,7 @@ from streamvault.airflow.outcome import report_of
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
 
-__all__ = ["CommandOperator", "fingerprints", "flag", "options"]
+__all__ = ["CommandOperator", "fingerprints", "options"]
 
 
 class CommandOperator(SparkSubmitOperator):
@@ -170,8 +170,3 @@ def fingerprints(given: str | Sequence[str] | None) -> list[str]:
     """Return the options for one fingerprint, several, or none."""
     several = [given] if isinstance(given, str) else given or ()
     return [word for one in several for word in options({"--fingerprint": one})]
-
-
-def flag(value: bool | str | None) -> bool:
-    """Convert a flag, which is a string if it was a template, to a boolean."""
-    return str(value).strip().lower() == "true"
