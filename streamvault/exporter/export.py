@@ -18,6 +18,7 @@ from streamvault.exporter.plan import Planned, draft_plan, settle_plan
 from streamvault.exporter.plan_options import PlanOptions, describe_options
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
+from streamvault.layouts.keys import line_folder
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
 from streamvault.manifests.archive import Archive
@@ -53,6 +54,7 @@ def export_stream(
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
     storage_class: str = "",
+    line: str = "",
     restart: bool = False,
     master: str = "local[*]",
     dry_run: bool = False,
@@ -81,6 +83,8 @@ def export_stream(
         largest_event: maximum payload of an event (bytes). Clients write events of more than 8 MiB only if large
             events are enabled.
         storage_class: S3 storage class of the data objects, such as ``"STANDARD_IA"``; empty for the bucket's default.
+        line: name of a line of generations: an archive of its own, below ``ROOT/_line-NAME``, as for a stream that was
+            restored under its own name; empty for the stream's first archive.
         restart: give up an unfinished generation that was begun with other options, defaults included, and begin it
             anew. A run that still works on it ends with a `Conflict`.
         master: a Spark master, or ``"inline"`` to run without Spark.
@@ -102,6 +106,7 @@ def export_stream(
         window=window,
         largest_event=largest_event,
         storage_class=storage_class,
+        line=line,
         restart=restart,
     )
     return export_next(
@@ -120,7 +125,7 @@ class ResolvedExport:
     Attributes:
         source: the stream's store.
         name: the stream.
-        root: the archive's root.
+        root: the archive's root; of a line, the line's.
         wanted: the options of a new plan.
         options: as given by the user.
         restart: as for `export_stream`.
@@ -143,6 +148,8 @@ class ResolvedExport:
         """
         source, name = parse_stream(stream)
         address = RootAddress.parse(root).resolve()
+        if options.line:
+            address = address.below(line_folder(options.line))
         layout = open_layout(layout_of(options.content or "events", options.layout), options.compress or "")
         check_window(options.window, layout.min_window(options.range_size or RANGE_SIZE))
         check_storage_class(options.storage_class, address)

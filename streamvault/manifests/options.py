@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from streamvault.common.options import DURATION, PERCENT, SIZE, CommandLine, Options
+from streamvault.layouts.keys import line_folder
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
 from streamvault.manifests.entries import Compression, Layout
+from streamvault.objectstore.errors import InvalidKey
 from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind
 
@@ -105,6 +107,15 @@ Grace = Annotated[
 Every = Annotated[float, Field(gt=0, description="How often to check for new events."), DURATION]
 
 
+def _line(name: str) -> str:
+    if name:
+        try:
+            line_folder(name)
+        except InvalidKey as error:
+            raise ValueError(error.what) from None
+    return name
+
+
 class ArchivingOptions(Options):
     """How a stream is archived. None is not the default's value but not given: an unfinished run's then holds."""
 
@@ -127,6 +138,12 @@ class ArchivingOptions(Options):
     window: Window = WINDOW
     largest_event: LargestEvent = LARGEST_EVENT_BYTES
     storage_class: StorageClass = ""
+    line: Annotated[
+        str,
+        AfterValidator(_line),
+        Field(description="Archive in another line of generations, beside the stream's first archive."),
+        CommandLine(metavar="NAME"),
+    ] = ""
 
 
 class RoundOptions(Options):

@@ -61,6 +61,7 @@ def follow_stream(
     range_size: int | None = None,
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
+    line: str = "",
     master: str = "local[*]",
     progress: Progress | None = None,
 ) -> FollowReport:
@@ -97,6 +98,7 @@ def follow_stream(
         range_size: as for `export_stream`.
         window: as for `export_stream`.
         largest_event: as for `export_stream`.
+        line: as for `export_stream`.
         master: a Spark master, or ``"inline"`` for no Spark.
         progress: receives the progress, with a `note` for each generation.
 
@@ -124,6 +126,7 @@ def follow_stream(
         range_size=range_size,
         window=window,
         largest_event=largest_event,
+        line=line,
     )
     if options.rotates:
         check_readable(storage_class)

@@ -59,6 +59,7 @@ def rotate_stream(
     range_size: int | None = None,
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
+    line: str = "",
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -89,6 +90,7 @@ def rotate_stream(
         range_size: as for `export_stream`.
         window: as for `export_stream`.
         largest_event: as for `export_stream`.
+        line: as for `export_stream`.
         master: a Spark master, or ``"inline"`` for no Spark; used only if there is data to move or read.
         dry_run: only report what would be done.
         progress: receives the progress.
@@ -115,6 +117,7 @@ def rotate_stream(
         range_size=range_size,
         window=window,
         largest_event=largest_event,
+        line=line,
     )
     if hold:
         check_name(hold)
