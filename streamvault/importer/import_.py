@@ -19,6 +19,7 @@ from streamvault.importer.options import FILLER_LIMIT, ImportOptions, KeptRetent
 from streamvault.importer.plan import RestorePlan, plan_restore
 from streamvault.importer.reports import ImportReport, MovedBoundary
 from streamvault.importer.run import ImportRun, Restored
+from streamvault.importer.target import TargetTaken
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive import Archive, History, NoSuchArchive
 from streamvault.manifests.cold import StoredRange, touch
@@ -32,10 +33,14 @@ from streamvault.objectstore.errors import InArchiveClass
 from streamvault.sparkrun.opening import TASK_MODULES, open_runner
 from streamvault.streamstore.cut_option import Cut, parse_cut
 from streamvault.streamstore.model import RetentionKind, StreamName
+from streamvault.streamstore.own import RESTORED
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 
 __all__ = ["import_stream"]
+
+MOST_TAGS = 128
+"""Pravega accepts no more tags of a stream."""
 
 
 def import_stream(
@@ -132,7 +137,9 @@ def import_stream(
     with target.open() as store:
         begun = None if generation is not None else _plan_unfinished(store, target_name, make_plan)
         planned = begun or make_plan(generation)
-        history, selected, plan = planned.history, planned.selected, planned.plan
+        history, selected = planned.history, planned.selected
+        is_own_name = (store.uri, target_name) == (history.generations[-1].manifest.source, history.stream)
+        plan = _tagged(planned.plan, is_own_name=is_own_name)
         history.check_fingerprints(fingerprints, source.uri)
         check_boundaries(source.place, history.stream, selected)
         gaps = _gaps(history, plan)
@@ -155,8 +162,8 @@ def import_stream(
             read_back=read_back,
         )
         restored = run.find_finished()
-        if restored is not None and not again and _is_source(history, store, target_name, restored):
-            restored = None
+        if restored is not None and is_own_name:
+            _check_not_source(store, target_name, restored, plan)
         unchanged = restored is not None
         if not unchanged:
             run.check_free()
@@ -244,13 +251,32 @@ def _plan(source: Archive, options: ImportOptions, generation: int | None) -> _P
     return _Planned(history, selected, plan_restore(content, options))
 
 
-def _is_source(history: History, store: StreamStore, target: StreamName, found: Restored) -> bool:
-    """Return whether a stream that looks restored is the archived one itself.
+def _tagged(plan: RestorePlan, *, is_own_name: bool) -> RestorePlan:
+    """Return the plan with a tag that tells the restored stream from the archived one of the same name and address.
 
-    A stream that was restored under its own name has other segment numbers.
+    In a cluster that was rebuilt, nothing else may differ.
     """
-    same_name = (store.uri, target) == (history.generations[-1].manifest.source, history.stream)
-    return same_name and all(old == new for old, new in found.segments.items())
+    tags = tuple(tag for tag in plan.configuration.tags if not tag.startswith(RESTORED))
+    if is_own_name and len(tags) < MOST_TAGS:
+        tags += (RESTORED + plan.work,)
+    return replace(plan, configuration=replace(plan.configuration, tags=tags))
+
+
+def _check_not_source(store: StreamStore, target: StreamName, found: Restored, plan: RestorePlan) -> None:
+    """Reject a stream that looks restored, and is the archived one itself.
+
+    A stream that was restored under its own name has a tag, or other segment numbers.
+
+    Raises:
+        TargetTaken: it is the archived stream.
+    """
+    is_renumbered = any(old != new for old, new in found.segments.items())
+    if not is_renumbered and RESTORED + plan.work not in store.describe(target).configuration.tags:
+        raise TargetTaken(
+            "this is the archived stream itself, and nothing was restored into it",
+            where=f"{store.uri}/{target}",
+            todo="Give the restored stream another name.",
+        )
 
 
 def _plan_unfinished(store: StreamStore, target: StreamName, make_plan: Callable[[int], _Planned]) -> _Planned | None:
