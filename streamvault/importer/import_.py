@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Literal
+from itertools import product
+from typing import Literal, get_args
 
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.progress import Progress
@@ -16,10 +17,10 @@ from streamvault.common.times import age_text, moment_text, parse_moment
 from streamvault.importer.from_archive import archived_content, generation_of
 from streamvault.importer.lease import unfinished_work
 from streamvault.importer.options import FILLER_LIMIT, ImportOptions, KeptRetention, Numbers, Offsets
-from streamvault.importer.plan import RestorePlan, plan_restore
+from streamvault.importer.own_name import check_not_source, tagged
+from streamvault.importer.plan import Content, RestorePlan, plan_restore
 from streamvault.importer.reports import ImportReport, MovedBoundary
-from streamvault.importer.run import ImportRun, Restored
-from streamvault.importer.target import TargetTaken
+from streamvault.importer.run import ImportRun
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive import Archive, History, NoSuchArchive
 from streamvault.manifests.cold import StoredRange, touch
@@ -33,14 +34,10 @@ from streamvault.objectstore.errors import InArchiveClass
 from streamvault.sparkrun.opening import TASK_MODULES, open_runner
 from streamvault.streamstore.cut_option import Cut, parse_cut
 from streamvault.streamstore.model import RetentionKind, StreamName
-from streamvault.streamstore.own import RESTORED
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 
 __all__ = ["import_stream"]
-
-MOST_TAGS = 128
-"""Pravega accepts no more tags of a stream."""
 
 
 def import_stream(
@@ -139,7 +136,7 @@ def import_stream(
         planned = begun or make_plan(generation)
         history, selected = planned.history, planned.selected
         is_own_name = (store.uri, target_name) == (history.generations[-1].manifest.source, history.stream)
-        plan = _tagged(planned.plan, is_own_name=is_own_name)
+        plan = tagged(planned.plan, is_own_name=is_own_name)
         history.check_fingerprints(fingerprints, source.uri)
         check_boundaries(source.place, history.stream, selected)
         gaps = _gaps(history, plan)
@@ -163,9 +160,10 @@ def import_stream(
         )
         restored = run.find_finished()
         if restored is not None and is_own_name:
-            _check_not_source(store, target_name, restored, plan)
+            check_not_source(store, target_name, restored, plan)
         unchanged = restored is not None
         if not unchanged:
+            _check_same_options(source, options, unfinished_work(store, target_name), plan, stream)
             run.check_free()
         if dry_run:
             seconds = round(time.monotonic() - began, 3)
@@ -243,40 +241,54 @@ class _Planned:
 
 def _plan(source: Archive, options: ImportOptions, generation: int | None) -> _Planned:
     """Plan the restore up to a generation; None for the newest."""
+    history, selected, content = _content(source, options, generation)
+    return _Planned(history, selected, plan_restore(content, options))
+
+
+def _content(
+    source: Archive, options: ImportOptions, generation: int | None
+) -> tuple[History, Sequence[RangePart], Content]:
     history = source.history(generation)
     cuts = (options.from_cut, options.to_cut)
     from_cut, to_cut = (parse_cut(cut, history.stream, history.sealed_end) for cut in cuts)
     selected = select_parts(history, from_cut, to_cut)
-    content = archived_content(source, history, selected, options, from_cut=from_cut, to_cut=to_cut)
-    return _Planned(history, selected, plan_restore(content, options))
+    return history, selected, archived_content(source, history, selected, options, from_cut=from_cut, to_cut=to_cut)
 
 
-def _tagged(plan: RestorePlan, *, is_own_name: bool) -> RestorePlan:
-    """Return the plan with a tag that tells the restored stream from the archived one of the same name and address.
+def _check_same_options(
+    source: Archive, options: ImportOptions, work: str | None, plan: RestorePlan, where: str
+) -> None:
+    """Reject options that are not those with which the target's unfinished import of the same content was begun.
 
-    In a cluster that was rebuilt, nothing else may differ.
-    """
-    tags = tuple(tag for tag in plan.configuration.tags if not tag.startswith(RESTORED))
-    if is_own_name and len(tags) < MOST_TAGS:
-        tags += (RESTORED + plan.work,)
-    return replace(plan, configuration=replace(plan.configuration, tags=tags))
+    The target's tag has a digest of them. Cuts cannot be found from it.
 
-
-def _check_not_source(store: StreamStore, target: StreamName, found: Restored, plan: RestorePlan) -> None:
-    """Reject a stream that looks restored, and is the archived one itself.
-
-    A stream that was restored under its own name has a tag, or other segment numbers.
+    Args:
+        source: the archive.
+        options: the given ones.
+        work: name of the target's unfinished import; empty or None if there is none.
+        plan: the plan with the given options.
+        where: the target, for the message.
 
     Raises:
-        TargetTaken: it is the archived stream.
+        Usage: they are not; the message has the unfinished import's.
     """
-    is_renumbered = any(old != new for old, new in found.segments.items())
-    if not is_renumbered and RESTORED + plan.work not in store.describe(target).configuration.tags:
-        raise TargetTaken(
-            "this is the archived stream itself, and nothing was restored into it",
-            where=f"{store.uri}/{target}",
-            todo="Give the restored stream another name.",
-        )
+    generation = generation_of(work) if work and work != plan.work else None
+    if generation is None or options.generation not in {None, generation}:
+        return
+    for offsets, numbers in product(get_args(Offsets), get_args(Numbers)):
+        other = options.model_copy(update={"offsets": offsets, "numbers": numbers})
+        if other == options:
+            continue
+        try:
+            content = _content(source, other, generation)[2]
+        except (NoSuchArchive, Usage):
+            return  # it is of another archive, or has other cuts
+        if content.work == work:
+            raise Usage(
+                f"an unfinished import has other options: --offsets {offsets}, --numbers {numbers}",
+                where=where,
+                todo="Give these options to resume it, choose another name, or delete it first.",
+            )
 
 
 def _plan_unfinished(store: StreamStore, target: StreamName, make_plan: Callable[[int], _Planned]) -> _Planned | None:
