@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,27 +130,41 @@ def test_restart_resumes_what_has_the_same_options(vault: Vault, begin: Callable
     assert archive_of(vault.root).manifest().generation == 1
 
 
-def test_restart_compares_with_the_defaults(vault: Vault, begin: Callable[..., None]) -> None:
-    begin(layout="chunks", from_cut=CUT)
+@pytest.mark.parametrize("options", [{"layout": "chunks"}, {"from_cut": CUT}])
+def test_restart_compares_with_the_defaults(vault: Vault, begin: Callable[..., None], options: dict[str, Any]) -> None:
+    begin(**options)
     assert not export(vault, restart=True).adopted
     manifest = archive_of(vault.root).manifest()
     assert (manifest.layout, manifest.events) == ("events", 200)
 
 
-def test_run_whose_plan_was_given_up_publishes_nothing(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be paused for as long as it likes."""
+def test_restart_resumes_what_begins_at_an_earlier_head(vault: Vault, begin: Callable[..., None]) -> None:
+    """The store may have truncated the stream since, as a retention policy says."""
+    begin()
+    with vault.store as store:
+        store.truncate(StreamCut.from_json(CUT))
+    assert export(vault, restart=True).adopted
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_run_whose_plan_was_given_up_publishes_nothing(
+    vault: Vault, begin: Callable[..., None], is_killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be paused for as long as it likes, and the one that gave it up may have been killed."""
     prove = ExportRun._prove
 
     def paused(self: ExportRun, *arguments: Any) -> int:
         with monkeypatch.context() as patch:
             patch.setattr(ExportRun, "_prove", prove)
-            export(vault, layout="chunks", restart=True)
+            (begin if is_killed else partial(export, vault))(layout="chunks", restart=True)
         return prove(self, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(ExportRun, "_prove", paused)
         with pytest.raises(Overtaken):
             export(vault)
+    assert bool(archive_of(vault.root).generations()) == (not is_killed)
+    export(vault, layout="chunks")
     assert archive_of(vault.root).manifest().layout == "chunks"
     assert check_archive(vault.archive, read_data=True, master="inline").ok
 
