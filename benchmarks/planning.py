@@ -15,7 +15,8 @@ from uuid import uuid4
 
 from benchmarks.measuring import say
 from benchmarks.results import Results, table
-from streamvault.exporter.plan import PlanOptions, make_plan
+from streamvault.exporter.plan import make_plan
+from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.proof import SegmentChain
 from streamvault.importer.from_archive import archived_content
 from streamvault.importer.options import RestoreOptions

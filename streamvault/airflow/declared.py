@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from streamvault.airflow.pravega import PravegaHook
+from streamvault.common.errors import Problem
 from streamvault.common.times import parse_duration
 
-__all__ = ["Declared", "in_batches", "is_duration", "read_declared"]
+__all__ = ["Declared", "ScopeStreams", "fail_if_unlisted", "in_batches", "is_duration", "read_declared"]
 
 List = TypeVar("List", bound="Declared")
 
@@ -25,6 +29,36 @@ class Declared(BaseModel):
     def given(self, kind: type[BaseModel]) -> dict[str, Any]:
         """Return the fields of ``kind`` that are set."""
         return {name: getattr(self, name) for name in kind.model_fields if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True)
+class ScopeStreams:
+    """Lists the streams of declared scopes. One that cannot be listed fails its own entry, not the whole list.
+
+    Attributes:
+        failed: why scopes could not be listed.
+    """
+
+    failed: list[str] = field(default_factory=list)
+
+    def __call__(self, scope: str, conn_id: str | None) -> list[str]:
+        """Return the names of a scope's streams; of a scope that cannot be listed, none."""
+        conn_id = conn_id or PravegaHook.default_conn_name
+        try:
+            return PravegaHook(conn_id).list_streams(scope)
+        except (Problem, AirflowException) as error:
+            self.failed.append(f"scope {scope} of connection {conn_id}: {error}")
+            return []
+
+
+def fail_if_unlisted(failed: Sequence[str]) -> None:
+    """Fail a task if scopes could not be listed.
+
+    Raises:
+        AirflowFailException: there are any; the message has all of them.
+    """
+    if failed:
+        raise AirflowFailException("\n".join(failed))
 
 
 def is_duration(text: str) -> str:

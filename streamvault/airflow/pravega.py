@@ -9,13 +9,13 @@ from typing import Any
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException
 
+from streamvault.airflow.flags import flag
 from streamvault.common.errors import Problem
 
 __all__ = ["PravegaHook", "own_target_login"]
 
 DEFAULT_PORT = 9090
 _EXTRA = ("scope", "tls", "ca_file", "verify_hostname")
-_FALSE = {"0", "no", "off", "false"}
 _LOGIN = "PRAVEGA_"
 _TARGET = "PRAVEGA_TARGET_"
 _VARIABLES = ("USERNAME", "PASSWORD", "CA_FILE", "TLS_VERIFY_HOSTNAME")
@@ -132,4 +132,4 @@ class PravegaHook(BaseHook):
 
     def _flag(self, name: str, *, default: bool) -> bool:
         value = self._connection.extra_dejson.get(name)
-        return default if value in {None, ""} else str(value).strip().lower() not in _FALSE
+        return default if value in {None, ""} else flag(f"{name} of connection {self.pravega_conn_id!r}", value)

@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from streamvault.airflow.declared import Declared, is_duration, read_declared
+from streamvault.airflow.flags import Flag
 from streamvault.airflow.pravega import PravegaHook
 
 __all__ = ["Replications", "read_replications"]
@@ -23,7 +24,7 @@ class Options(Declared):
     filler_limit: str | None = None
     numbers: Literal["keep", "map"] | None = None
     window: str | None = None
-    keep_head: bool | None = None
+    keep_head: Flag | None = None
     retry_for: Duration | None = None
     most_lag: Duration | None = None
     pravega_conn_id: str | None = None

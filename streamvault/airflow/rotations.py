@@ -9,8 +9,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from streamvault.airflow.declared import Declared, is_duration, read_declared
+from streamvault.airflow.flags import Flag
 from streamvault.common.errors import Problem
 from streamvault.common.times import parse_moment
+from streamvault.layouts.keys import line_folder
 from streamvault.objectstore.uri import RootAddress
 
 __all__ = ["Rotations", "read_rotations"]
@@ -26,12 +28,21 @@ def _is_moment(text: str) -> str:
     return text
 
 
+def _is_line(name: str) -> str:
+    try:
+        line_folder(name)
+    except Problem as problem:
+        raise ValueError(str(problem)) from None
+    return name
+
+
 class Options(Declared):
     """Options of a rotation; a stream's own options override those of the list.
 
     Attributes:
         root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
         keep, keep_for, until: which generations to keep; at most one may be set; without any, nothing expires.
+        line: a line of generations, beside the stream's first archive.
         others: as for `RotateArchiveOperator`.
     """
 
@@ -39,7 +50,7 @@ class Options(Declared):
     keep: Annotated[int, Field(ge=1)] | None = None
     keep_for: Annotated[str, AfterValidator(is_duration)] | None = None
     until: Annotated[str, AfterValidator(_is_moment)] | None = None
-    truncate_source: bool | None = None
+    truncate_source: Flag | None = None
     storage_class: str | None = None
     content: Literal["events", "bytes"] | None = None
     layout: Literal["events", "chunks"] | None = None
@@ -47,6 +58,7 @@ class Options(Declared):
     range_size: str | None = None
     largest_event: str | None = None
     window: str | None = None
+    line: Annotated[str, AfterValidator(_is_line)] | None = None
     pravega_conn_id: str | None = None
     aws_conn_id: str | None = None
 
@@ -100,6 +112,7 @@ class Rotations(Options):
             AirflowFailException: a stream has no root, or is listed twice.
         """
         found: dict[tuple[str, str], dict[str, Any]] = {}
+        lines = {entry.stream for entry in self.streams if entry.line}
         for entry in self.streams:
             own = entry.given(Options)
             chosen = {**self.given(Options), **own}
@@ -110,6 +123,8 @@ class Rotations(Options):
             if "root" not in chosen:
                 raise AirflowFailException(f"rotation of {entry.stream or entry.scope}: root is missing")
             for stream in self._streams(entry, chosen, list_streams):
+                if entry.scope is not None and stream in lines:
+                    continue  # its archive of the scope's entry belongs to the stream that it was restored from
                 key = (stream, chosen["root"])
                 if key in found:
                     raise AirflowFailException(f"rotation of {stream}: it is listed twice")

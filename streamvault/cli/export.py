@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.options import DryRun, Master, RootArgument, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
 from streamvault.common.progress import Progress
-from streamvault.common.sizes import bytes_text, events_text, seconds_text
+from streamvault.common.sizes import bytes_text, events_text, seconds_text, size_text
 from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.reports import ExportReport
 
-__all__ = ["export"]
+__all__ = ["export", "plan_fields"]
 
 
 def export(
@@ -42,13 +44,15 @@ def _show(results: Results, report: ExportReport) -> None:
         results.line(f"nothing new since generation {report.generation} of {report.archive}")
         return
     if report.dry_run:
-        results.line(f"would write generation {report.generation} of {report.archive}")
+        verb = "resume the unfinished" if report.adopted else "write"
+        results.line(f"would {verb} generation {report.generation} of {report.archive}")
     else:
         resumed = " (resumed an unfinished run)" if report.adopted else ""
         results.line(f"wrote generation {report.generation} of {report.archive}{resumed}")
     earlier = report.bytes - report.moved_bytes
     results.fields(
         {
+            **plan_fields(report),
             "events": events_text(report.events, report.bytes),
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "of these": f"{bytes_text(earlier)} archived by an earlier run" if earlier and not report.dry_run else "",
@@ -59,3 +63,19 @@ def _show(results: Results, report: ExportReport) -> None:
             "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
         }
     )
+
+
+def plan_fields(report: ExportReport) -> dict[str, str]:
+    """Return the fields on the unfinished run that an export resumes or gives up."""
+    return {
+        "resumes": _options_text(report.resumes) if report.dry_run else "",
+        "gives up" if report.dry_run else "gave up": _options_text(report.gave_up),
+    }
+
+
+def _options_text(options: dict[str, Any] | None) -> str:
+    if options is None:
+        return ""
+    size = size_text(options["range_size"])
+    kept = ", ".join(f"{name} {options[name]}" for name in ("content", "layout", "compress"))
+    return f"an unfinished run with {kept}, range size {size}"

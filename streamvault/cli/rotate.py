@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamvault.cli.costs import cost_fields
+from streamvault.cli.export import plan_fields
 from streamvault.cli.options import DryRun, Master, RootArgument, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
@@ -50,6 +51,7 @@ def _show(results: Results, report: RotateReport) -> None:
     kept = "" if stopped is None else f"generation {stopped.generation}, because of {stopped.reason}"
     results.fields(
         {
+            **plan_fields(export),
             "events": "" if export.unchanged else events_text(export.events, export.bytes),
             "bytes": "" if export.unchanged else f"{export.bytes:,} ({bytes_text(export.bytes)})",
             **cost_fields(export.cost),

@@ -42,29 +42,33 @@ BATCHES = 4
     doc_md=__doc__,
 )
 def archive_rotation() -> None:
-    @task
-    def declared() -> list[list[dict[str, Any]]]:
-        from streamvault.airflow.declared import in_batches  # noqa: PLC0415  (only runs need it)
-        from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415
+    @task(multiple_outputs=False)
+    def declared() -> dict[str, Any]:
+        from streamvault.airflow.declared import ScopeStreams, in_batches  # noqa: PLC0415  (only runs need it)
         from streamvault.airflow.parameters import checked_params  # noqa: PLC0415
-        from streamvault.airflow.pravega import PravegaHook  # noqa: PLC0415
         from streamvault.airflow.rotations import read_rotations  # noqa: PLC0415
 
         given = checked_params(get_current_context())["rotation"]
         if given is None:
             given = Variable.get("streamvault_rotation", default=None, deserialize_json=True)
         rotations = read_rotations(given, os.environ.get("STREAMVAULT_ROTATION_FILE"))
-        with raising_for_airflow():
-            arguments = rotations.arguments(
-                lambda scope, conn_id: PravegaHook(conn_id or PravegaHook.default_conn_name).list_streams(scope)
-            )
-        return in_batches(arguments, BATCHES)
+        listed = ScopeStreams()
+        return {"batches": in_batches(rotations.arguments(listed), BATCHES), "failed": listed.failed}
+
+    @task(retries=0)
+    def scopes(found: dict[str, Any]) -> None:
+        """Fail for the scopes that could not be listed; the other streams have tasks of their own."""
+        from streamvault.airflow.declared import fail_if_unlisted  # noqa: PLC0415
+
+        fail_if_unlisted(found["failed"])
 
     @task
-    def batch(number: int, batches: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        return batches[number]
+    def batch(number: int, found: dict[str, Any]) -> list[dict[str, Any]]:
+        streams: list[dict[str, Any]] = found["batches"][number]
+        return streams
 
     found: Any = declared()
+    scopes(found)
     batches = [batch.override(task_id=f"batch_{number}")(number, found) for number in range(BATCHES)]
     RotateArchiveOperator.partial(
         task_id="rotate",

@@ -14,16 +14,18 @@ from streamvault.common.version import TOOL
 from streamvault.exporter.estimate import count_ranges, estimate_events
 from streamvault.exporter.finish import finish_again
 from streamvault.exporter.options import ExportOptions
-from streamvault.exporter.plan import Planned, PlanOptions, make_plan, settle_plan
+from streamvault.exporter.plan import Planned, draft_plan, settle_plan
+from streamvault.exporter.plan_options import PlanOptions, describe_options
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
+from streamvault.layouts.keys import line_folder
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.costs import cost_of_export
 from streamvault.manifests.model import Compression, Layout
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
-from streamvault.manifests.plan import Plan, current_plan
+from streamvault.manifests.plan import Plan
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.s3.storage_classes import check_storage_class
 from streamvault.objectstore.uri import RootAddress
@@ -33,7 +35,6 @@ from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.cut_option import Cut
 from streamvault.streamstore.cuts import live_ends, with_ends
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut, StreamName
-from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 
@@ -48,12 +49,14 @@ def export_stream(
     to_cut: Cut | None = None,
     content: ContentKind | None = None,
     layout: Layout | None = None,
-    compress: Compression = "",
-    range_size: int = RANGE_SIZE,
+    compress: Compression | None = None,
+    range_size: int | None = None,
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
     storage_class: str = "",
     same_stream: bool = False,
+    line: str = "",
+    restart: bool = False,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -61,7 +64,8 @@ def export_stream(
     """Archive a stream, or what has been added since the newest generation, as the next generation.
 
     Head and tail are fixed when the run starts. An unfinished generation is resumed with its plan, no matter which run
-    began it. If the newest generation already has everything, nothing is written.
+    began it; an option that is given and differs from that plan is an error. If the newest generation already has
+    everything, nothing is written.
 
     Args:
         stream: ``pravega://HOST:PORT/SCOPE/STREAM``, ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``.
@@ -73,13 +77,18 @@ def export_stream(
             ``"events"`` if there is no archive yet.
         layout: ``"events"``: one object per event; ``"chunks"``: one per range. None for ``"events"``, or for
             ``"chunks"`` if the content is bytes.
-        compress: ``"zstd"`` compresses chunks; their digests remain those of the segment's bytes.
-        range_size: size of ranges (bytes).
+        compress: ``"zstd"`` compresses chunks; their digests remain those of the segment's bytes. None for the default,
+            ``""``: none.
+        range_size: size of ranges (bytes); None for the default, 64 MiB.
         window: maximum data a task buffers in memory (bytes); for chunks, at least `range_size`.
         largest_event: maximum payload of an event (bytes). Clients write events of more than 8 MiB only if large
             events are enabled.
         storage_class: S3 storage class of the data objects, such as ``"STANDARD_IA"``; empty for the bucket's default.
         same_stream: confirm that it is the archived stream, if nothing of it can be compared with the archive.
+        line: name of a line of generations: an archive of its own, below ``ROOT/_line-NAME``, as for a stream that was
+            restored under its own name; empty for the stream's first archive.
+        restart: give up an unfinished generation that was begun with other options, defaults included, and begin it
+            anew. A run that still works on it ends with a `Conflict`.
         master: a Spark master, or ``"inline"`` to run without Spark.
         dry_run: report what would be done, and its cost in S3, without writing.
         progress: receives the progress.
@@ -100,9 +109,11 @@ def export_stream(
         largest_event=largest_event,
         storage_class=storage_class,
         same_stream=same_stream,
+        line=line,
+        restart=restart,
     )
     return export_next(
-        ResolvedExport.of(stream, root, options),
+        ResolvedExport.of(stream, root, options, restart=restart),
         lambda: open_runner(master, TASK_MODULES),
         progress or Progress(),
         began=began,
@@ -117,9 +128,10 @@ class ResolvedExport:
     Attributes:
         source: the stream's store.
         name: the stream.
-        root: the archive's root.
+        root: the archive's root; of a line, the line's.
         wanted: the options of a new plan.
         options: as given by the user.
+        restart: as for `export_stream`.
     """
 
     source: StoreAddress
@@ -127,9 +139,10 @@ class ResolvedExport:
     root: RootAddress
     wanted: PlanOptions
     options: ArchivingOptions
+    restart: bool = False
 
     @classmethod
-    def of(cls, stream: str, root: str, options: ArchivingOptions) -> Self:
+    def of(cls, stream: str, root: str, options: ArchivingOptions, *, restart: bool = False) -> Self:
         """Parse and validate the arguments of `export_stream`.
 
         Raises:
@@ -138,10 +151,12 @@ class ResolvedExport:
         """
         source, name = parse_stream(stream)
         address = RootAddress.parse(root).resolve()
-        layout = open_layout(layout_of(options.content or "events", options.layout), options.compress)
-        check_window(options.window, layout.min_window(options.range_size))
+        if options.line:
+            address = address.below(line_folder(options.line))
+        layout = open_layout(layout_of(options.content or "events", options.layout), options.compress or "")
+        check_window(options.window, layout.min_window(options.range_size or RANGE_SIZE))
         check_storage_class(options.storage_class, address)
-        return cls(source, name, address, _wanted(name, options), options)
+        return cls(source, name, address, _wanted(name, options), options, restart)
 
     def with_ends(self, store: StreamStore) -> Self:
         """Return the same with the ends of segments in its cuts in place of `SEGMENT_END`.
@@ -182,7 +197,7 @@ def export_next(
         if dry_run:
             return _rehearse(archive, store, order, began)
         plan_began = time.monotonic()
-        planned = settle_plan(archive, store, wanted, source.uri)
+        planned = settle_plan(archive, store, wanted, source.uri, restart=order.restart)
         warnings = _warnings(planned, wanted)
         if planned.newest is None and not planned.adopted:
             warnings += fit_server(archive.store, archive.prefix)
@@ -216,6 +231,8 @@ def export_next(
         archive=archive.uri,
         generation=manifest.generation,
         adopted=planned.adopted,
+        resumes=describe_options(planned.plan if planned.adopted else None),
+        gave_up=describe_options(planned.gave_up),
         events=manifest.events,
         bytes=manifest.bytes,
         moved_bytes=published.moved_bytes,
@@ -246,15 +263,8 @@ def _warnings(planned: Planned, wanted: PlanOptions) -> list[str]:
     if plan is None:
         return []
     holds = PlanOptions(plan.from_, plan.to, plan.layout, plan.compression, plan.range_size, plan.content)
-    asked = replace(
-        wanted,
-        from_cut=wanted.from_cut or plan.from_,
-        to_cut=wanted.to_cut or plan.to,
-        layout=wanted.layout or layout_of(plan.content),
-        content=wanted.content or plan.content,
-        same_stream=False,
-    )
-    if asked == holds:
+    asked = replace(wanted, from_cut=plan.from_, to_cut=plan.to, content=plan.content, same_stream=False)
+    if asked.resolved(planned.newest) == holds:
         return []
     layout = f"{plan.layout} ({plan.compression})" if plan.compression else plan.layout
     begun = f"content {plan.content}, layout {layout}, range size {plan.range_size}, its own cuts"
@@ -277,20 +287,18 @@ def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: fl
 
 
 def _rehearse(archive: Archive, store: StreamStore, order: ResolvedExport, began: float) -> ExportReport:
-    newest = archive.newest()
-    generation = newest.generation + 1 if newest else 1
-    found, _ = current_plan(archive.store, archive.prefix, generation)
-    plan: Plan | None = found or make_plan(
-        describe_source(store, archive.stream), store, newest, order.wanted, archive=archive
-    )
+    drafted = draft_plan(archive, store, order.wanted, restart=order.restart)
+    plan, newest = drafted.plan, drafted.newest
     events, exact = estimate_events(store, plan, order.options.largest_event) if plan else (0, True)
     ranges = count_ranges(plan) if plan else 0
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(
         archive=archive.uri,
-        generation=generation if plan else generation - 1,
+        generation=plan.generation if plan else newest.generation if newest else 0,
         unchanged=plan is None,
-        adopted=found is not None,
+        adopted=drafted.adopted,
+        resumes=describe_options(plan if drafted.adopted else None),
+        gave_up=describe_options(drafted.gave_up),
         events=events,
         bytes=plan.bytes if plan else 0,
         ranges=ranges,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from streamvault.common.progress import Progress
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.manifests.archive import Archive
+from streamvault.manifests.archive import Archive, Generation
 from streamvault.manifests.listing import Listing
-from streamvault.manifests.plan import find_plan, remove_work
-from streamvault.manifests.sweeping import remove_strays, tasks_of
+from streamvault.manifests.model import segment_key
+from streamvault.manifests.plan import current_plan, ended_plans, find_plan, remove_work
+from streamvault.manifests.sweeping import SweepTask, remove_strays, tasks_of
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable
 from streamvault.sparkrun.opening import open_runner
 
@@ -42,12 +45,29 @@ def _sweep(archive: Archive, generation: int) -> None:
         span = GenerationSpan.of(generation)
         if span not in listing.spans:
             return  # merged or expired meanwhile, so the objects no longer follow its index
-        tasks = list(tasks_of([archive.load_span(span)], archive.root, archive.prefix, lambda _: ()))
+        published = archive.load_span(span)
+        tasks = list(tasks_of([published], archive.root, archive.prefix, lambda _: ()))
+        tasks += _in_other_layouts(archive, published)
         with open_runner("inline[4]") as runner:
             for _ in runner.run(remove_strays, tasks):
                 pass
 
     archive.stable(sweep)
+
+
+def _in_other_layouts(archive: Archive, published: Generation) -> Iterator[SweepTask]:
+    """Yield the tasks that sweep what plans that were given up have left in another layout.
+
+    What begins between the generation's cuts is in its layout; no other generation is in force there, now or later.
+    """
+    manifest = published.manifest
+    _, attempt = current_plan(archive.store, archive.prefix, manifest.generation)
+    plans = ended_plans(archive.store, archive.prefix, manifest.generation, attempt)
+    for layout in {plan.layout for plan in plans} - {manifest.layout}:
+        for entry in manifest.segments:
+            if entry.start < entry.end:
+                segment = segment_key(entry.name)
+                yield SweepTask(archive.root, archive.prefix, layout, segment, entry.start, entry.end, ranges=())
 
 
 def tidy_up(archive: Archive, span: GenerationSpan, progress: Progress) -> None:

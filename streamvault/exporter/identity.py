@@ -27,6 +27,9 @@ ALL_WITNESSES_BYTES = 64 * 1024 * 1024
 """Maximum bytes read from all segments together; with many segments, less is read from each."""
 
 
+ANOTHER_LINE = "Archive it in a line of its own, as after a restore, with --line NAME, or below another root."
+
+
 def take_witness(store: StreamStore, cut: StreamCut) -> Iterator[Witness]:
     """Yield a witness of each segment of a cut, if the source still has bytes before the cut.
 
@@ -109,7 +112,7 @@ def check_gone(store: StreamStore, stream: StreamName, segment: SegmentId) -> No
         raise Conflict(
             "the stream is not the one that is being archived: it was deleted and recreated in the meantime",
             where=f"{store.uri}/{segment.in_stream(stream)}",
-            todo="Archive it below another root.",
+            todo=ANOTHER_LINE,
         )
     if segment in segments_between(described, described.head, described.tail):
         raise NoSuchSegment(
@@ -133,5 +136,5 @@ def other_stream(store: StreamStore, known: GenerationModel, what: str) -> Confl
         f"the stream is not the one that was archived here from {archived}: {what} (deleted and recreated, or a"
         " different cluster?)",
         where=f"{store.uri}/{known.name}",
-        todo="Archive it below another root.",
+        todo=ANOTHER_LINE,
     )

@@ -9,7 +9,7 @@ from pydantic import Field
 from streamvault.common.options import CommandLine, Options
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.entries import Layout
-from streamvault.manifests.options import ArchivingOptions, CompressOption, Window
+from streamvault.manifests.options import ArchivingOptions, CompressOption, Restart, Window
 from streamvault.streamstore.cut_option import FromCut, ToCut
 
 __all__ = ["ConvertOptions", "ExportOptions"]
@@ -20,11 +20,12 @@ class ExportOptions(ArchivingOptions):
 
     from_cut: FromCut = None
     to_cut: ToCut = None
+    restart: Restart = False
 
 
 class ConvertOptions(Options):
     """Options of *convert*."""
 
     layout: Annotated[Layout, Field(description="Layout of the copy."), CommandLine(environment=False)]
-    compress: CompressOption = ""
+    compress: CompressOption = None
     window: Window = WINDOW

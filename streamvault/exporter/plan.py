@@ -4,61 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from streamvault.common.errors import Usage
+from streamvault.common.errors import Conflict, Usage
 from streamvault.exporter.comparing import check_continues, sealed_ends
 from streamvault.exporter.identity import check_gone, check_same_stream, take_witness
-from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import layout_of
+from streamvault.exporter.plan_options import (
+    PlanOptions,
+    check_can_restart,
+    check_same_options,
+    compressed_alike,
+    has_other_options,
+)
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.model import Compression, Configuration, EpochEntry, GapEntry, Layout, Manifest, now_utc
-from streamvault.manifests.plan import Plan, PlannedSegment, create_plan, current_plan, ended_plans, remove_work
+from streamvault.manifests.model import Configuration, EpochEntry, GapEntry, Manifest, now_utc
+from streamvault.manifests.options import RANGE_SIZE
+from streamvault.manifests.plan import (
+    Plan,
+    PlannedSegment,
+    create_plan,
+    current_plan,
+    end_plan,
+    ended_plans,
+    find_plan,
+    remove_work,
+)
 from streamvault.streamstore.cuts import segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
-from streamvault.streamstore.model import ContentKind, StreamCut, StreamDescription
+from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["TRUNCATED_BEFORE", "PlanOptions", "Planned", "make_plan", "settle_plan"]
+__all__ = ["TRUNCATED_BEFORE", "Planned", "draft_plan", "make_plan", "settle_plan"]
 
+GIVEN_UP = "given up with --restart"
 TRUNCATED_BEFORE = "truncated at the source before this generation began"
-
-
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """The options of a plan.
-
-    Attributes:
-        from_cut: the cut at which the first generation begins; None for the stream's head.
-        to_cut: the cut at which this generation ends; None for the stream's tail.
-        layout: the layout of the data; None for the content's own.
-        compression: the compression of chunks.
-        range_size: size of ranges (bytes).
-        content: what the stream's segments hold; None for the archive's, or events.
-        same_stream: whether the user confirms that it is the archived stream if nothing can be compared.
-    """
-
-    from_cut: StreamCut | None = None
-    to_cut: StreamCut | None = None
-    layout: Layout | None = None
-    compression: Compression = ""
-    range_size: int = 64 * 1024 * 1024
-    content: ContentKind | None = None
-    same_stream: bool = False
-
-    def stored(self, newest: Manifest | None) -> tuple[ContentKind, Layout]:
-        """Return content and layout of the generation after an archive's newest one, if there is one.
-
-        Raises:
-            Usage: the archive has another content, or the layout cannot hold it.
-        """
-        content = self.content or (newest.content if newest else "events")
-        if newest is not None and content != newest.content:
-            raise Usage(
-                f"the archive holds {newest.content}, not {content}",
-                where=f"{newest.name}, generation {newest.generation}",
-                todo=f"Omit --content, or export below another root with --content {content}.",
-            )
-        return content, layout_of(content, self.layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +48,19 @@ class Planned:
         newest: the newest generation's manifest, if there is one.
         attempt: number of the plan, see `layouts.keys.work_folder`.
         adopted: whether an earlier or concurrent run created the plan.
+        gave_up: the plan of the unfinished run that this one has given up; None if there was none.
     """
 
     plan: Plan | None
     newest: Manifest | None
     attempt: int = 1
     adopted: bool = False
+    gave_up: Plan | None = None
 
 
-def settle_plan(archive: Archive, store: StreamStore, wanted: PlanOptions, source: str) -> Planned:
+def settle_plan(
+    archive: Archive, store: StreamStore, wanted: PlanOptions, source: str, *, restart: bool = False
+) -> Planned:
     """Return the plan of the unfinished generation, or create the next one, create-only.
 
     Args:
@@ -86,36 +68,84 @@ def settle_plan(archive: Archive, store: StreamStore, wanted: PlanOptions, sourc
         store: the stream's store.
         wanted: the options of a new plan.
         source: the store's address as given by the user.
+        restart: give up an unfinished plan with other options.
 
     Raises:
-        InvalidCut, Usage: a cut is not valid, or the archive has another content.
-        Conflict: the stream is not the one archived or planned, or is not a user's stream.
+        InvalidCut, Usage: a cut is not valid, or the archive has another content, or the unfinished plan other options.
+        Conflict: the stream is not the one archived or planned, or is not a user's stream; or a plan cannot be given
+            up, as all of it is archived.
     """
+    gave_up: Plan | None = None
     while True:
-        newest = archive.newest()
-        generation = newest.generation + 1 if newest else 1
-        plan, attempt = current_plan(archive.store, archive.prefix, generation)
-        described = describe_source(store, archive.stream)
-        asked = wanted
-        _, layout = wanted.stored(newest)
-        for ended in ended_plans(archive.store, archive.prefix, generation, attempt):
-            check_same_stream(described, store, ended)
-            if ended.layout == layout:  # chunks have the same names, compressed or not
-                asked = replace(asked, compression=ended.compression)
-        if plan is not None:
-            check_same_stream(described, store, plan)
-            return Planned(plan, newest, attempt, adopted=True)
-        plan = make_plan(described, store, newest, asked, source, archive=archive)
+        drafted = draft_plan(archive, store, wanted, source, restart=restart)
+        newest, plan, attempt = drafted.newest, drafted.plan, drafted.attempt
+        if drafted.adopted:
+            return replace(drafted, gave_up=gave_up)
+        if drafted.gave_up is not None:
+            if _give_up(archive, drafted.gave_up, attempt):
+                gave_up = drafted.gave_up
+            continue
         if plan is None:
-            return Planned(None, newest)
+            return replace(drafted, gave_up=gave_up)
         plan, created = create_plan(archive.store, archive.prefix, plan, attempt)
         if not created:
             continue  # another run was first; its plan may have ended meanwhile
-        listing, span = archive.listing(), GenerationSpan.of(generation)
-        if generation > listing.newest and span not in {*listing.begun, *listing.orphans}:
-            return Planned(plan, newest, attempt)
+        listing = archive.listing()
+        if plan.generation > listing.newest and plan.span not in {*listing.begun, *listing.orphans}:
+            return Planned(plan, newest, attempt, gave_up=gave_up)
         # Another run has published this generation meanwhile and deleted its plan, so this plan is too late.
-        remove_work(archive.store, archive.prefix, span)
+        remove_work(archive.store, archive.prefix, plan.span)
+
+
+def draft_plan(
+    archive: Archive, store: StreamStore, wanted: PlanOptions, source: str = "", *, restart: bool = False
+) -> Planned:
+    """Return what `settle_plan` would do next, and write nothing.
+
+    Returns:
+        The unfinished plan (`Planned.adopted`), or a draft of the next one. If `Planned.gave_up` is set, the draft
+        comes after that plan was given up, and `Planned.attempt` is the number of the plan to give up.
+
+    Raises:
+        Problem: as for `settle_plan`.
+    """
+    newest = archive.newest()
+    generation = newest.generation + 1 if newest else 1
+    found, attempt = current_plan(archive.store, archive.prefix, generation)
+    described = describe_source(store, archive.stream)
+    for ended in ended_plans(archive.store, archive.prefix, generation, attempt):
+        check_same_stream(described, store, ended)
+        wanted = compressed_alike(wanted, ended, newest)
+    if found is not None:
+        check_same_stream(described, store, found)
+        if not restart:
+            check_same_options(found, wanted, archive.uri)
+        if not (restart and has_other_options(found, wanted, described, newest)):
+            return Planned(found, newest, attempt, adopted=True)
+        check_can_restart(found, wanted, newest, archive.uri)
+        wanted = compressed_alike(wanted, found, newest)
+    return Planned(make_plan(described, store, newest, wanted, source, archive=archive), newest, attempt, gave_up=found)
+
+
+def _give_up(archive: Archive, plan: Plan, attempt: int) -> bool:
+    """Record that a plan was given up; return False if its generation was published meanwhile.
+
+    Raises:
+        Conflict: everything was archived by its run, so it will be published.
+    """
+    store, prefix = archive.store, archive.prefix
+    ended = end_plan(store, prefix, plan.generation, attempt, GIVEN_UP)
+    if plan.generation <= archive.listing().newest:
+        if find_plan(store, prefix, plan.span) is None:
+            remove_work(store, prefix, plan.span)  # only the record that was just written is there
+        return False
+    if not ended:
+        raise Conflict(
+            "the unfinished run cannot be given up: it has archived everything, and only its manifest may be missing",
+            where=f"{archive.uri}, generation {plan.generation}",
+            todo="Omit --restart and the options that differ to publish it.",
+        )
+    return True
 
 
 def make_plan(
@@ -166,9 +196,9 @@ def make_plan(
         scope=described.name.scope,
         stream=described.name.stream,
         layout=layout,
-        compression=wanted.compression,
+        compression=wanted.compression or "",
         content=content,
-        range_size=wanted.range_size,
+        range_size=wanted.range_size or RANGE_SIZE,
         configuration=configuration,
         epochs=epochs,
         from_=start,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from streamvault.common.report import Cost, GapReport, Report
 
@@ -18,6 +19,8 @@ class ExportReport(Report):
         generation: the newest generation after the export.
         unchanged: whether there was nothing new and nothing was written.
         adopted: whether the plan of an unfinished or concurrent run was used.
+        resumes: the options of that plan; None if there was none.
+        gave_up: the options of the unfinished plan that was given up (`restart`); None if there was none.
         events: number of events of this generation; 0 if unchanged.
         bytes: number of bytes of this generation, event headers included; 0 if unchanged.
         moved_bytes: the bytes moved by this run; the rest was moved by earlier runs.
@@ -35,6 +38,8 @@ class ExportReport(Report):
     generation: int
     unchanged: bool = False
     adopted: bool = False
+    resumes: dict[str, Any] | None = None
+    gave_up: dict[str, Any] | None = None
     events: int = 0
     bytes: int = 0
     moved_bytes: int = 0

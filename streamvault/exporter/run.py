@@ -117,7 +117,7 @@ class ExportRun:
                 raise
             generation, strays = None, 0
         committed = time.monotonic()
-        finish(self._archive, self._plan.generation, progress, strays=bool(strays))
+        finish(self._archive, self._plan.generation, progress, strays=bool(strays) or self._attempt > 1)
         progress.end()
         first = generation is not None
         return Published(

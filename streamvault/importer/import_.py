@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Literal
+from itertools import product
+from typing import Literal, get_args
 
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.progress import Progress
@@ -16,9 +17,10 @@ from streamvault.common.times import age_text, moment_text, parse_moment
 from streamvault.importer.from_archive import archived_content, generation_of
 from streamvault.importer.lease import unfinished_work
 from streamvault.importer.options import FILLER_LIMIT, ImportOptions, KeptRetention, Numbers, Offsets
-from streamvault.importer.plan import RestorePlan, plan_restore
+from streamvault.importer.own_name import check_not_source, tagged
+from streamvault.importer.plan import Content, RestorePlan, plan_restore
 from streamvault.importer.reports import ImportReport, MovedBoundary
-from streamvault.importer.run import ImportRun, Restored
+from streamvault.importer.run import ImportRun
 from streamvault.importer.skip import gaps_of, without_damaged
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive import Archive, History, NoSuchArchive
@@ -33,7 +35,7 @@ from streamvault.manifests.selection import RangePart, check_boundaries, select_
 from streamvault.objectstore.errors import InArchiveClass
 from streamvault.sparkrun.opening import TASK_MODULES, open_runner
 from streamvault.streamstore.cut_option import Cut, parse_cut
-from streamvault.streamstore.model import RetentionKind, StreamName
+from streamvault.streamstore.model import RetentionKind, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 
@@ -134,14 +136,17 @@ def import_stream(
     plan_began = time.monotonic()
     if moment is not None:
         generation = generation_at(source, moment)
-    make_plan = partial(_plan, source, options, master, progress)
+    select = partial(_select, source, options, master, progress)
+    make_plan = partial(_plan, select, options)
     with target.open() as store:
         begun = None if generation is not None else _plan_unfinished(store, target_name, make_plan)
         planned = begun or make_plan(generation)
-        history, selected, plan = planned.history, planned.selected, planned.plan
+        history, selected = planned.selection.history, planned.selection.parts
+        is_own_name = (store.uri, target_name) == (history.generations[-1].manifest.source, history.stream)
+        plan = tagged(planned.plan, is_own_name=is_own_name)
         history.check_fingerprints(fingerprints, source.uri)
         check_boundaries(source.place, history.stream, selected)
-        gaps = gaps_of(history, plan, planned.lost)
+        gaps = gaps_of(history, plan, planned.selection.lost)
         expired = _expired_warning(history) if from_cut is None else []
         warnings = [*_tail_warning(history, moment), *expired, *_warnings(history, plan, gaps)]
         if begun and (newest := source.generations()[-1]) > plan.generation:
@@ -161,10 +166,11 @@ def import_stream(
             read_back=read_back,
         )
         restored = run.find_finished()
-        if restored is not None and not again and _is_source(history, store, target_name, restored):
-            restored = None
+        if restored is not None and is_own_name:
+            check_not_source(store, target_name, restored, plan)
         unchanged = restored is not None
         if not unchanged:
+            _check_same_options(select, options, unfinished_work(store, target_name), plan, stream)
             run.check_free()
         if dry_run:
             seconds = round(time.monotonic() - began, 3)
@@ -232,34 +238,88 @@ def generation_at(archive: Archive, moment: datetime) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
-    """The generations to restore, their selected ranges, the plan, and what is damaged and left out."""
+class _Selection:
+    """What a restore takes from an archive.
 
+    Attributes:
+        source: the archive.
+        history: the generations.
+        parts: the selected parts of ranges.
+        lost: what is damaged and left out.
+        from_cut, to_cut: the cuts, None if they were not given.
+    """
+
+    source: Archive
     history: History
-    selected: Sequence[RangePart]
-    plan: RestorePlan
+    parts: Sequence[RangePart]
     lost: tuple[Lost, ...]
+    from_cut: StreamCut | None
+    to_cut: StreamCut | None
+
+    def content(self, options: ImportOptions) -> Content:
+        """Return what the target gets."""
+        cuts = {"from_cut": self.from_cut, "to_cut": self.to_cut}
+        return archived_content(self.source, self.history, self.parts, options, **cuts, lost=self.lost)
 
 
-def _plan(source: Archive, options: ImportOptions, master: str, progress: Progress, generation: int | None) -> _Planned:
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What to restore, and the plan."""
+
+    selection: _Selection
+    plan: RestorePlan
+
+
+def _plan(select: Callable[[int | None], _Selection], options: ImportOptions, generation: int | None) -> _Planned:
     """Plan the restore up to a generation; None for the newest."""
+    selection = select(generation)
+    return _Planned(selection, plan_restore(selection.content(options), options))
+
+
+def _select(
+    source: Archive, options: ImportOptions, master: str, progress: Progress, generation: int | None
+) -> _Selection:
     history = source.history(generation)
     cuts = (options.from_cut, options.to_cut)
     from_cut, to_cut = (parse_cut(cut, history.stream, history.sealed_end) for cut in cuts)
-    selected, lost = select_parts(history, from_cut, to_cut), tuple[Lost, ...]()
+    parts, lost = select_parts(history, from_cut, to_cut), tuple[Lost, ...]()
     if options.skip_damaged:
-        selected, lost = without_damaged(source, history, selected, master, progress)
-    content = archived_content(source, history, selected, options, from_cut=from_cut, to_cut=to_cut, lost=lost)
-    return _Planned(history, selected, plan_restore(content, options), lost)
+        parts, lost = without_damaged(source, history, parts, master, progress)
+    return _Selection(source, history, parts, lost, from_cut, to_cut)
 
 
-def _is_source(history: History, store: StreamStore, target: StreamName, found: Restored) -> bool:
-    """Return whether a stream that looks restored is the archived one itself.
+def _check_same_options(
+    select: Callable[[int], _Selection], options: ImportOptions, work: str | None, plan: RestorePlan, where: str
+) -> None:
+    """Reject options that are not those with which the target's unfinished import of the same content was begun.
 
-    A stream that was restored under its own name has other segment numbers.
+    The target's tag has a digest of them. Cuts cannot be found from it.
+
+    Args:
+        select: selects what is restored up to a generation.
+        options: the given ones.
+        work: name of the target's unfinished import; empty or None if there is none.
+        plan: the plan with the given options.
+        where: the target, for the message.
+
+    Raises:
+        Usage: they are not; the message has the unfinished import's.
     """
-    same_name = (store.uri, target) == (history.generations[-1].manifest.source, history.stream)
-    return same_name and all(old == new for old, new in found.segments.items())
+    generation = generation_of(work) if work and work != plan.work else None
+    if generation is None or options.generation not in {None, generation}:
+        return
+    try:
+        selection = select(generation)
+    except (NoSuchArchive, Usage):
+        return  # it is of another archive, or has other cuts
+    for offsets, numbers in product(get_args(Offsets), get_args(Numbers)):
+        other = options.model_copy(update={"offsets": offsets, "numbers": numbers})
+        if other != options and selection.content(other).work == work:
+            raise Usage(
+                f"an unfinished import has other options: --offsets {offsets}, --numbers {numbers}",
+                where=where,
+                todo="Give these options to resume it, choose another name, or delete it first.",
+            )
 
 
 def _plan_unfinished(store: StreamStore, target: StreamName, make_plan: Callable[[int], _Planned]) -> _Planned | None:
@@ -365,11 +425,11 @@ def _retention_warning(plan: RestorePlan) -> list[str]:
 
 def _report(source: Archive, stream: str, planned: _Planned, at: datetime | None) -> ImportReport:
     """Return the report of the plan; ranges that are restored in part count as whole ones."""
-    plan, created = planned.plan, planned.history.newest.created
+    plan, created = planned.plan, planned.selection.history.newest.created
     moved = tuple(
         MovedBoundary(epoch=m.epoch, source=m.source, target=m.target, ulps=m.ulps) for m in plan.replay.moved
     )
-    damage = damage_reports(planned.history, planned.lost)
+    damage = damage_reports(planned.selection.history, planned.selection.lost)
     return ImportReport(
         stream=stream,
         archive=source.uri,
@@ -377,7 +437,7 @@ def _report(source: Archive, stream: str, planned: _Planned, at: datetime | None
         created=moment_text(created),
         at="" if at is None else moment_text(at),
         seconds_before=None if at is None else round((at - created).total_seconds(), 3),
-        events=sum(part.row.events for part in planned.selected),
+        events=sum(part.row.events for part in planned.selection.parts),
         bytes=plan.bytes,
         segments=len(plan.segments),
         epochs=len(plan.replay.epochs),

@@ -32,7 +32,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.own import OWN, UNFINISHED, is_own, own_stream
+from streamvault.streamstore.own import OWN, RESTORED, UNFINISHED, is_own, own_stream
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, is_same_store
 
@@ -218,7 +218,7 @@ class Target:
         if _is_marked(described, self._plan):
             self._move_head(described)
             self._lease.confirm()
-            self._store.update_stream(self._name, self._plan.configuration, was=described.configuration)
+            self._store.update_stream(self._name, self._final_configuration(), was=described.configuration)
         if self._plan.sealed:
             if described.tail.offsets != _renamed(self._plan.tail, self.segments):
                 raise Conflict(
@@ -228,6 +228,14 @@ class Target:
                 )
             self._lease.confirm()
             self._store.seal(self._name, first=described.epochs[0])
+
+    def _final_configuration(self) -> StreamConfiguration:
+        """Return the source's policies and tags. What has other segment numbers is told from the source by them."""
+        configuration = self._plan.configuration
+        if all(old == new for old, new in self.segments.items()):
+            return configuration
+        tags = tuple(tag for tag in configuration.tags if not tag.startswith(RESTORED))
+        return replace(configuration, tags=tags)
 
 
 def check_other_stream(source: tuple[StoreAddress, StreamName], target: tuple[StoreAddress, StreamName]) -> None:

@@ -14,7 +14,8 @@ from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
 from streamvault.exporter.estimate import estimate_events
 from streamvault.exporter.identity import check_same_stream
-from streamvault.exporter.plan import PlanOptions, make_plan
+from streamvault.exporter.plan import make_plan
+from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.proof import SegmentChain, prove_all
 from streamvault.exporter.ranges import FindTask, find_range
 from streamvault.exporter.spans import Span, spans_of

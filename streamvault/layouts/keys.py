@@ -39,6 +39,7 @@ __all__ = [
     "decision_key",
     "ended_key",
     "event_key",
+    "line_folder",
     "manifest_key",
     "parse_decision",
     "parse_manifest",
@@ -79,6 +80,7 @@ _DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
 _RECORD = re.compile(r"_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json)")
 _WORK = re.compile(r"([0-9]{10})(?:-([0-9]{10}))?")
 _TABLE = re.compile(r"[a-z0-9_]{1,128}")
+_LINE = re.compile(r"[A-Za-z0-9-]{1,64}")
 _TABLE_FILE = re.compile(rf"generation=([1-9][0-9]{{0,9}})/{_SEGMENT}-([0-9]{{19}})\.parquet")
 _ROW = re.compile(rf"_work/([0-9]{{10}})(?:-([0-9]{{10}}))?/(?:([0-9]{{4}})/)?{_SEGMENT}/([0-9]{{19}})\.json")
 
@@ -202,6 +204,19 @@ class TableFileKey(NamedTuple):
 def archive_prefix(scope: str, stream: str) -> str:
     """Return the prefix of a stream's archive below its root: ``SCOPE/STREAM/``."""
     return f"{scope}/{stream}/"
+
+
+def line_folder(name: str) -> str:
+    """Return the folder, below a root, that is the root of the archives of a line of generations.
+
+    No scope has a name that begins with an underscore, so no archive of another line is in it.
+
+    Raises:
+        InvalidKey: the name is not valid.
+    """
+    if not _LINE.fullmatch(name):
+        raise InvalidKey("a line's name must be 1 to 64 letters, digits and hyphens", where=repr(name))
+    return f"_line-{name}"
 
 
 def segment_name(segment: SegmentId) -> str:

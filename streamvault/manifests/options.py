@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from streamvault.common.options import DURATION, PERCENT, SIZE, CommandLine, Options
+from streamvault.layouts.keys import line_folder
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
 from streamvault.manifests.entries import Compression, Layout
+from streamvault.objectstore.errors import InvalidKey
 from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind
 
@@ -30,6 +32,7 @@ __all__ = [
     "HoldOptions",
     "LargestEvent",
     "ReleaseOptions",
+    "Restart",
     "RoundOptions",
     "ShowOptions",
     "StorageClass",
@@ -66,9 +69,14 @@ LargestEvent = Annotated[
     SIZE,
 ]
 CompressOption = Annotated[
-    Compression,
-    Field(description="Compression of chunks. Digests are of the uncompressed bytes."),
+    Compression | None,
+    Field(description="Compression of chunks; digests are of the uncompressed bytes. Default: none."),
     CommandLine(choices={"none": "", "zstd": "zstd"}),
+]
+Restart = Annotated[
+    bool,
+    Field(description="Give up an unfinished run with other options, and begin anew."),
+    CommandLine(environment=False),
 ]
 StorageClass = Annotated[
     str,
@@ -99,8 +107,17 @@ Grace = Annotated[
 Every = Annotated[float, Field(gt=0, description="How often to check for new events."), DURATION]
 
 
+def _line(name: str) -> str:
+    if name:
+        try:
+            line_folder(name)
+        except InvalidKey as error:
+            raise ValueError(error.what) from None
+    return name
+
+
 class ArchivingOptions(Options):
-    """How a stream is archived."""
+    """How a stream is archived. None is not the default's value but not given: an unfinished run's then holds."""
 
     content: Annotated[
         ContentKind | None,
@@ -116,8 +133,8 @@ class ArchivingOptions(Options):
             "bytes."
         ),
     ] = None
-    compress: CompressOption = ""
-    range_size: Annotated[int, Field(ge=1, description="Size of the ranges of a new archive."), SIZE] = RANGE_SIZE
+    compress: CompressOption = None
+    range_size: Annotated[int | None, Field(ge=1, description="Size of the ranges. Default: 64MiB."), SIZE] = None
     window: Window = WINDOW
     largest_event: LargestEvent = LARGEST_EVENT_BYTES
     storage_class: StorageClass = ""
@@ -129,6 +146,12 @@ class ArchivingOptions(Options):
         ),
         CommandLine(environment=False),
     ] = False
+    line: Annotated[
+        str,
+        AfterValidator(_line),
+        Field(description="Archive in another line of generations, beside the stream's first archive."),
+        CommandLine(metavar="NAME"),
+    ] = ""
 
 
 class RoundOptions(Options):

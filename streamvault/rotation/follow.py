@@ -19,7 +19,7 @@ from streamvault.exporter.reports import ExportReport
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.model import Compression, Layout
-from streamvault.manifests.options import RANGE_SIZE, RETRY_FOR
+from streamvault.manifests.options import RETRY_FOR
 from streamvault.manifests.retries import Retrier
 from streamvault.manifests.rounds import Round, repeat_rounds
 from streamvault.objectstore.s3.storage_classes import check_readable
@@ -57,11 +57,12 @@ def follow_stream(
     storage_class: str = "",
     content: ContentKind | None = None,
     layout: Layout | None = None,
-    compress: Compression = "",
-    range_size: int = RANGE_SIZE,
+    compress: Compression | None = None,
+    range_size: int | None = None,
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
     same_stream: bool = False,
+    line: str = "",
     master: str = "local[*]",
     progress: Progress | None = None,
 ) -> FollowReport:
@@ -99,6 +100,7 @@ def follow_stream(
         window: as for `export_stream`.
         largest_event: as for `export_stream`.
         same_stream: as for `export_stream`.
+        line: as for `export_stream`.
         master: a Spark master, or ``"inline"`` for no Spark.
         progress: receives the progress, with a `note` for each generation.
 
@@ -127,6 +129,7 @@ def follow_stream(
         window=window,
         largest_event=largest_event,
         same_stream=same_stream,
+        line=line,
     )
     if options.rotates:
         check_readable(storage_class)

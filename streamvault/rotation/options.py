@@ -16,6 +16,7 @@ from streamvault.manifests.options import (
     ArchivingOptions,
     Every,
     Grace,
+    Restart,
     RoundOptions,
     StorageClass,
     TargetBytes,
@@ -67,6 +68,7 @@ class RotateOptions(ArchivingOptions):
     queue: Annotated[
         str, Field(description="Queue deletions for a worker instead of deleting now."), CommandLine(metavar="QUEUE")
     ] = ""
+    restart: Restart = False
 
     @model_validator(mode="after")
     def _check_expiry(self) -> Self:

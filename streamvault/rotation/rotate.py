@@ -21,7 +21,6 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.deleting import DeletedData, delete_expired
 from streamvault.manifests.hold import check_name, put_hold
 from streamvault.manifests.model import Compression, Layout, Manifest
-from streamvault.manifests.options import RANGE_SIZE
 from streamvault.manifests.read_back import last_checked, read_back
 from streamvault.manifests.replaced import delete_replaced
 from streamvault.objectstore.s3.storage_classes import check_readable
@@ -50,13 +49,15 @@ def rotate_stream(
     storage_class: str = "",
     hold: str = "",
     queue: str = "",
+    restart: bool = False,
     content: ContentKind | None = None,
     layout: Layout | None = None,
-    compress: Compression = "",
-    range_size: int = RANGE_SIZE,
+    compress: Compression | None = None,
+    range_size: int | None = None,
     window: int = WINDOW,
     largest_event: int = LARGEST_EVENT_BYTES,
     same_stream: bool = False,
+    line: str = "",
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -80,6 +81,7 @@ def rotate_stream(
         storage_class: S3 storage class of the data objects; must allow immediate reads.
         hold: name of a hold to put on the newest generation after the export; empty for none.
         queue: URI of a queue in which to put deletions instead of doing them now (see `work_queue`); empty for none.
+        restart: as for `export_stream`.
         content: as for `export_stream`.
         layout: as for `export_stream`.
         compress: as for `export_stream`.
@@ -87,6 +89,7 @@ def rotate_stream(
         window: as for `export_stream`.
         largest_event: as for `export_stream`.
         same_stream: as for `export_stream`, and for what would be truncated.
+        line: as for `export_stream`.
         master: a Spark master, or ``"inline"`` for no Spark; used only if there is data to move or read.
         dry_run: only report what would be done.
         progress: receives the progress.
@@ -106,6 +109,7 @@ def rotate_stream(
         storage_class=storage_class,
         hold=hold,
         queue=queue,
+        restart=restart,
         content=content,
         layout=layout,
         compress=compress,
@@ -113,13 +117,14 @@ def rotate_stream(
         window=window,
         largest_event=largest_event,
         same_stream=same_stream,
+        line=line,
     )
     if hold:
         check_name(hold)
     check_readable(storage_class)
     if queue:
         check_queue(queue, create=not dry_run)
-    order = ResolvedExport.of(stream, root, options)
+    order = ResolvedExport.of(stream, root, options, restart=restart)
     policy = Policy(options.keep, options.keep_for, options.until)
     with ExitStack() as stack:
         tasks = Tasks(master, stack)

@@ -24,6 +24,7 @@ __all__ = [
     "MOVED_TO",
     "OWN",
     "REPLICA_OF",
+    "RESTORED",
     "SPARK_LEDGER",
     "TARGET_LEASE",
     "TARGET_LEDGER",
@@ -51,6 +52,9 @@ COPY_OF = "streamvault-copy-of:"
 
 REPLICA_OF = "streamvault-replica-of:"
 """Prefix of the tag on a promoted replica; the source's URI follows."""
+
+RESTORED = "streamvault-restored:"
+"""Prefix of the tag on a stream that was restored under its own name and address; the name of the import follows."""
 
 MOVED_TO = "streamvault-moved-to:"
 """Prefix of the tag on the empty sealed stream that a move leaves; the URI of the moved stream follows."""
@@ -94,7 +98,7 @@ def tag_of(configuration: StreamConfiguration, prefix: str) -> str:
 
 def users_tags(configuration: StreamConfiguration) -> tuple[str, ...]:
     """Return a stream's tags without Streamvault's."""
-    ours = (UNFINISHED, COPY_OF, REPLICA_OF, MOVED_TO)
+    ours = (UNFINISHED, COPY_OF, REPLICA_OF, RESTORED, MOVED_TO)
     return tuple(tag for tag in configuration.tags if tag != OWN and not tag.startswith(ours))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from streamvault.airflow.flags import flag
 from streamvault.airflow.operators.command import CommandOperator, options
 
 __all__ = ["ArchivingOperator"]
@@ -23,11 +24,14 @@ class ArchivingOperator(CommandOperator):
         largest_event: likewise.
         window: likewise.
         storage_class: S3 storage class of the data.
+        line: name of a line of generations, beside the stream's first archive.
+        restart: whether to give up an unfinished run that was begun with other options.
         others: see `CommandOperator`.
     """
 
     template_fields: Sequence[str] = (
         *("stream", "root", "content", "layout", "compress", "range_size", "largest_event", "window", "storage_class"),
+        *("line", "restart"),
         *CommandOperator.template_fields,
     )
     written = "archive"
@@ -44,6 +48,8 @@ class ArchivingOperator(CommandOperator):
         largest_event: str | None = None,
         window: str | None = None,
         storage_class: str | None = None,
+        line: str | None = None,
+        restart: bool | str = False,
         **others: Any,
     ) -> None:
         super().__init__(**others)
@@ -56,6 +62,8 @@ class ArchivingOperator(CommandOperator):
         self.largest_event = largest_event
         self.window = window
         self.storage_class = storage_class
+        self.line = line
+        self.restart = restart
 
     def places(self) -> tuple[str, str | None]:
         """See the base class."""
@@ -80,6 +88,8 @@ class ArchivingOperator(CommandOperator):
                     "--largest-event": self.largest_event,
                     "--window": self.window,
                     "--storage-class": self.storage_class,
+                    "--line": self.line,
+                    "--restart": flag("restart", self.restart),
                 }
             ),
         ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamvault.airflow.operators.command import CommandOperator, fingerprints, flag, options
+from streamvault.airflow.flags import flag
+from streamvault.airflow.operators.command import CommandOperator, fingerprints, options
 
 __all__ = ["CheckArchiveOperator"]
 
@@ -57,11 +58,11 @@ class CheckArchiveOperator(CommandOperator):
         """See the base class."""
         chosen = options(
             {
-                "--read-data": flag(self.read_data),
+                "--read-data": flag("read_data", self.read_data),
                 "--read-data-subset": self.subset,
                 "--seed": self.seed,
                 "--generation": self.generation,
-                "--repair": flag(self.repair),
+                "--repair": flag("repair", self.repair),
             }
         )
         return ["check", self.archive, *chosen, *fingerprints(self.fingerprint)]

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.definitions.asset import AssetRef
 
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.outcome import report_of
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
 
-__all__ = ["CommandOperator", "fingerprints", "flag", "options"]
+__all__ = ["CommandOperator", "fingerprints", "options"]
 
 
 class CommandOperator(SparkSubmitOperator):
@@ -23,7 +24,8 @@ class CommandOperator(SparkSubmitOperator):
 
     A retry runs the same command, which resumes the interrupted one. If a retry would fail in the same way
     (`common.errors.Problem.retriable`), the task fails at once. For each outlet that is an `AssetAlias`, the command
-    emits an event of the asset with the URI of what it wrote.
+    emits an event of the asset with the URI of what it wrote. If it wrote nothing, it emits no event, not of an `Asset`
+    among the outlets either.
 
     Args:
         conn_id: id of the connection of type ``spark``; the driver runs on the worker. Host ``inline``: no Spark.
@@ -137,12 +139,19 @@ class CommandOperator(SparkSubmitOperator):
             context["ti"].xcom_push(key="report", value=outcome.document)
 
     def _emit_events(self, report: Mapping[str, Any], context: Any) -> None:
-        # an earlier attempt may have written and been killed before it could announce that
-        if not self.written or not (self.has_written(report) or context["ti"].try_number > 1):
+        if not self.written:
             return
+        # an earlier attempt may have written and been killed before it could announce that
+        if not (self.has_written(report) or context["ti"].try_number > 1):
+            # Airflow emits an event of each asset that a task has as an outlet when it succeeds
+            self.outlets = [outlet for outlet in self.outlets if not isinstance(outlet, Asset | AssetRef)]
+            return
+        uri = report[self.written]
         for outlet in self.outlets:
             if isinstance(outlet, AssetAlias):
-                context["outlet_events"][outlet].add(Asset(uri=report[self.written]), extra=self._short(report))
+                context["outlet_events"][outlet].add(Asset(uri=uri), extra=self._short(report))
+            elif isinstance(outlet, Asset) and outlet.uri == uri:
+                context["outlet_events"][outlet].extra.update(self._short(report))
 
     def _short(self, report: Mapping[str, Any]) -> dict[str, Any]:
         moved = {**report, **(report.get("export") or {})}
@@ -170,8 +179,3 @@ def fingerprints(given: str | Sequence[str] | None) -> list[str]:
     """Return the options for one fingerprint, several, or none."""
     several = [given] if isinstance(given, str) else given or ()
     return [word for one in several for word in options({"--fingerprint": one})]
-
-
-def flag(value: bool | str | None) -> bool:
-    """Convert a flag, which is a string if it was a template, to a boolean."""
-    return str(value).strip().lower() == "true"

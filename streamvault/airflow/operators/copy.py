@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamvault.airflow.operators.command import flag, options
+from streamvault.airflow.flags import flag
+from streamvault.airflow.operators.command import options
 from streamvault.airflow.operators.target import MirrorOperator
 
 __all__ = ["CopyStreamOperator"]
@@ -39,5 +40,5 @@ class CopyStreamOperator(MirrorOperator):
 
     def command(self) -> list[str]:
         """See the base class."""
-        part = options({"--from": self.from_cut, "--to": self.to_cut, "--read-back": flag(self.read_back)})
+        part = options({"--from": self.from_cut, "--to": self.to_cut, "--read-back": flag("read_back", self.read_back)})
         return [*self.mirroring("copy"), *part]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamvault.airflow.operators.command import CommandOperator, fingerprints, flag, options
+from streamvault.airflow.flags import flag
+from streamvault.airflow.operators.command import CommandOperator, fingerprints, options
 
 __all__ = ["ImportStreamOperator"]
 
@@ -116,11 +117,11 @@ class ImportStreamOperator(CommandOperator):
                 "--numbers": self.numbers,
                 "--retention": self.retention,
                 "--window": self.window,
-                "--read-back": flag(self.read_back),
+                "--read-back": flag("read_back", self.read_back),
                 "--layout": self.layout,
                 "--table": self.table,
-                "--wait-for-warm": flag(self.wait_for_warm),
-                "--skip-damaged": flag(self.skip_damaged),
+                "--wait-for-warm": flag("wait_for_warm", self.wait_for_warm),
+                "--skip-damaged": flag("skip_damaged", self.skip_damaged),
                 # a task may be killed after the import but before it returns the report
                 "--again": True,
             }

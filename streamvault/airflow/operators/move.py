@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamvault.airflow.operators.command import flag, options
+from streamvault.airflow.flags import flag
+from streamvault.airflow.operators.command import options
 from streamvault.airflow.operators.target import MirrorOperator
 
 __all__ = ["MoveStreamOperator"]
@@ -27,4 +28,4 @@ class MoveStreamOperator(MirrorOperator):
 
     def command(self) -> list[str]:
         """See the base class."""
-        return [*self.mirroring("move"), *options({"--no-tombstone": flag(self.no_tombstone)})]
+        return [*self.mirroring("move"), *options({"--no-tombstone": flag("no_tombstone", self.no_tombstone)})]

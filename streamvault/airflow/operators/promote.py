@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamvault.airflow.operators.command import flag, options
+from streamvault.airflow.flags import flag
+from streamvault.airflow.operators.command import options
 from streamvault.airflow.operators.target import TargetOperator
 
 __all__ = ["PromoteReplicaOperator"]
@@ -32,9 +33,9 @@ class PromoteReplicaOperator(TargetOperator):
 
     def places(self) -> tuple[str, str | None]:
         """See the base class."""
-        return "", self.stream if flag(self.seal_source) else None
+        return "", self.stream if flag("seal_source", self.seal_source) else None
 
     def command(self) -> list[str]:
         """See the base class."""
-        chosen = options({"--seal-source": flag(self.seal_source), "--window": self.window})
+        chosen = options({"--seal-source": flag("seal_source", self.seal_source), "--window": self.window})
         return ["promote", self.target_uri(), *chosen]

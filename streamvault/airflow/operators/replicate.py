@@ -7,7 +7,8 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.operators.command import flag, options
+from streamvault.airflow.flags import flag
+from streamvault.airflow.operators.command import options
 from streamvault.airflow.operators.target import MirrorOperator
 from streamvault.common.sizes import seconds_text
 from streamvault.common.times import parse_duration
@@ -68,18 +69,18 @@ class ReplicateStreamOperator(MirrorOperator):
         Raises:
             AirflowFailException: `follow` is given without `lasting`.
         """
-        if flag(self.follow) and not self.lasting:
+        if flag("follow", self.follow) and not self.lasting:
             raise AirflowFailException(
                 "follow requires lasting: a task must end. Give the time after which the next run goes on, e.g. 1h."
             )
         rounds = options(
             {
-                "--follow": flag(self.follow),
+                "--follow": flag("follow", self.follow),
                 "--every": self.every,
                 "--idle": self.idle,
                 "--for": self.lasting,
                 "--retry-for": self.retry_for,
-                "--keep-head": flag(self.keep_head),
+                "--keep-head": flag("keep_head", self.keep_head),
             }
         )
         return [*self.mirroring("replicate"), *rounds]

@@ -7,8 +7,9 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from streamvault.airflow.flags import flag
 from streamvault.airflow.operators.archiving import ArchivingOperator
-from streamvault.airflow.operators.command import flag, options
+from streamvault.airflow.operators.command import options
 
 __all__ = ["RotateArchiveOperator"]
 
@@ -61,7 +62,7 @@ class RotateArchiveOperator(ArchivingOperator):
                 "--keep": self.keep,
                 "--keep-for": self.keep_for,
                 "--until": self.until,
-                "--truncate-source": flag(self.truncate_source),
+                "--truncate-source": flag("truncate_source", self.truncate_source),
                 "--hold": self.hold,
                 "--queue": self.deletions and self.stream_uri(self.deletions),
             }

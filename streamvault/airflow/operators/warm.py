@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from streamvault.airflow.operators.command import flag
+from streamvault.airflow.flags import flag
 from streamvault.airflow.triggers import ArchiveReadableTrigger
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class WarmArchiveOperator(BaseOperator):
 
     def execute(self, context: Any) -> None:  # noqa: ARG002
         """Check whether the objects can be read; if not, request them and wait."""
+        flag("wait", self.wait)  # also if there is nothing to wait for
         if not self.archive.startswith("s3://"):
             return
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415  (not where DAGs are parsed)
@@ -93,7 +94,7 @@ class WarmArchiveOperator(BaseOperator):
         cold = next_cold(client, self.archive, ranges)
         if cold is None:
             return
-        if not flag(self.wait):
+        if not flag("wait", self.wait):
             raise AirflowFailException(f"{self.archive} is in cold storage ({cold.key}), and wait is false")
         requested = request_cold(client, self.archive, ranges, days=int(self.days), tier=tier)
         self.log.info("requested %s objects of %s from S3", requested, self.archive)

@@ -30,7 +30,7 @@ def convert_archive(
     root: str,
     *,
     layout: Layout,
-    compress: Compression = "",
+    compress: Compression | None = None,
     window: int = WINDOW,
     master: str = "local[*]",
     dry_run: bool = False,
@@ -45,7 +45,7 @@ def convert_archive(
         archive: ``ROOT/SCOPE/STREAM``.
         root: the new archive's root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
         layout: ``"events"`` or ``"chunks"``.
-        compress: ``"zstd"`` compresses chunks.
+        compress: ``"zstd"`` compresses chunks; None or ``""``: no compression.
         window: maximum data a task buffers in memory (bytes); for chunks, at least the archive's range size.
         master: a Spark master, or ``"inline"`` to run without Spark.
         dry_run: report what would be written, and its cost in S3, without writing.
@@ -59,7 +59,8 @@ def convert_archive(
     began = time.monotonic()
     progress = progress or Progress()
     options = ConvertOptions(layout=layout, compress=compress, window=window)
-    open_layout(layout, compress)
+    compression = compress or ""
+    open_layout(layout, compression)
     Master.parse(master)
     source = Archive.open(archive)
     target = Archive.at(RootAddress.parse(root).resolve(), source.stream)
@@ -102,7 +103,7 @@ def convert_archive(
                     runner,
                     progress,
                     layout=options.layout,
-                    compression=options.compress,
+                    compression=compression,
                     window=options.window,
                     tool=TOOL,
                 ).moved_bytes

@@ -15,6 +15,7 @@ from streamvault.common.progress import Progress
 from streamvault.exporter.archived_events import verified_events
 from streamvault.exporter.finish import tidy_up
 from streamvault.exporter.manifest_plan import plan_of
+from streamvault.exporter.plan_options import other_options_error
 from streamvault.layouts.keys import WORK, GenerationSpan, parse_work
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.place import Place
@@ -22,7 +23,7 @@ from streamvault.manifests.archive import Archive, Generation
 from streamvault.manifests.archived_range import read_verified
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.model import Compression, Layout, Manifest
-from streamvault.manifests.plan import create_plan
+from streamvault.manifests.plan import Plan, create_plan
 from streamvault.manifests.range_row import RangeRow
 from streamvault.manifests.remainder import Remainder, finish, remainder_of
 from streamvault.manifests.rows import FinishedRange, Piece, find_rows, leave_row
@@ -97,7 +98,8 @@ def convert_generation(
         tool: name and version of the program, for the manifest.
 
     Raises:
-        Conflict: the new archive has a different generation of this number, or another run uses different options.
+        Usage: an unfinished conversion has other options.
+        Conflict: the new archive has a different generation of this number, or another plan of it.
         Damaged: a range's bytes differ from the manifest; nothing is published.
     """
     (old_root, generation), (new_root, archive) = source, target
@@ -115,9 +117,7 @@ def convert_generation(
         wanted, parts = remainder.manifest, list(remainder.parts)
     planned = plan_of(wanted)
     found, created = create_plan(archive.store, archive.prefix, planned)
-    if found != planned:
-        todo = "Finish it with the options it was begun with, or convert to another root."
-        raise Conflict("another run has started the generation with different options", where=archive.uri, todo=todo)
+    _check_same_plan(found, planned, archive)
     done: dict[SegmentId, list[Piece]] = {}
     if not created:
         for segment, row in find_rows(archive.store, archive.prefix, wanted.span):
@@ -161,6 +161,18 @@ def convert_generation(
         if wanted.first <= span.first and span.last <= wanted.generation:  # its own, and those of merged originals
             tidy_up(archive, span, progress)
     return Converted(unchanged=False, moved_bytes=moved)
+
+
+def _check_same_plan(found: Plan, planned: Plan, archive: Archive) -> None:
+    """Reject the plan of a conversion with other options, or of something else."""
+    if found == planned:
+        return
+    where = f"{archive.uri}, generation {planned.generation}"
+    if found == planned.model_copy(update={"layout": found.layout, "compression": found.compression}):
+        begun = [f"--layout {found.layout}", f"--compress {found.compression or 'none'}"]
+        raise other_options_error(begun, where, "Give these options to finish it, or convert to another root.")
+    todo = "Finish it, or convert to another root."
+    raise Conflict("an export or another conversion has begun the generation", where=where, todo=todo)
 
 
 def _missing(

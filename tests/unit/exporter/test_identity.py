@@ -10,7 +10,8 @@ import pytest
 from streamvault import check_archive
 from streamvault.common.errors import Conflict
 from streamvault.exporter import identity
-from streamvault.exporter.plan import PlanOptions, settle_plan
+from streamvault.exporter.plan import settle_plan
+from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.run import ExportRun
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut

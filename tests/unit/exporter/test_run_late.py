@@ -10,7 +10,8 @@ import pytest
 from streamvault import check_archive, export_stream, rotate_stream
 from streamvault.common.errors import Conflict, Damaged, Overtaken
 from streamvault.exporter import plan as planning
-from streamvault.exporter.plan import PlanOptions, settle_plan
+from streamvault.exporter.plan import settle_plan
+from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.run import ExportRun
 from streamvault.layouts.keys import WORK, GenerationSpan, chunk_key, event_key, manifest_key
 from streamvault.manifests.archive import Archive

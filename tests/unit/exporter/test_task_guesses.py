@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from streamvault.exporter.plan import PlanOptions, settle_plan
+from streamvault.exporter.plan import settle_plan
+from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.spans import Span
 from streamvault.exporter.task import ExportTask, export_range
 from streamvault.layouts.windows import WINDOW

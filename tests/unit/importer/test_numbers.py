@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from streamvault import import_stream, translate
+from streamvault import export_stream, import_stream, translate
 from streamvault.cli import main
 from streamvault.importer.replay import CannotReplay, plan_replay
 from streamvault.streamstore.counterparts import common_counterparts, counterparts
@@ -196,9 +197,45 @@ def test_another_stream_of_the_same_shape_is_not_taken_for_restored(tmp_path: Pa
 
 
 def test_archived_stream_itself_is_not_taken_for_restored(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    assert restore(vault, NAME) == 4
-    assert "the stream exists" in capfd.readouterr().err
-    assert restore(vault, NAME, "--again") == 0
+    for options in ((), ("--again",), ("--dry-run",), ("--again", "--numbers", "map")):
+        assert restore(vault, NAME, *options) == 4
+        assert "this is the archived stream itself, and nothing was restored into it" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("numbers", ["keep", "map"])
+def test_restore_into_a_rebuilt_cluster_is_told_from_the_archived_stream(
+    vault: Vault, numbers: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It has the same address, name, segments and bytes; a retry of the import must find it restored."""
+    with vault.store as store:
+        lost = store.describe(NAME)
+    shutil.rmtree(vault.folder / "streams")
+    assert restore(vault, NAME, "--numbers", numbers) == 0
+    with vault.store as store:
+        found = store.describe(NAME)
+    assert found.epochs == lost.epochs
+    (tag,) = set(found.configuration.tags) - set(lost.configuration.tags)
+    assert tag.startswith("streamvault-restored:")
+    capfd.readouterr()
+    for again in (False, True):
+        assert restore(vault, NAME, "--numbers", numbers, *(["--again"] if again else [])) == 0
+        report = json.loads(capfd.readouterr().out)
+        assert (report["unchanged"], report["verified"]) == (True, again)
+    assert restore(vault, BACK) == 0
+    with vault.store as store:
+        assert store.describe(BACK).configuration == lost.configuration
+
+
+def test_restored_stream_that_is_archived_is_a_source(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its tag names the restore that made it, not each later one."""
+    shutil.rmtree(vault.folder / "streams")
+    assert restore(vault, NAME) == 0
+    report = export_stream(vault.uri(), vault.root, line="2", master="inline")
+    assert main(["import", report.archive, vault.uri(), "--master", "inline", "--again"]) == 4
+    assert "this is the archived stream itself" in capfd.readouterr().err
+    assert main(["import", report.archive, vault.uri(BACK), "--master", "inline"]) == 0
+    with vault.store as store:
+        assert not [tag for tag in store.describe(BACK).configuration.tags if tag.startswith("streamvault-")]
 
 
 # two segments; a transaction is opened; a merge; the transaction is committed, so both epochs are repeated; a split

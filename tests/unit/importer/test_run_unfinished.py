@@ -152,13 +152,14 @@ def test_import_begun_with_other_options_is_refused(
     grow(vault)
     capfd.readouterr()
     if other == "offsets":
-        assert restore(vault, "--offsets", "shift") == 4
+        assert restore(vault, "--offsets", "shift") == 2
     else:
         elsewhere = replace(vault, root=f"{vault.root}-2")
         Path(vault.folder, "vault-2").mkdir()
         elsewhere.export()
         assert restore(elsewhere) == 4
-    assert "unfinished stream" in capfd.readouterr().err
+    said = "an unfinished import has other options" if other == "offsets" else "the unfinished stream of"
+    assert said in capfd.readouterr().err
 
 
 def test_expired_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
@@ -234,3 +235,18 @@ def test_queued_restore_resumes_its_older_generation(vault: Vault) -> None:
     assert done.report is not None
     assert (done.report["resumed"], done.report["generation"]) == (True, 2)
     assert is_second(vault)
+
+
+def test_other_options_than_those_of_the_unfinished_import_are_named(
+    vault: Vault, capfd: pytest.CaptureFixture[str]
+) -> None:
+    begin(vault, "--offsets", "shift", "--numbers", "map")
+    for options in ((), ("--numbers", "map"), ("--offsets", "shift", "--dry-run"), ("--generation", "2")):
+        capfd.readouterr()
+        assert restore(vault, *options) == 2
+        assert "an unfinished import has other options: --offsets shift, --numbers map" in capfd.readouterr().err
+    vault.add(b"third")
+    vault.export("chunks")
+    assert restore(vault) == 2
+    assert restore(vault, "--generation", "1") == 4
+    assert restore(vault, "--offsets", "shift", "--numbers", "map") == 0

@@ -226,13 +226,14 @@ def test_another_archive_at_the_target_is_a_conflict(vaults: dict[Kind, Vault], 
     assert said.startswith("the target has generation 1 of another archive: memory://")
 
 
-def test_run_with_other_options_under_way_is_a_conflict(vaults: dict[Kind, Vault], stops: list[int]) -> None:
+def test_unfinished_conversion_with_other_options_is_wrong_usage(vaults: dict[Kind, Vault], stops: list[int]) -> None:
     source, root = vaults["events", ""].archive, a_root()
     stops[:] = [2, 0]
     with pytest.raises(Failed):
         converted(source, root, ("chunks", ""))
     stops[:] = [-1, 0]
-    assert "another run has started the generation" in refusal(source, root, ("chunks", "zstd"), 4)
+    said = refusal(source, root, ("chunks", "zstd"), 2)
+    assert "an unfinished run has other options: --layout chunks, --compress none" in said
     assert converted(source, root, ("chunks", "")).converted == (1,)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.sdk.execution_time.task_runner import _build_asset_profiles
 
 from streamvault.airflow.operators import (
     CheckArchiveOperator,
@@ -433,6 +435,83 @@ def test_new_generation_is_announced_as_an_asset_event(
     assert operator.execute({"ti": Attempt(attempt), "outlet_events": outlets}) == report
     extra = {"generation": 2, "events": 7, "bytes": 70}
     assert outlets == ({alias: {ARCHIVE: extra}} if told else {})
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "attempt", "told"),
+    [(False, 1, True), (True, 1, False), (True, 2, True)],
+    ids=["new", "same", "retry"],
+)
+@pytest.mark.parametrize("verb", ["export", "rotate", "replicate"])
+def test_asset_among_the_outlets_has_an_event_only_if_something_was_written(
+    monkeypatch: pytest.MonkeyPatch, verb: str, unchanged: bool, attempt: int, told: bool
+) -> None:
+    """Airflow itself emits one for each asset of `outlets` when the task succeeds: as in the guide's example."""
+    numbers = {"generation": 2, "events": 7, "bytes": 70}
+    written, operator, report = {
+        "export": (
+            ARCHIVE,
+            ExportStreamOperator(task_id="t", stream=STREAM, root=ROOT),
+            {"archive": ARCHIVE, "unchanged": unchanged, **numbers},
+        ),
+        "rotate": (
+            ARCHIVE,
+            RotateArchiveOperator(task_id="t", stream=STREAM, root=ROOT),
+            {"archive": ARCHIVE, "expired": (), "export": {"unchanged": unchanged, **numbers}},
+        ),
+        "replicate": (
+            "pravega://h:9090/shop/b",
+            ReplicateStreamOperator(task_id="t", source="shop/a", stream="shop/b"),
+            lagging(rounds=int(not unchanged)),
+        ),
+    }[verb]
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Outcome(0, report))
+    asset, other, alias, events = Asset(written), Asset("file:///x"), AssetAlias("archives"), OutletEventAccessors()
+    operator.outlets = [asset, other, alias]
+    run = SimpleNamespace(run_type="scheduled")
+    operator.execute({"ti": Attempt(attempt), "outlet_events": events, "dag_run": run})
+    announced = [profile.uri or profile.name for profile in _build_asset_profiles(operator.outlets)]
+    assert announced == ([asset.uri, other.uri, "archives"] if told else ["archives"])
+    assert len(events[alias].asset_alias_events) == told
+    assert bool(events[asset].extra) == told
+
+
+@pytest.mark.parametrize("value", [True, 1, "1", "true", "TRUE", " Yes ", "on", False, 0, "0", "false", "No", "OFF"])
+def test_flag_may_be_written_in_several_ways(value: Any) -> None:
+    operator = PromoteReplicaOperator(task_id="t", stream=STREAM, seal_source=value)
+    wanted = str(value).strip().lower() in {"true", "1", "yes", "on"}
+    assert ("--seal-source" in operator.command()) == wanted
+
+
+OF_A_STREAM: dict[str, Any] = {"stream": STREAM, "root": ROOT}
+OF_TWO: dict[str, Any] = {"source": "shop/a", "stream": "shop/b"}
+FLAGS: list[tuple[Any, dict[str, Any], str]] = [
+    (ExportStreamOperator, OF_A_STREAM, "restart"),
+    (RotateArchiveOperator, OF_A_STREAM, "restart"),
+    (RotateArchiveOperator, OF_A_STREAM, "truncate_source"),
+    (ImportStreamOperator, {"archive": ARCHIVE, "stream": STREAM}, "read_back"),
+    (ImportStreamOperator, {"archive": ARCHIVE, "stream": STREAM}, "wait_for_warm"),
+    (CheckArchiveOperator, {"archive": ARCHIVE}, "read_data"),
+    (CheckArchiveOperator, {"archive": ARCHIVE}, "repair"),
+    (CopyStreamOperator, OF_TWO, "read_back"),
+    (ReplicateStreamOperator, OF_TWO, "follow"),
+    (ReplicateStreamOperator, OF_TWO, "keep_head"),
+    (PromoteReplicaOperator, {"stream": STREAM}, "seal_source"),
+    (MoveStreamOperator, OF_TWO, "no_tombstone"),
+    (WarmArchiveOperator, {"archive": ARCHIVE}, "wait"),
+]
+
+
+@pytest.mark.parametrize("value", ["flase", "t", "None", None, "", 2, 1.0, "y"])
+@pytest.mark.parametrize(("kind", "arguments", "name"), FLAGS)
+def test_flag_that_is_no_boolean_fails_the_task(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, arguments: dict[str, Any], name: str, value: Any
+) -> None:
+    """A misspelt one was silently false."""
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: pytest.fail("it has begun"))
+    operator = kind(task_id="t", **arguments, **{name: value})
+    with pytest.raises(AirflowFailException, match=f"{name}: .* is not true, false, yes, no, on, off, 1 or 0"):
+        operator.execute({"ti": Attempt(1), "dag_run": SimpleNamespace(run_type="scheduled")})
 
 
 def test_findings_of_a_failed_check_are_pushed_as_its_report(monkeypatch: pytest.MonkeyPatch) -> None:

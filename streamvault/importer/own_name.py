@@ -1,0 +1,45 @@
+"""A stream that is restored under the archived stream's own name and address, told from the archived stream itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from streamvault.importer.plan import RestorePlan
+from streamvault.importer.run import Restored
+from streamvault.importer.target import TargetTaken
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.own import RESTORED
+from streamvault.streamstore.store import StreamStore
+
+__all__ = ["check_not_source", "tagged"]
+
+MOST_TAGS = 128
+"""Pravega accepts no more tags of a stream."""
+
+
+def tagged(plan: RestorePlan, *, is_own_name: bool) -> RestorePlan:
+    """Return the plan with a tag that tells the restored stream from the archived one of the same name and address.
+
+    In a cluster that was rebuilt, nothing else may differ.
+    """
+    tags = tuple(tag for tag in plan.configuration.tags if not tag.startswith(RESTORED))
+    if is_own_name and len(tags) < MOST_TAGS:
+        tags += (RESTORED + plan.work,)
+    return replace(plan, configuration=replace(plan.configuration, tags=tags))
+
+
+def check_not_source(store: StreamStore, target: StreamName, found: Restored, plan: RestorePlan) -> None:
+    """Reject a stream that looks restored, and is the archived one itself.
+
+    A stream that was restored under its own name has a tag, or other segment numbers.
+
+    Raises:
+        TargetTaken: it is the archived stream.
+    """
+    is_renumbered = any(old != new for old, new in found.segments.items())
+    if not is_renumbered and RESTORED + plan.work not in store.describe(target).configuration.tags:
+        raise TargetTaken(
+            "this is the archived stream itself, and nothing was restored into it",
+            where=f"{store.uri}/{target}",
+            todo="Give the restored stream another name.",
+        )
