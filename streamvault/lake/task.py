@@ -21,8 +21,10 @@ from streamvault.lake.batches import batch_of
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.options import ERROR, GENERATION, TableOptions
 from streamvault.lake.sources import RangeSource, TableRange
+from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import table_file_key
-from streamvault.layouts.table import RANGES, ROW_GROUP_BYTES, ObjectFile
+from streamvault.layouts.table import read_facts
+from streamvault.layouts.table_rows import RANGES, ROW_GROUP_BYTES
 from streamvault.manifests.range_row import RangeRow
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject
 from streamvault.objectstore.store import ObjectStore
@@ -148,6 +150,7 @@ def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[RangeRow, ...], int]
             use_dictionary=[*terse, *(column.column for column in task.options.columns)],
             write_statistics=[name for name in schema.names if name != "payload"],
             store_schema=False,
+            write_page_checksum=True,
         ) as writer,
     ):
         held: list[pa.RecordBatch] = []
@@ -201,17 +204,16 @@ def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
     """
     where = f"{target.uri}/{task.key}"
     try:
-        file = ObjectFile(target, task.key)
+        size = target.size(task.key)
+        text, count = read_facts(target, task.key)
     except NoSuchObject:
         return None
-    try:
-        found = pq.read_metadata(file)
-    except (pa.ArrowException, OSError):
+    except NotDecodable:
         raise Conflict("an unrelated file already exists", where=where, todo="Remove it.") from None
-    ranges = _ranges_in(task, (found.metadata or {}).get(RANGES, b""))
-    if ranges is None or sum(row.events for row in ranges) != found.num_rows:
+    ranges = _ranges_in(task, text)
+    if ranges is None or sum(row.events for row in ranges) != count:
         raise Conflict("a file with other ranges already exists", where=where, todo="Use another --table.")
-    return WrittenFile(ranges, -1, 0, file.seek(0, os.SEEK_END))
+    return WrittenFile(ranges, -1, 0, size)
 
 
 def _ranges_text(task: FileTask, rows: Iterable[RangeRow]) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +16,16 @@ import pytest
 import streamvault.lake.task
 from streamvault import handoff_archive
 from streamvault.common.errors import Damaged
+from streamvault.layouts import isolated
 from streamvault.layouts import table as table_reader
 from streamvault.layouts.extent import Extent
 from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_folder
 from streamvault.layouts.layout import RangeReader, UnknownLayout, open_reader
+from streamvault.layouts.table_rows import open_file, rows_in
 from streamvault.manifests.archive import Archive, TableArchive
 from streamvault.objectstore.errors import InvalidKey, WrongSize
 from streamvault.streamstore.model import SegmentId
+from tests.prove.flips import flip
 from tests.unit.lakes import table_keys
 from tests.unit.small_archives import NAME, Vault, objects_of, replace_object, segments_of
 
@@ -93,6 +99,13 @@ def test_row_groups_of_other_offsets_are_not_read(vault: Vault, monkeypatch: pyt
             asked.append([len(options["row_groups"]), file.metadata.num_row_groups])
         return iter_batches(file, *arguments, **options)
 
+    def here(file: io.RawIOBase, question: dict[str, Any]) -> Iterator[object]:
+        (name, *extent), part = question["extent"], question["part"]
+        rows = rows_in(open_file(file), Extent(SegmentId.parse(name), *extent), *part)
+        yield {"holds": rows is not None}
+        yield from rows or ()
+
+    monkeypatch.setattr(table_reader, "decoded", here)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
     history = table_of(vault).history()
     for segment in history.segments():
@@ -108,6 +121,34 @@ def change(vault: Vault, key: str, rows: pa.Table | None) -> None:
         pq.write_table(rows, written)
     replace_object(vault.root, key, written.getvalue() or b"no Parquet")
     table_reader._listed.cache_clear()
+
+
+def test_library_that_ends_its_process_is_damage(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoding process is killed in the middle of a file; the next file is decoded by another one."""
+    _, row = next(table_of(vault).history().ranges(table_of(vault).history().segments()[0]))
+    whole = read(vault, row.extent, row.start, row.end)
+    get_range = table_reader.ObjectFile.read
+
+    def fatal(file: table_reader.ObjectFile, size: int = -1) -> bytes:
+        for process in started:
+            os.kill(process.pid, signal.SIGABRT)
+        return get_range(file, size)
+
+    started: list[Any] = []
+    take = isolated._take
+    monkeypatch.setattr(isolated, "_take", lambda: started.append(take()) or started[-1])
+    with monkeypatch.context() as patch:
+        patch.setattr(table_reader.ObjectFile, "read", fatal)
+        with pytest.raises(Damaged, match="ended its process over it"):
+            read(vault, row.extent, row.start, row.end)
+    assert read(vault, row.extent, row.start, row.end) == whole
+    assert started[0].pid != started[-1].pid
+
+
+def test_flipped_and_cut_files_end_no_process() -> None:
+    found = flip(60, seed=1)
+    assert (found.count, found.broken) == (60, [])
+    assert found.rejected
 
 
 @pytest.mark.parametrize("damage", ["row gone", "row doubled", "payload cut", "column gone", "no Parquet", "file gone"])

@@ -347,6 +347,7 @@ def test_at_is_passed_on_only_if_it_is_set(queue: str, monkeypatch: pytest.Monke
     assert work(queue)[0].done == 2
     assert [call["at"] for call in calls] == [when, None]
     assert [call["generation"] for call in calls] == [None, 2]
+    assert all(call["again"] for call in calls), "a request may be done twice"
 
 
 @pytest.mark.parametrize("fill", ["a", "\x01", "\ud800", "東"])

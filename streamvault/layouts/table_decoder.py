@@ -1,0 +1,95 @@
+"""The process that decodes tables' files for `isolated`."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import IO, Any
+
+import pyarrow as pa
+
+from streamvault.layouts.extent import Extent
+from streamvault.layouts.isolated import BATCH, DONE, ERROR, FACTS, READ, receive, send
+from streamvault.layouts.table_rows import RANGES, open_file, rows_in
+from streamvault.streamstore.model import SegmentId
+
+__all__ = ["serve"]
+
+
+def serve() -> None:
+    """Answer questions until there are no more."""
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else may write there
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        while True:
+            _, content = receive(requests)
+            question = json.loads(content)
+            try:
+                _answer(question, _Asked(requests, answers, question["size"]), answers)
+            except (pa.ArrowException, OSError, KeyError, ValueError, MemoryError) as error:
+                if isinstance(error, BrokenPipeError):
+                    raise
+                send(answers, ERROR, " ".join(f"{error}".split())[:200].encode())
+            else:
+                send(answers, DONE)
+
+
+def _answer(question: dict[str, Any], file: io.RawIOBase, answers: IO[bytes]) -> None:
+    with open_file(file) as parquet:
+        ranges = (parquet.metadata.metadata or {}).get(RANGES, b"")
+        if question["extent"] is None:
+            facts = {"ranges": ranges.decode(errors="replace"), "rows": parquet.metadata.num_rows}
+            send(answers, FACTS, json.dumps(facts).encode())
+            return
+        segment, *bounds = question["extent"]
+        extent = Extent(SegmentId.parse(segment), *bounds)
+        start, end, batch_rows = question["part"]
+        rows = rows_in(parquet, extent, start, end, batch_rows)
+        send(answers, FACTS, json.dumps({"holds": rows is not None}).encode())
+        for batch in rows or ():
+            send(answers, BATCH, _encoded(batch))
+            if end == start + 1:
+                return  # one event was asked for
+
+
+def _encoded(batch: pa.RecordBatch) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return memoryview(sink.getvalue())
+
+
+class _Asked(io.RawIOBase):
+    """A file that another process reads."""
+
+    def __init__(self, requests: IO[bytes], answers: IO[bytes], size: int) -> None:
+        super().__init__()
+        self._requests, self._answers, self._size, self._at = requests, answers, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if at < 0:
+            raise OSError("a position before the file")
+        self._at = at
+        return at
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        if self._at >= end:
+            return b""
+        send(self._answers, READ, json.dumps([self._at, end]).encode())
+        _, data = receive(self._requests)
+        self._at += len(data)
+        return data
