@@ -58,7 +58,12 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: `how` is found, survived, equivalent, undecided or no place; `by` what noticed it, or why not."""
+    """What became of a mutant.
+
+    Attributes:
+        mutant: which. how: found, survived, equivalent, undecided or no place. by: what noticed it, or why not.
+        seconds: how long that took.
+    """
 
     mutant: Mutant
     how: str
