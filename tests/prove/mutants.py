@@ -58,7 +58,12 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: `how` is found, survived, equivalent or no place; `by` what noticed it, or why not."""
+    """What became of a mutant.
+
+    Attributes:
+        mutant: which. how: found, survived, equivalent, undecided or no place. by: what noticed it, or why not.
+        seconds: how long that took.
+    """
 
     mutant: Mutant
     how: str
@@ -125,6 +130,8 @@ def _try(mutant: Mutant, copy: Path) -> Verdict:
         for what, command in _commands(mutant):
             if not _passes(command, copy):
                 return Verdict(mutant, "found", what, time.monotonic() - began)
+    except RuntimeError as error:
+        return Verdict(mutant, "undecided", str(error).splitlines()[0], time.monotonic() - began)
     finally:
         (copy / "streamvault" / mutant.file).write_text(text)
     return Verdict(mutant, "survived", "", time.monotonic() - began)
@@ -150,7 +157,7 @@ def _passes(command: Sequence[str], folder: Path) -> bool:
             [sys.executable, "-B", *command], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
         )
     except subprocess.TimeoutExpired:
-        return False  # it makes no end
+        raise RuntimeError(f"{' '.join(command)} was not done in {LIMIT:.0f} s") from None
     if done.returncode not in {0, 1}:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
     return done.returncode == 0

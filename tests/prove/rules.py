@@ -51,7 +51,7 @@ RULES: tuple[Mutant, ...] = (
         "manifests/rows.py",
         'return row if created else _decode(data, row.start, f"{store.uri}/{key}")',
         "return row",
-        tests=("tests/unit/exporter/test_proof.py", LATE, PLAN),
+        tests=(PLAN,),
         families=("chunks/new export,export,retain",),
     ),
     Mutant(
@@ -111,7 +111,8 @@ RULES: tuple[Mutant, ...] = (
         "layouts/chunks.py",
         "(key.end in ends or key.end > max(ends))",
         "(key.end in ends)",
-        tests=("tests/unit/layouts", COMPACT),
+        tests=("tests/unit/manifests/test_check_ranges.py", "tests/unit/layouts"),
+        families=("chunks/strayed repair,export,compact,hour,compact",),
     ),
     Mutant(
         "stray-unproved",
@@ -119,7 +120,8 @@ RULES: tuple[Mutant, ...] = (
         "layouts/chunks.py",
         "elif key is not None and not (key.offset in starts and (key.end in ends or key.end > max(ends))):",
         "elif key is not None:",
-        tests=("tests/unit/layouts",),
+        tests=("tests/unit/manifests/test_check_ranges.py",),
+        families=("chunks/grown export,rotate", "chunks/strayed repair,export,compact,hour,compact"),
     ),
     Mutant(
         "stray-out-of-force",
@@ -136,7 +138,7 @@ RULES: tuple[Mutant, ...] = (
         "manifests/plan.py",
         "for some in (keys, plan):",
         "for some in (plan, keys):",
-        tests=(PLAN, LATE),
+        tests=("tests/unit/manifests/test_work_order.py",),
     ),
     Mutant(
         "mark-in-spite",
@@ -152,7 +154,7 @@ RULES: tuple[Mutant, ...] = (
         "manifests/read_back.py",
         "if mark is None or mark.digest != hashlib.sha256(data).hexdigest():",
         "if mark is None:",
-        tests=("tests/unit/rotation", "tests/unit/manifests"),
+        tests=(ROTATE, COMPACT),
     ),
     Mutant(
         "decision-believed",
@@ -160,7 +162,7 @@ RULES: tuple[Mutant, ...] = (
         "manifests/archive.py",
         "if listing.decision == wanted:",
         "if True:",
-        tests=(COMMIT, "tests/unit/manifests/test_marks.py"),
+        tests=(COMMIT, ROTATE, COMPACT),
         families=("chunks/freed expire-all,hold-first",),
     ),
     Mutant(

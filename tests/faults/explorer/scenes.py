@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from streamvault.manifests.model import Compression, ContentKind, Layout
+from streamvault.manifests.model import Compression, Layout
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.framing import frame
-from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.model import ContentKind, KeyRange, Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.faults.explorer.world import World, in_memory

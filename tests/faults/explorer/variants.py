@@ -40,7 +40,7 @@ def _other_layout(scene: Scene, _: World) -> object:
     return export_stream(scene.stream, ROOT, same_stream=True, **{**scene.options, "layout": layout, "compress": ""})
 
 
-def _middle() -> str:
+def _middle() -> dict[str, int]:
     """A cut through the middle of each open segment."""
     with open_source() as store:
         offsets = {}
