@@ -220,7 +220,8 @@ class ExportRun:
         Raises:
             Damaged: an object of this generation has disappeared.
         """
-        tasks = [task for segment in self._chains for task in sweep_tasks(self._whole_segment(segment))]
+        held = [segment for segment, chain in self._chains.items() if chain.start < chain.end]
+        tasks = [task for segment in held for task in sweep_tasks(self._whole_segment(segment))]
         events = [piece.events for chain in self._chains.values() for piece in chain.pieces()]
         objects = open_layout(self._plan.layout).object_count(len(events), sum(events))
         return prove(tasks, objects, lambda: runner, progress)

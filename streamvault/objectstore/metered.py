@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from threading import Lock
 from typing import TypeVar
 
@@ -79,6 +80,11 @@ class MeteredStore(ObjectStore):
         """See `ObjectStore.size`."""
         self._count(sizes=1)
         return self._store.size(key)
+
+    def modified(self, key: str) -> datetime | None:
+        """See `ObjectStore.modified`; counted like `size`."""
+        self._count(sizes=1)
+        return self._store.modified(key)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`."""

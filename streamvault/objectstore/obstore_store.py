@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from threading import Lock
 from typing import TYPE_CHECKING, NoReturn
 
@@ -14,7 +15,7 @@ from streamvault.objectstore.s3.errors import BACKEND_ERRORS, beyond_the_end, tr
 from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:
-    from obstore import Attributes  # not there at run time
+    from obstore import Attributes, ObjectMeta  # not there at run time
 
 __all__ = ["ObstoreStore"]
 
@@ -109,16 +110,23 @@ class ObstoreStore(ObjectStore):
 
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""
+        return self._meta(key)["size"]
+
+    def modified(self, key: str) -> datetime:
+        """See `ObjectStore.modified`."""
+        return self._meta(key)["last_modified"]
+
+    def _meta(self, key: str) -> ObjectMeta:
         check_key(key)
         try:
-            return int(self._backend.head(self._base + key)["size"])
+            return self._backend.head(self._base + key)
         except BACKEND_ERRORS as error:
             problem = translate(error, **self._place("get", key))
         if isinstance(problem, ObjectStoreUnavailable):
             raise problem
         # A HEAD response has no body to tell a missing object from a missing bucket or bad credentials; a GET does.
         try:
-            return int(self._backend.get(self._base + key).meta["size"])
+            return self._backend.get(self._base + key).meta
         except BACKEND_ERRORS as error:
             self._raise(error, "get", key)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
@@ -62,6 +63,10 @@ class RetryingStore(ObjectStore):
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""
         return self._call(partial(self._store.size, key))
+
+    def modified(self, key: str) -> datetime | None:
+        """See `ObjectStore.modified`."""
+        return self._call(partial(self._store.modified, key))
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`. A broken listing is resumed after the last received key."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 __all__ = ["SMALL", "ObjectInfo", "ObjectStore"]
 
@@ -90,6 +91,14 @@ class ObjectStore(ABC):
         Raises:
             NoSuchObject: no object has the key.
         """
+
+    def modified(self, key: str) -> datetime | None:  # noqa: ARG002  (a store without a clock of its own)
+        """Return when an object was written, by the store's own clock; None if it has none but this machine's.
+
+        Raises:
+            NoSuchObject: no object has the key.
+        """
+        return None
 
     @abstractmethod
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Expiry", "Policy", "expire", "plan_expiry"]
 
+JUMP = timedelta(days=31)
+"""Where only this machine's clock tells the time, a longer time without a generation may be a wrong clock."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -73,8 +76,10 @@ def plan_expiry(
 ) -> Expiry:
     """Return the generations that expire now: from the head up to the first that stays, is held or is locked.
 
-    A wrong clock must not let everything expire, so the newest generation's time is the limit: ages count back from it
-    if this machine's clock is ahead of it, and a later ``--until`` is rejected.
+    A wrong clock must not let everything expire, so ages count back from now, but at most from the time at which the
+    newest manifest was written by the store's clock. A store that has none but this machine's (a folder) cannot tell a
+    wrong clock; there they count from the newest generation before this run, and a long time without a generation is
+    left out. A later ``--until`` is rejected.
 
     Args:
         archive: the archive.
@@ -89,7 +94,7 @@ def plan_expiry(
     if policy == Policy() or not spans:
         return Expiry()
     now = now_utc()
-    newest = archive.read_manifest(listing.spans[-2 if listing.newest == made else -1]).created
+    newest = _latest(archive, listing, policy, made)
     if policy.until is not None and policy.until > newest:
         reason = f"--until, which is later than the newest generation ({moment_text(newest)})"
         return Expiry((), StoppedReport(generation=spans[0].last, reason=reason))
@@ -100,7 +105,9 @@ def plan_expiry(
         if not policy.expires(manifest.created, now):
             break
         if not policy.expires(manifest.created, min(now, newest)):
-            reason = f"its age, counted from the newest generation before this run ({moment_text(newest)})"
+            reason = (
+                f"its age, counted from {moment_text(newest)}: the clock may be wrong; if not, use --until or --keep"
+            )
             return Expiry(tuple(gone), StoppedReport(generation=manifest.generation, reason=reason))
         if manifest.generation in listing.holds:
             return Expiry(tuple(gone), _held(listing, manifest.generation))
@@ -113,6 +120,25 @@ def plan_expiry(
             return Expiry(tuple(gone), StoppedReport(generation=manifest.generation, reason=reason, until=until))
         gone.append(manifest)
     return Expiry(tuple(gone))
+
+
+def _latest(archive: Archive, listing: Listing, policy: Policy, made: int | None) -> datetime:
+    """Return the latest time from which ages count back; later ones depend on this machine's clock alone."""
+    written = archive.store.modified(archive.prefix + manifest_key(listing.spans[-1]))
+    if written is not None:
+        return written
+    before = listing.spans[:-1] if listing.newest == made else listing.spans
+    if policy.keep_for is None:
+        return archive.read_manifest(before[-1]).created
+    longest = max(JUMP, timedelta(seconds=policy.keep_for))
+    latest: datetime | None = None
+    for span in before:
+        manifest = archive.read_manifest(span)
+        for one in manifest.replaces or (manifest,):
+            if latest is None or latest < one.created <= latest + longest:
+                latest = one.created
+    assert latest is not None  # noqa: S101  (there is a generation)
+    return latest
 
 
 def _stays_from(archive: Archive, listing: Listing, keep: int, coming: int) -> int:

@@ -13,6 +13,11 @@ from streamvault.streamstore.model import Epoch, SegmentId, StreamName
 
 __all__ = ["StreamFolder", "check_first", "check_live", "scope_errors"]
 
+_KEPT_RECORDS = 16
+
+_records: dict[Path, StreamRecord] = {}
+"""The records read last by this process: every task opens a store, and a record names all of its stream's segments."""
+
 
 @contextlib.contextmanager
 def scope_errors(root: Path, scope: str) -> Iterator[None]:
@@ -29,13 +34,12 @@ def scope_errors(root: Path, scope: str) -> Iterator[None]:
 
 
 class StreamFolder:
-    """The folder of a stream, which need not exist. Caches the record, and rereads it when it has changed."""
+    """The folder of a stream, which need not exist. The record is cached, and reread when it has changed."""
 
     def __init__(self, root: Path, stream: StreamName) -> None:
         self.root = root
         self.stream = stream
         self.path = root / stream.scope / stream.stream  # below the root: names have no slash and no leading dot
-        self._last: StreamRecord | None = None
 
     def data(self, segment: SegmentId) -> Path:
         """Return the path of a segment's data file."""
@@ -70,12 +74,15 @@ class StreamFolder:
             NoSuchScope: the scope does not exist.
             NoSuchStream: the stream does not exist.
         """
-        last = self._last
+        last = _records.get(self.path)
         if last is not None and last.revision == self.revision():
             return last
         with self._errors():
-            self._last = load_record(self.path, self.stream)
-            return self._last
+            record = load_record(self.path, self.stream)
+        if len(_records) >= _KEPT_RECORDS:
+            _records.clear()
+        _records[self.path] = record
+        return record
 
     @contextlib.contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[StreamRecord]:

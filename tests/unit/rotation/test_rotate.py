@@ -217,7 +217,43 @@ def test_clock_far_ahead_expires_nothing(vault: Vault, monkeypatch: pytest.Monke
     report = rotate(vault, keep_for=86400)
     assert (report.generation, report.expired) == (5 if grown else 4, ())
     assert report.stopped is not None
-    assert "counted from the newest generation before this run" in report.stopped.reason
+    assert "the clock may be wrong" in report.stopped.reason
+
+
+@pytest.mark.parametrize("own_clock", [True, False], ids=["server", "folder"])
+def test_clock_far_ahead_expires_nothing_in_later_runs(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, own_clock: bool
+) -> None:
+    """Every run adds a generation that has the wrong time, too; when the clock is right again, expiry goes on."""
+    if not own_clock:
+        monkeypatch.setattr(ObstoreStore, "modified", lambda *_: None)
+    for shift in (timedelta(days=3650), timedelta(days=3651)):
+        ahead = now_utc() + shift
+        with monkeypatch.context() as patch:
+            patch.setattr("streamvault.rotation.expire.now_utc", lambda ahead=ahead: ahead)
+            patch.setattr("streamvault.exporter.plan.now_utc", lambda ahead=ahead: ahead)
+            vault.add(b"new")
+            report = rotate(vault, keep_for=30 * 86400)
+            assert report.expired == ()
+            assert report.stopped is not None
+            assert report.stopped.generation == 1
+    assert in_force(vault.root) == [1, 2, 3, 4, 5, 6]
+    vault.add(b"the clock is right again")
+    assert rotate(vault, keep_for=30 * 86400).expired == ()
+    assert rotate(vault, keep_for=0).expired == (1, 2, 3, 4)
+
+
+def test_until_is_measured_by_the_store(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = now_utc() + timedelta(days=3650)
+    with monkeypatch.context() as patch:
+        patch.setattr("streamvault.exporter.plan.now_utc", lambda: ahead)
+        vault.add(b"new")
+        rotate(vault)
+    assert created(vault.root, 5) == ahead
+    report = rotate(vault, until=ahead - timedelta(days=30))
+    assert report.expired == ()
+    assert report.stopped is not None
+    assert "--until, which is later than the newest generation" in report.stopped.reason
 
 
 def test_until_after_the_newest_generation_expires_nothing(vault: Vault) -> None:

@@ -14,9 +14,10 @@ import pytest
 from streamvault import copy_stream, export_stream, import_stream, read_archive, request_restore, translate
 from streamvault.cli import main
 from streamvault.streamstore.errors import InvalidCut
-from streamvault.streamstore.model import SEGMENT_END, SegmentId, StreamCut
+from streamvault.streamstore.local import folder
+from streamvault.streamstore.model import SEGMENT_END, Scaling, SegmentId, StreamConfiguration, StreamCut
 from tests.streams import digest_of
-from tests.unit.small_archives import NAME, Vault, a_root
+from tests.unit.small_archives import NAME, Vault, a_root, archive_of
 
 PART = replace(NAME, stream="part")
 INLINE: dict[str, Any] = {"master": "inline"}
@@ -144,3 +145,41 @@ def test_request_keeps_it_until_it_is_processed(vault: Vault) -> None:
         vault.archive, vault.uri(PART), queue=vault.uri(replace(NAME, stream="queue")), to_cut=written, dry_run=True
     )
     assert report.request["to_cut"] == written
+
+
+def test_generation_before_the_tail_of_a_sealed_stream_is_not_sealed(vault: Vault) -> None:
+    root = a_root()
+    vault.add(b"first")
+    with vault.store as store:
+        cut = store.describe(NAME).tail.to_json()
+    vault.add(b"last")
+    with vault.store as store:
+        store.seal(NAME)
+    archive = replace(vault, root=root).archive
+    for to_cut, sealed in ((cut, False), (None, True)):
+        export_stream(vault.uri(), root, to_cut=to_cut, **INLINE)
+        assert archive_of(root).manifest().sealed is sealed
+        target = replace(NAME, stream=f"sealed-{sealed}")
+        import_stream(archive, vault.uri(target), **INLINE)
+        with vault.store as store:
+            assert store.describe(target).sealed is sealed
+
+
+@pytest.mark.parametrize("segments", [5, 40])
+def test_record_is_not_read_once_for_each_segment(
+    tmp_path: Path, segments: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names all segments, so the time of an export would grow with their square."""
+    vault, loads, load = Vault(tmp_path / "many"), 0, folder.load_record
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal loads
+        loads += 1
+        return load(*arguments)
+
+    with vault.store as store:
+        store.create_stream_and_scope(NAME, StreamConfiguration(scaling=Scaling(min_segments=segments)))
+    vault.add(b"event")
+    monkeypatch.setattr(folder, "load_record", counted)
+    vault.export("chunks")
+    assert loads <= 2
