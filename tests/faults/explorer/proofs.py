@@ -75,9 +75,10 @@ class Proofs:
         return self._merged | {one for one in plain if one.last > self._dropped and one.last not in inside}
 
     def _needed(self, span: GenerationSpan) -> Iterator[GenerationSpan]:
-        yield span
+        """The generations below one that must stay; whether its own objects do is judged at the end."""
         if FOLDER + checked_key(span) not in self._objects:
             for part in self._parts.get(span, ()):
+                yield part
                 yield from self._needed(part)
 
     def _keys(self, span: GenerationSpan) -> frozenset[str]:
