@@ -62,7 +62,7 @@ def test_reintroduced_defect_is_found_and_its_schedule_shrunk(scene: str, monkey
     short = shrink(found[0].schedule, lambda one: fails_alike(sort, one))
     assert set(short.commands) == {"export", "retain"}
     assert len(short.steps) <= 3
-    assert run(short).kinds == {"LOST"}
+    assert "LOST" in run(short).kinds
 
 
 @pytest.mark.timeout(900)
