@@ -24,13 +24,13 @@ from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStr
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.ledger import Ledger, LedgerConflict
-from streamvault.streamstore.model import ANY_EVENT_BYTES, StreamConfiguration, StreamDescription, StreamName
-from streamvault.streamstore.own import LONGEST_TAG, REPLICA_OF, TARGET_LEDGER, stream_beside, users_tags
+from streamvault.streamstore.model import ANY_EVENT_BYTES, Retention, StreamConfiguration, StreamDescription, StreamName
+from streamvault.streamstore.own import LONGEST_TAG, MOST_TAGS, REPLICA_OF, TARGET_LEDGER, stream_beside, users_tags
 from streamvault.streamstore.splitting import EventSplitter
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["REPLICA", "NotAReplica", "Record", "Replica", "replica_tag"]
+__all__ = ["REPLICA", "NotAReplica", "Record", "Replica", "promoted_configuration", "replica_tag"]
 
 REPLICA = "replica."
 """Prefix of a replica's name (`importer.plan.RestorePlan.work`)."""
@@ -66,6 +66,8 @@ class Record:
         promoted: whether a promotion has begun to finish the replica.
         target: which stream was promoted (`importer.lease.incarnation`); empty if none was.
         closing: segments of the replica that a promotion replaces by new ones of the same key ranges.
+        claim: which run was the last to begin a cut-over; a running replication then gives way to it.
+        retention: the promoted stream's retention policy: the source's ("keep") or none ("off").
     """
 
     work: str
@@ -86,6 +88,13 @@ class Record:
     promoted: bool = False
     target: str = ""
     closing: Sequence[str] = ()
+    claim: str = ""
+    retention: str = "keep"
+
+    @property
+    def source_configuration(self) -> StreamConfiguration:
+        """The source's configuration."""
+        return Configuration.model_validate_json(json.dumps(self.configuration)).value()
 
     @property
     def name(self) -> StreamName:
@@ -160,8 +169,8 @@ class Replica:
         """
         while True:
             base = begin or self.newest
-            if base.sealing:
-                changes.pop("sealed", None)  # it says what the source was before
+            if base.sealing and changes.pop("sealed", False):
+                changes.pop("configuration", None)  # both are those from before the seal, for which the store was asked
             record = replace(base, **changes)
             try:
                 self._ledger.record(asdict(record))
@@ -169,6 +178,8 @@ class Replica:
                 newest = self.read()
                 if newest is None or newest.work != record.work or newest.promoted or begin is not None:
                     raise Conflict("the replica was promoted or replaced meanwhile", where=self.uri) from None
+                if changes.get("sealing") is False and newest.claim != base.claim:
+                    return newest  # another run has begun a cut-over since
                 if "taken" in changes and newest.taken != base.taken:  # of a round that is newer than this one
                     raise Conflict("another process brings the replica up to date", where=self.uri) from None
                 continue
@@ -207,7 +218,7 @@ class Replica:
                 record = self.note(promoted=True, sealing=complete, target=incarnation(described), closing=closing)
             lease.finishing(incarnation(described))
             self._close_segments(record)
-            wanted = _configuration(record, len(described.tail.offsets))
+            wanted = promoted_configuration(record, len(described.tail.offsets))
             self.store.update_stream(self.name, wanted, was=described.configuration)
         elif record.work != work or record.target != incarnation(described):
             raise TargetTaken("another stream has the replica's name now", where=self.uri)
@@ -244,10 +255,16 @@ def replica_tag(source: str) -> str:
     return source[: LONGEST_TAG - len(REPLICA_OF)]
 
 
-def _configuration(record: Record, open_segments: int) -> StreamConfiguration:
-    """Return the configuration of the promoted replica."""
-    configuration = Configuration.model_validate_json(json.dumps(record.configuration)).value()
-    tags = (*users_tags(configuration), REPLICA_OF + replica_tag(record.source))
+def promoted_configuration(record: Record, open_segments: int) -> StreamConfiguration:
+    """Return the configuration of the promoted replica.
+
+    If the source has as many tags as are possible, one of them gives way to ours: a source that is lost cannot be
+    changed any more. A cut-over refuses that before it seals the source.
+    """
+    configuration = record.source_configuration
+    tags = (*users_tags(configuration)[: MOST_TAGS - 1], REPLICA_OF + replica_tag(record.source))
+    if record.retention == "off":
+        configuration = replace(configuration, retention=Retention())
     return fitting_configuration(replace(configuration, tags=tags), open_segments)
 
 

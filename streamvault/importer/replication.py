@@ -6,16 +6,18 @@ import hashlib
 import json
 import math
 import time
+import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from streamvault.common.errors import Conflict, Failed
+from streamvault.common.errors import Conflict, Failed, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.importer.lease import TargetBusy, take_lease, unfinished_work
 from streamvault.importer.options import MirrorOptions
 from streamvault.importer.plan import RestorePlan, plan_restore
+from streamvault.importer.replay import CannotReplay
 from streamvault.importer.replica import REPLICA, Record, Replica
 from streamvault.importer.run import ImportRun
 from streamvault.importer.source import Look, Source, bytes_between
@@ -76,6 +78,7 @@ class Replication:
         lag: from taking the tail to having it, in the newest round that found something new (seconds).
         most_lag: the longest such time.
         segments: the source's segment → the replica's.
+        claim: names this run in `Record.claim`.
         warnings: the newest ones.
     """
 
@@ -96,6 +99,8 @@ class Replication:
         self._progress = progress
         self._tasks = tasks
         self._lease: Lease | None = None
+        self.claim = uuid.uuid4().hex
+        self._claimed_before = ""  # `Record.claim` when the lease was taken
         self._noted = -math.inf
         self._deleted: Record | None = None
         self.is_new = False
@@ -126,7 +131,7 @@ class Replication:
         for look in range(LOOKS):
             try:
                 return self._look_first()
-            except (SourceTruncated, SegmentTruncated, NoSuchSegment):
+            except (SourceTruncated, SegmentTruncated, NoSuchSegment, Overtaken):
                 if look == LOOKS - 1:
                     raise
         raise AssertionError
@@ -141,7 +146,8 @@ class Replication:
         check_missing_filler(plan, self._options.filler_limit, unfinished)
         if unfinished is not None and not self.is_new:
             self._is_truncated(look, unfinished)
-            self._run(plan).check_unfinished(unfinished)
+            with self.source.reading():
+                self._run(plan).check_unfinished(unfinished)
         return look.described
 
     def begin(self) -> Lease:
@@ -153,6 +159,30 @@ class Replication:
         """
         self.look_first()
         return self.hold()
+
+    def take_over(self, wait_seconds: float) -> Lease:
+        """As `begin`, but let a running replication give way.
+
+        Args:
+            wait_seconds: how long to wait for it; it ends its round first.
+
+        Raises:
+            Problem: as `begin`.
+        """
+        self.look_first()
+        try:
+            return self.hold()
+        except TargetBusy:
+            if self.replica.record is None:  # the first round has not begun
+                raise
+        self.replica.note(claim=self.claim)
+        return self.hold(wait_seconds)
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a cut-over was begun since this process took the lease; its records show that."""
+        record = self.replica.record
+        return record is not None and record.claim not in ("", self.claim, self._claimed_before)
 
     def release(self, *, remove: bool = False) -> None:
         """Release the lease. If finishing was begun, it remains for the next run, unless ``remove`` says it is done."""
@@ -182,7 +212,7 @@ class Replication:
             look = self.source.look()
             try:
                 return bytes_between(self.source, look.described, self._reached(look, unfinished))
-            except SourceTruncated:
+            except (SourceTruncated, Overtaken):
                 continue
 
     def round(self) -> Round:
@@ -202,11 +232,17 @@ class Replication:
             self._begin_ledger(look)  # replaces the record of a replica that was deleted, before there is another one
         if record is not None and self._keep_head and not record.keep_head:
             self.replica.note(keep_head=True)
-        moved = -self.moved_bytes
+        moved, overtaken = -self.moved_bytes, 0
         while True:
             try:
-                ends = self._bring_up(look, lease)
+                with self.source.reading():
+                    ends = self._bring_up(look, lease)
                 break
+            except Overtaken:  # what was read was merged, or has expired
+                look, overtaken = self.source.look(), overtaken + 1
+                self._check_same(look, self.replica.record)
+                if overtaken == LOOKS:
+                    raise
             except SourceTruncated:
                 before, look = look, self.source.look()
                 self._check_same(look, self.replica.record)
@@ -261,7 +297,16 @@ class Replication:
 
     def _plan(self, look: Look) -> RestorePlan:
         content = self.source.content(look, self._options, work=self.work, first_head=self._first_head(look))
-        return plan_restore(content, self._options, limit_filler=False)
+        try:
+            return plan_restore(content, self._options, limit_filler=False)
+        except CannotReplay:
+            # A transaction that was open before a scale may be committed at the last moment. The source is sealed for
+            # this replica, so other numbers are better than no stream to write to.
+            record = self.replica.record
+            if record is None or not (record.sealing and look.described.sealed):
+                raise
+        mapped = self._options.model_copy(update={"numbers": "map"})
+        return plan_restore(content, mapped, limit_filler=False)
 
     def _run(self, plan: RestorePlan) -> ImportRun:
         return ImportRun(
@@ -359,6 +404,9 @@ class Replication:
             except BaseException:
                 self.release()
                 raise
+            if self.is_new:
+                self._look = None  # what it was brought up to is gone
+            self._claimed_before = "" if replica.record is None else replica.record.claim
         return self._lease
 
     def _read(self) -> None:

@@ -446,7 +446,7 @@ def taken_error(
             what = f"the unfinished stream of an import up to generation {generation}, not {plan.generation}"
             todo = f"Try --generation {generation}, choose another name, or delete it first."
     elif is_own(described.configuration):
-        return own_stream(store, described.name)
+        return own_stream(store, described.name, described)
     elif plan is not None and (more := _written_since(described, plan)):
         what, where = "the stream has the archived segments, but was written to since", f"{where}: {more}"
     return TargetTaken(what, where=where, todo=todo)
