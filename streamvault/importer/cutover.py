@@ -133,7 +133,7 @@ def _check_policies(replica: Replica, record: Record) -> None:
         raise Conflict(
             "the name of a stream on which policies are tried is taken by another stream",
             where=f"{store.uri}/{probe}",
-            todo="Rename or delete it.",
+            todo="Move it to another name.",
         )
     try:
         own = replace(wanted, tags=(OWN, *wanted.tags)[:MOST_TAGS])

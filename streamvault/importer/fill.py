@@ -127,7 +127,7 @@ def advising_new_import(target: StreamName) -> Iterator[None]:
     try:
         yield
     except DigestMismatch as mismatch:
-        todo = f"Restore the archive from a copy, delete {target} and import again."
+        todo = f"Restore the archive from a copy, and import into another name; until then, keep what {target} has."
         raise DigestMismatch(mismatch.what, where=mismatch.where, todo=todo) from None
 
 
@@ -172,7 +172,7 @@ def compare_last(store: StreamStore, task: FillTask, end: int) -> None:
             raise Conflict(
                 f"the target has other bytes than the source, from offset {low + at} on",
                 where=task.where,
-                todo="Something else wrote to it. Choose another name, or delete it first.",
+                todo="Something else wrote to it. Choose another name.",
             )
 
 

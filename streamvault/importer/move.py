@@ -18,6 +18,7 @@ from streamvault.importer.reports import MoveReport
 from streamvault.importer.run import ImportRun
 from streamvault.importer.source import StreamSource
 from streamvault.importer.target import check_other_stream
+from streamvault.importer.verify import Differs
 from streamvault.layouts.windows import WINDOW
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
@@ -273,7 +274,7 @@ class _Move:
                 raise Conflict(
                     "the new stream was scaled and truncated before it was compared, so the old one stays",
                     where=self._uri,
-                    todo=f"Delete {self._source.uri} yourself.",
+                    todo=f"Compare them yourself, or export {self._source.uri}, before you delete it.",
                 )
             described = replace(look.described, head=later_of(look.described, head, look.described.head))
             record = self._replica.newest
@@ -291,6 +292,12 @@ class _Move:
                 if self._check_new().head == copied.head:
                     raise
                 continue
+            except Differs as differs:
+                todo = (
+                    f"Keep both: {self._source.uri} is sealed and has all that was written to it, and {self._uri} may "
+                    "have newer events. Copy the old one to a third name."
+                )
+                raise Differs(differs.what, where=differs.where, todo=todo) from None
             return plan.bytes
 
     def _leave_tombstone(self) -> str:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +19,11 @@ from streamvault.importer.lease import TargetBusy, take_lease, unfinished_work
 from streamvault.importer.options import MirrorOptions
 from streamvault.importer.plan import RestorePlan, plan_restore
 from streamvault.importer.replay import CannotReplay
-from streamvault.importer.replica import REPLICA, Record, Replica
+from streamvault.importer.replica import REPLICA, Record, Replica, replica_tag
 from streamvault.importer.run import ImportRun
-from streamvault.importer.source import Look, Source, bytes_between
+from streamvault.importer.source import Look, Source, StreamSource, bytes_between
 from streamvault.importer.target import (
     LOOKS,
-    OTHER_NAME,
     TargetTaken,
     Unfinished,
     check_missing_filler,
@@ -37,7 +37,7 @@ from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.counterparts import counterparts
 from streamvault.streamstore.cuts import is_before, later_of
-from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
@@ -186,9 +186,9 @@ class Replication:
 
     def release(self, *, remove: bool = False) -> None:
         """Release the lease. If finishing was begun, it remains for the next run, unless ``remove`` says it is done."""
-        if self._lease is not None:
-            self._lease.release(remove=remove or not self._lease.is_finishing)
-            self._lease = None
+        lease, self._lease = self._lease, None  # it is not released again if that fails
+        if lease is not None:
+            lease.release(remove=remove or not lease.is_finishing)
 
     def check_complete(self) -> None:
         """Check that the replica ends where its source ends.
@@ -348,7 +348,7 @@ class Replication:
             raise Conflict(
                 "the source was truncated beyond what the replica has, so the replica would miss events",
                 where=f"{self.source.uri}, head {json.dumps(described.head.to_json())}",
-                todo=f"Promote {self.replica.uri} as it is, or delete it and replicate again.",
+                todo=f"Promote {self.replica.uri} as it is, and replicate into another stream.",
             )
         return True
 
@@ -426,7 +426,7 @@ class Replication:
             raise TargetTaken(
                 "the replica's ledger is gone, which says from where offsets are shifted",
                 where=self.replica.uri,
-                todo="Delete the replica and replicate again.",
+                todo="Replicate into another stream. Delete this one only if the source still has all its events.",
             )
 
     def _check_promoting(self) -> None:
@@ -470,8 +470,24 @@ class Replication:
                 todo=f"Promote {where} as it is, or choose another name.",
             )
         if promoted := tag_of(described.configuration, REPLICA_OF):
-            raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=OTHER_NAME)
+            todo = "Choose another name. This stream may have events that no other one has."
+            raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=todo)
+        if not begun and self._is_origin():
+            raise TargetTaken(
+                f"the stream is the one that {self.source.uri} was a replica of",
+                where=where,
+                todo="Choose another name. It may have events that were never replicated.",
+            )
         raise taken_error(replica.store, described, begun=begun)
+
+    def _is_origin(self) -> bool:
+        """Whether the source is a promoted replica of the target: the old cluster is back."""
+        if not isinstance(self.source, StreamSource):
+            return False
+        with suppress(NoSuchStream, NoSuchScope):
+            configuration = self.source.store.describe(self.source.name).configuration
+            return tag_of(configuration, REPLICA_OF) == replica_tag(self.replica.uri)
+        return False
 
     def _promoting(self) -> Conflict:
         todo = "Run the same 'promote' or 'move' again."
