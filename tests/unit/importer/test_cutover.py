@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import streamvault.manifests.rounds
+from streamvault import copy_stream, replicate_stream
 from streamvault.common.errors import Conflict, Problem
 from streamvault.importer import cutover, plan
 from streamvault.importer.replay import CannotReplay, plan_replay
@@ -22,7 +23,7 @@ from streamvault.streamstore.errors import AccessDenied, RequestFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.own import MOST_TAGS, TARGET_PROBE, stream_beside
-from tests.streams import digest_of, make_stream
+from tests.streams import digest_of, events_of, make_stream
 from tests.unit.importer.test_replicate import TARGET, Streams, assert_same, assert_same_events, killed
 from tests.unit.small_archives import NAME
 
@@ -284,6 +285,19 @@ def test_no_advice_to_delete_what_was_not_replicated(
     with pytest.raises(TargetTaken, match=what) as caught:
         act(streams)
     assert "elete" not in caught.value.todo
+
+
+def test_what_was_not_replicated_is_copied_from_the_tail_in_the_report(streams: Streams) -> None:
+    """As the guide says what to do when the old cluster is back."""
+    streams.replicate()
+    tail = streams.promote().tail
+    streams.add(b"late")
+    late = replace(NAME, stream="late")
+    copy_stream(streams.source, f"local://{streams.folder}/{late}", from_cut=tail, master="inline")
+    with streams.store as store:
+        assert {payload for _, payload in events_of(store, late)} == {b"late"}
+    back = replace(NAME, stream="back")
+    replicate_stream(streams.target, f"local://{streams.folder}/{back}", master="inline")
 
 
 class Backwards(Streams):
