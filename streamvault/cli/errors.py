@@ -19,6 +19,7 @@ EXIT_CODES = {
     Usage.exit_code: "usage error",
     Damaged.exit_code: "damaged archive",
     Conflict.exit_code: "conflict",
+    6: "the replica was promoted",
     INTERRUPTED: "interrupted",
 }
 """Meaning of each exit code."""

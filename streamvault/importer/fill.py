@@ -17,7 +17,7 @@ from streamvault.streamstore.splitting import whole_event_blocks
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["FillTask", "Filled", "Section", "advising_new_import", "compare_last", "fill_segment"]
+__all__ = ["FillTask", "Filled", "Section", "advising_new_import", "compare_last", "compare_segment", "fill_segment"]
 
 TRUNCATE_EVERY = 64 * 1024 * 1024
 """Filler bytes below a start offset after which they are truncated, so that they never pile up."""
@@ -154,6 +154,13 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
         return Filled(task.segment, appender.flush() - begun, sum(moved), begun)
 
 
+def compare_segment(spec: tuple[FillTask, int]) -> None:
+    """Run `compare_last` as a task of its own; ``spec`` are its arguments."""
+    task, end = spec
+    with task.target.lend() as store:
+        compare_last(store, task, end)
+
+
 def compare_last(store: StreamStore, task: FillTask, end: int) -> None:
     """Compare the last bytes before ``end`` with their sources; filler is not compared.
 
@@ -172,7 +179,7 @@ def compare_last(store: StreamStore, task: FillTask, end: int) -> None:
             raise Conflict(
                 f"the target has other bytes than the source, from offset {low + at} on",
                 where=task.where,
-                todo="Something else wrote to it. Choose another name.",
+                todo="Something else wrote to it, or the source is another stream now. Choose another name.",
             )
 
 

@@ -13,12 +13,13 @@ from streamvault.importer.lease import incarnation, remove_leftovers, take_lease
 from streamvault.importer.options import FILLER_LIMIT, KeptRetention, MoveOptions, Numbers, Offsets
 from streamvault.importer.plan import plan_restore
 from streamvault.importer.replica import REPLICA, Record, Replica, replica_tag
-from streamvault.importer.replication import Replication, replica_work
+from streamvault.importer.replication import Replication
 from streamvault.importer.reports import MoveReport
 from streamvault.importer.run import ImportRun
 from streamvault.importer.source import StreamSource
 from streamvault.importer.target import check_other_stream
 from streamvault.importer.verify import Differs
+from streamvault.importer.witness import replica_work
 from streamvault.layouts.windows import WINDOW
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
@@ -200,7 +201,7 @@ class _Move:
         """
         begun = unfinished_work(self._replica.store, self._replica.name)
         record = self._replica.read() if begun is not None and begun.startswith(REPLICA) else None
-        if record is None or record.source != self._source.uri or not record.promoted:
+        if record is None or record.source != self._source.uri or not record.is_promoting:
             return None
         options = {"offsets": record.offsets, "numbers": record.numbers, "filler_limit": record.filler_limit}
         self._options = self._options.model_copy(update=options)

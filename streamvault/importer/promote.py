@@ -134,7 +134,7 @@ def _check(record: Record, where: str, *, seal_source: bool) -> None:
         Conflict: a promotion that leaves it open has not ended.
         Usage: it is an archive.
     """
-    if seal_source and record.promoted and not record.sealing:
+    if seal_source and record.is_promoting and not record.sealing:
         raise Conflict(
             "a promotion of the replica without sealing its source has not ended",
             where=where,

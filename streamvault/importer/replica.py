@@ -7,109 +7,48 @@ source is gone. The ledger's newest record is replaced only by who has read it, 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Any
 
 from streamvault.common.errors import Conflict, Failed
-from streamvault.common.times import moment_text
+from streamvault.importer.ends import check_ends
 from streamvault.importer.lease import incarnation, marked_work
 from streamvault.importer.plan import fitting_configuration
+from streamvault.importer.record import Record
 from streamvault.importer.target import TargetTaken
-from streamvault.manifests.model import Configuration
-from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused
-from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused, StreamChanged
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.ledger import Ledger, LedgerConflict
-from streamvault.streamstore.model import ANY_EVENT_BYTES, Retention, StreamConfiguration, StreamDescription, StreamName
+from streamvault.streamstore.model import Retention, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.own import LONGEST_TAG, MOST_TAGS, REPLICA_OF, TARGET_LEDGER, stream_beside, users_tags
-from streamvault.streamstore.splitting import EventSplitter
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["REPLICA", "NotAReplica", "Record", "Replica", "promoted_configuration", "replica_tag"]
+__all__ = [
+    "REPLICA",
+    "NotAReplica",
+    "Record",
+    "Replica",
+    "ReplicaPromoted",
+    "promoted_configuration",
+    "replica_tag",
+]
 
 REPLICA = "replica."
 """Prefix of a replica's name (`importer.plan.RestorePlan.work`)."""
 
 ATTEMPTS = 10
-"""How often a scale is tried if other scales are quicker."""
+"""How often a promotion is tried if other processes change the replica meanwhile."""
 
 
 class NotAReplica(Conflict):
     """The stream is not a replica."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """The newest record of a replica's ledger.
+class ReplicaPromoted(TargetTaken):
+    """The replica was promoted, or its promotion has begun: there is nothing left to replicate to. Exit code 6."""
 
-    Attributes:
-        work: see `importer.plan.RestorePlan`.
-        source: URI of the source.
-        stream: the source's scope and name.
-        offsets: as for `replicate_stream`.
-        numbers: likewise.
-        filler_limit: likewise.
-        keep_head: likewise.
-        head: the cut at which the replica began; shifted offsets are relative to it.
-        configuration: the source's configuration, see `manifests.model.Configuration`.
-        sealed: whether the source was sealed by its user.
-        tail: the source's tail that the replica has reached; None if it has reached none.
-        ends: the replica's segment → its end (bytes) at that tail.
-        taken: when that tail was taken, RFC 3339; empty if there is none.
-        sealing: whether a promotion has begun to seal the source; if it is promoted, whether that was done.
-        skipping: whether a round has begun to append filler in place of what the source has truncated.
-        promoted: whether a promotion has begun to finish the replica.
-        target: which stream was promoted (`importer.lease.incarnation`); empty if none was.
-        closing: segments of the replica that a promotion replaces by new ones of the same key ranges.
-        claim: which run was the last to begin a cut-over; a running replication then gives way to it.
-        retention: the promoted stream's retention policy: the source's ("keep") or none ("off").
-    """
-
-    work: str
-    source: str
-    stream: str
-    offsets: str
-    numbers: str
-    filler_limit: int
-    keep_head: bool
-    head: Mapping[str, int]
-    configuration: Mapping[str, Any]
-    sealed: bool
-    tail: Mapping[str, int] | None = None
-    ends: Mapping[str, int] = field(default_factory=dict)
-    taken: str = ""
-    sealing: bool = False
-    skipping: bool = False
-    promoted: bool = False
-    target: str = ""
-    closing: Sequence[str] = ()
-    claim: str = ""
-    retention: str = "keep"
-
-    @property
-    def source_configuration(self) -> StreamConfiguration:
-        """The source's configuration."""
-        return Configuration.model_validate_json(json.dumps(self.configuration)).value()
-
-    @property
-    def name(self) -> StreamName:
-        """The source's name."""
-        return StreamName.parse(self.stream)
-
-    @property
-    def taken_at(self) -> datetime | None:
-        """When the tail was taken."""
-        return datetime.fromisoformat(self.taken) if self.taken else None
-
-    @property
-    def taken_text(self) -> str:
-        """The same for reports; empty if there is none."""
-        return moment_text(self.taken_at) if self.taken_at else ""
+    exit_code = 6
 
 
 class Replica:
@@ -154,7 +93,7 @@ class Replica:
             create: create the ledger if it does not exist.
         """
         found = self._ledger.newest(create=create)
-        self.record = Record(**found) if found is not None and "source" in found else None
+        self.record = Record.from_json(found) if found is not None and "source" in found else None
         return self.record
 
     def note(self, begin: Record | None = None, **changes: Any) -> Record:
@@ -171,20 +110,28 @@ class Replica:
             base = begin or self.newest
             if base.sealing and changes.pop("sealed", False):
                 changes.pop("configuration", None)  # both are those from before the seal, for which the store was asked
-            record = replace(base, **changes)
             try:
-                self._ledger.record(asdict(record))
-            except (LedgerConflict, NoSuchStream, NoSuchScope, NoSuchSegment):
+                return self._follow(base, **changes)
+            except _NOT_NEWEST:
                 newest = self.read()
-                if newest is None or newest.work != record.work or newest.promoted or begin is not None:
+                if newest is None or newest.work != base.work or newest.is_promoting or begin is not None:
                     raise Conflict("the replica was promoted or replaced meanwhile", where=self.uri) from None
                 if changes.get("sealing") is False and newest.claim != base.claim:
                     return newest  # another run has begun a cut-over since
                 if "taken" in changes and newest.taken != base.taken:  # of a round that is newer than this one
                     raise Conflict("another process brings the replica up to date", where=self.uri) from None
-                continue
-            self.record = record
-            return record
+
+    def _follow(self, base: Record, **changes: Any) -> Record:
+        """Append a record after the newest one, which must be the one that `read` has returned.
+
+        Raises:
+            LedgerConflict: another process has appended one.
+            NoSuchStream, NoSuchScope, NoSuchSegment: the ledger is gone.
+        """
+        record = replace(base, **changes)
+        self._ledger.record(record.to_json())
+        self.record = record
+        return record
 
     def forget(self) -> None:
         """Delete the ledger that was read."""
@@ -193,9 +140,7 @@ class Replica:
     def finish(self, lease: Lease, *, complete: bool) -> None:
         """Give the replica the source's policies and tags, so that it is a stream like any other; seal it if need be.
 
-        If the source may have more than the replica, a replication that was paused could still append that, or repeat a
-        scale, after users have begun to read on. So every open segment is replaced by a new one: what comes late is
-        refused. Each step is skipped if it was made before.
+        Each step is skipped if it was made before.
 
         Args:
             lease: the lease on it.
@@ -207,47 +152,110 @@ class Replica:
             StreamChanged: another process deleted or configured it.
             TargetTaken: another stream has its name.
         """
-        work, described = self.newest.work, self.store.describe(self.name)
+        work = self.newest.work
         self.read()  # others may have replicated, promoted or replaced it before the lease was taken
-        record = self.newest
+        record, described = self.newest, self.store.describe(self.name)
         if marked_work(described) == record.work == work:
-            if not record.promoted:
-                self.check(record)
-                ends = {str(segment): end for segment, end in described.tail.offsets.items()}
-                closing = [] if complete or (record.sealed and record.ends == ends) else list(ends)
-                record = self.note(promoted=True, sealing=complete, target=incarnation(described), closing=closing)
-            lease.finishing(incarnation(described))
-            self._close_segments(record)
-            wanted = promoted_configuration(record, len(described.tail.offsets))
-            self.store.update_stream(self.name, wanted, was=described.configuration)
-        elif record.work != work or record.target != incarnation(described):
+            if not record.promoted or record.closing:
+                record = self._settle(lease, complete=complete)
+            lease.finishing(record.target)
+            described = self._configure(record)
+        elif record.work != work or not record.promoted or record.target != incarnation(described):
             raise TargetTaken("another stream has the replica's name now", where=self.uri)
         if record.sealed and not described.sealed:
             lease.confirm()
             self.store.seal(self.name, first=described.epochs[0])
 
-    def check(self, record: Record) -> None:
+    def check(self, record: Record) -> StreamDescription:
         """Check that the replica can be promoted as it is: it is not sealed, and holds nothing but whole events.
+
+        Args:
+            record: the newest record.
+
+        Returns:
+            The replica.
 
         Raises:
             TargetTaken: it was sealed.
-            Failed: it ends inside an event, or may have filler that is still to be truncated.
+            Failed: as `importer.ends.check_ends`.
         """
-        described = self.store.describe(self.name)
-        if described.sealed:
+        if self.store.describe(self.name).sealed:
             todo = "It can still be read. If the source still exists, replicate into another stream."
             raise TargetTaken("the unfinished stream was sealed", where=self.uri, todo=todo)
-        _check_whole(self.store, described, record)
+        return check_ends(self.store, self.name, record)
 
-    def _close_segments(self, record: Record) -> None:
+    def _settle(self, lease: Lease, *, complete: bool) -> Record:
+        """Fence the replica, check it, and then record that it is promoted; return that record.
+
+        Each record follows the one that was read before the check, so none is of a replica that changed since: where
+        another process was quicker, everything is repeated. What can fail is tried before the fence, too, because a
+        replica whose segments were replaced cannot be replicated any further.
+        """
         for _ in range(ATTEMPTS):
-            current = self.store.describe(self.name).epochs[-1].segments
-            left = [segment for segment in current if str(segment) in record.closing]
-            if not left:
-                return
-            with suppress(ScaleRefused):  # a late scale was quicker
-                self.store.scale(self.name, left, [current[segment] for segment in left])
-        raise Failed("another process scales the replica", where=self.uri, todo="Run the same command again.")
+            self.read()
+            record = self.newest
+            if record.promoted and not record.closing:
+                return record  # by another run of the promotion
+            described = self.check(record)
+            try:
+                if record.closing or not (complete or _has_all(record, described)):
+                    record = self._fence(lease, record, described)
+                    described = self.check(record)
+                target = incarnation(described)
+                return self._follow(record, promoted=True, sealing=complete, target=target, closing=())
+            except (*_NOT_NEWEST, ScaleRefused):
+                continue
+        raise Failed("another process changes the replica", where=self.uri, todo="Run the same command again.")
+
+    def _fence(self, lease: Lease, record: Record, described: StreamDescription) -> Record:
+        """Replace all open segments at once by new ones, of which no replication knows; return the newest record.
+
+        A replication that was paused could still append to the segments that it knows, or repeat a scale that seals
+        some of them, after users have begun to read on. After this, both are refused. The record comes first: from then
+        on no replication can record a round or a truncation, and no other promotion that it is done.
+
+        Args:
+            lease: the lease on the replica.
+            record: the newest record when the replica was described.
+            described: the replica.
+
+        Raises:
+            ScaleRefused: another scale was quicker.
+            LedgerConflict: another record was.
+        """
+        current = described.epochs[-1].segments
+        closing = [str(segment) for segment in current]
+        fencing = self._follow(record, sealing=False, target=incarnation(described), closing=closing)
+        lease.confirm()
+        self.store.scale(self.name, list(current), list(current.values()))
+        return fencing
+
+    def _configure(self, record: Record) -> StreamDescription:
+        """Give the replica its policies and tags, which removes the mark; return it.
+
+        A replication that was paused before it scales may change the scaling policy meanwhile.
+        """
+        for attempt in range(ATTEMPTS):
+            described = self.store.describe(self.name)
+            if marked_work(described) != record.work:
+                break  # another run of the promotion was quicker
+            wanted = promoted_configuration(record, len(described.tail.offsets))
+            try:
+                self.store.update_stream(self.name, wanted, was=described.configuration)
+                break
+            except StreamChanged:
+                if attempt == ATTEMPTS - 1:
+                    raise
+        return described
+
+
+_NOT_NEWEST = (LedgerConflict, NoSuchStream, NoSuchScope, NoSuchSegment)
+"""What appending to a ledger raises that has a newer record, or is gone."""
+
+
+def _has_all(record: Record, described: StreamDescription) -> bool:
+    """Whether the source was sealed by its user, and the replica has all of it."""
+    return record.sealed and record.ends == {str(segment): end for segment, end in described.tail.offsets.items()}
 
 
 def replica_tag(source: str) -> str:
@@ -266,38 +274,3 @@ def promoted_configuration(record: Record, open_segments: int) -> StreamConfigur
     if record.retention == "off":
         configuration = replace(configuration, retention=Retention())
     return fitting_configuration(replace(configuration, tags=tags), open_segments)
-
-
-def _check_whole(store: StreamStore, described: StreamDescription, record: Record) -> None:
-    """Check that the replica holds nothing but whole events.
-
-    Every tail of the source is an event boundary, so only what was appended after the recorded one is read.
-
-    Raises:
-        Failed: a segment ends inside an event, as a round that was appending a large one was killed; or it may have
-            filler that is still to be truncated.
-    """
-    if record.tail is None or record.skipping:
-        raise Failed(
-            "the replica begins with filler, as no round has ended since it began, or since its source was truncated",
-            where=f"{store.uri}/{described.name}",
-            todo="Replicate once more when the source can be reached.",
-        )
-    infos = store.segment_info(described.name, list(described.tail.offsets))
-    for info in infos:
-        start = max(info.start_offset, record.ends.get(str(info.segment), 0))
-        splitter = EventSplitter(start, info.segment.in_stream(described.name), largest=ANY_EVENT_BYTES)
-        try:
-            for block in store.read(described.name, info.segment, start, info.write_offset):
-                for _ in splitter.feed(block):
-                    pass
-        except NotAnEvent:
-            continue  # a byte stream
-        try:
-            splitter.finish()
-        except NotAnEvent as error:
-            raise Failed(
-                "the replica ends inside an event, of which the rest is at the source",
-                where=f"{store.uri}/{info.segment.in_stream(described.name)} offset {error.offset}",
-                todo="Replicate once more when the source can be reached.",
-            ) from None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
+from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
 from streamvault.importer.following import following
 from streamvault.importer.options import FILLER_LIMIT, REPLICATE_EVERY, Numbers, Offsets, ReplicateOptions
-from streamvault.importer.replica import Replica
+from streamvault.importer.replica import Replica, ReplicaPromoted
 from streamvault.importer.replication import Replication
 from streamvault.importer.reports import ReplicateReport
 from streamvault.importer.source import StreamSource, open_source
-from streamvault.importer.target import check_other_stream
+from streamvault.importer.target import TargetTaken, check_other_stream
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.model import now_utc
 from streamvault.manifests.options import RETRY_FOR
@@ -74,6 +76,7 @@ def replicate_stream(
         Problem: it failed; the exception has the command's exit code.
         TargetTaken: the stream exists and is not this replica (exit code 4).
         TargetBusy: another process brings it up to date (exit code 4).
+        ReplicaPromoted: it was promoted, or its promotion has begun (exit code 6).
     """
     began = time.monotonic()
     progress = progress or Progress()
@@ -101,25 +104,27 @@ def replicate_stream(
         replication = Replication(origin, replica, options, keep_head=keep_head, progress=retrier.watched, tasks=tasks)
         if dry_run:
             return _lag(replication, replica, source, stream, began)
-        replication.begin()
+        with _reporting_promotion(replication):
+            replication.begin()
         warnings: tuple[str, ...] = (RENUMBERED,) if replication.is_new and numbers == "map" else ()
         try:
             for warning in warnings:
                 progress.warn(warning)
-            behind = replication.behind()
-            if follow:
-                rest = every or REPLICATE_EVERY
-                ended = repeat_rounds(
-                    lambda: retrier(lambda: following(replication, every=rest, progress=progress)),
-                    retrier,
-                    every=rest,
-                    idle=idle,
-                    lasting=lasting,
-                    began=began,
-                )
-            else:
-                retrier(replication.round)
-                ended = None
+            ended = None
+            with _reporting_promotion(replication):
+                behind = replication.behind()
+                if follow:
+                    rest = every or REPLICATE_EVERY
+                    ended = repeat_rounds(
+                        lambda: retrier(lambda: following(replication, every=rest, progress=progress)),
+                        retrier,
+                        every=rest,
+                        idle=idle,
+                        lasting=lasting,
+                        began=began,
+                    )
+                else:
+                    retrier(replication.round)
         finally:
             replication.release()
         progress.end()
@@ -143,6 +148,24 @@ def replicate_stream(
             seconds=round(total - tasks.start_seconds, 3),
             total_seconds=round(total, 3),
         )
+
+
+@contextmanager
+def _reporting_promotion(replication: Replication) -> Iterator[None]:
+    """Report that the replica was promoted instead of a consequence: a service manager need not start this again.
+
+    Raises:
+        ReplicaPromoted: it was.
+    """
+    try:
+        yield
+    except Conflict as error:
+        if not replication.is_promoted():
+            raise
+        what, todo = "the replica was promoted, or its promotion has begun", "To replicate again, choose another name."
+        if isinstance(error, TargetTaken):
+            what, todo = error.what, error.todo
+        raise ReplicaPromoted(what, where=replication.replica.uri, todo=todo) from None
 
 
 def _lag(replication: Replication, replica: Replica, source: str, stream: str, began: float) -> ReplicateReport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -13,9 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from streamvault.common.errors import Conflict, Failed, Overtaken
+from streamvault.common.errors import Conflict, Failed, Overtaken, Problem
 from streamvault.common.progress import Progress
-from streamvault.importer.lease import TargetBusy, take_lease, unfinished_work
+from streamvault.importer.lease import TargetBusy, marked_work, take_lease, unfinished_work
 from streamvault.importer.options import MirrorOptions
 from streamvault.importer.plan import RestorePlan, plan_restore
 from streamvault.importer.replay import CannotReplay
@@ -30,6 +29,7 @@ from streamvault.importer.target import (
     has_data,
     taken_error,
 )
+from streamvault.importer.witness import WITNESS_BYTES, check_same, replica_work
 from streamvault.manifests.model import Configuration, now_utc
 from streamvault.manifests.rounds import Round
 from streamvault.sparkrun.inline import InlineRunner
@@ -42,7 +42,7 @@ from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
 
-__all__ = ["Replication", "replica_work"]
+__all__ = ["Replication"]
 
 SHORT_BYTES = 64 * 1024 * 1024
 """A round of fewer bytes runs in threads of this process, without Spark."""
@@ -103,6 +103,7 @@ class Replication:
         self._claimed_before = ""  # `Record.claim` when the lease was taken
         self._noted = -math.inf
         self._deleted: Record | None = None
+        self._target = ""
         self.is_new = False
         self.cutover_seconds = 0.0
         self.work = ""
@@ -142,6 +143,7 @@ class Replication:
         look = self.source.look()
         self.work = replica_work(self.source, look.described, self._options)
         self._read()
+        self._check_same(look)
         plan = self._plan(look)
         check_missing_filler(plan, self._options.filler_limit, unfinished)
         if unfinished is not None and not self.is_new:
@@ -205,6 +207,23 @@ class Replication:
                 todo="Run the same command again.",
             )
 
+    def is_promoted(self) -> bool:
+        """Whether the replica was promoted, or its promotion has begun; False if it cannot be told."""
+        replica = self.replica
+        with suppress(Problem):
+            if not replica.store.exists(replica.name):
+                return False
+            described = replica.store.describe(replica.name)
+            if not is_own(described.configuration):
+                return tag_of(described.configuration, REPLICA_OF) == replica_tag(self.source.uri)
+            record = replica.read()
+            return (
+                record is not None
+                and (record.work, record.source) == (marked_work(described), self.source.uri)
+                and record.is_promoting
+            )
+        return False
+
     def behind(self) -> int:
         """Return how many bytes the source has that the replica does not have."""
         while True:
@@ -227,9 +246,9 @@ class Replication:
         if self._look is not None and look.described == self._look.described:
             self._note_idle(look)
             return Round(changed=False, sealed=look.described.sealed)
-        self._check_same(look, record)
+        self._check_same(look)
         if self._deleted is not None:
-            self._begin_ledger(look)  # replaces the record of a replica that was deleted, before there is another one
+            self._begin_ledger(look, "")  # replaces the record of a deleted replica, before another one has data
         if record is not None and self._keep_head and not record.keep_head:
             self.replica.note(keep_head=True)
         moved, overtaken = -self.moved_bytes, 0
@@ -240,12 +259,12 @@ class Replication:
                 break
             except Overtaken:  # what was read was merged, or has expired
                 look, overtaken = self.source.look(), overtaken + 1
-                self._check_same(look, self.replica.record)
+                self._check_same(look)
                 if overtaken == LOOKS:
                     raise
             except SourceTruncated:
                 before, look = look, self.source.look()
-                self._check_same(look, self.replica.record)
+                self._check_same(look)
                 if before.described.head == look.described.head:
                     raise
         moved += self.moved_bytes
@@ -254,6 +273,8 @@ class Replication:
             tail=look.described.tail.to_json(),
             ends=ends,
             taken=look.taken.isoformat(),
+            target=self._target,
+            source_head=look.described.head.to_json(),
             configuration=_document(look.described),
             sealed=look.described.sealed,
             filler_limit=self._options.filler_limit,
@@ -271,6 +292,7 @@ class Replication:
     def _bring_up(self, look: Look, lease: Lease) -> dict[str, int]:
         """Run one import up to a tail; return `Record.ends`."""
         unfinished = Unfinished.find(self.replica.store, self.replica.name)
+        self._check_target_stays(unfinished)
         is_first = self.replica.record is None or self.replica.record.tail is None
         if self._is_truncated(look, unfinished):
             if not self.replica.newest.skipping:
@@ -282,6 +304,8 @@ class Replication:
         plan = self._plan(look)
         check_missing_filler(plan, self._options.filler_limit, unfinished)
         run = self._run(plan)
+        if unfinished is not None:
+            run.check_unfinished(unfinished, WITNESS_BYTES)
         runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
         try:
             self.segments = run.advance(
@@ -289,7 +313,7 @@ class Replication:
                 runner,
                 self._progress,
                 move_head=not self._keeps_head or is_first,
-                taken=lambda: self._begin_ledger(look),
+                taken=lambda target: self._begin_ledger(look, target),
             )
         finally:
             self.moved_bytes += run.moved_bytes
@@ -320,20 +344,52 @@ class Replication:
             whole_events=True,
         )
 
-    def _begin_ledger(self, look: Look) -> None:
+    def _begin_ledger(self, look: Look, target: str) -> None:
         """Begin the ledger of a replica that has none, after its target was created, and before it has data.
 
         So no ledger is left if the store refuses the target.
 
+        Args:
+            look: the source.
+            target: see `Record.target`; empty if it is still to be created.
+
         Raises:
             TargetBusy: another process has begun it.
+            Conflict: the replica that the ledger is about was deleted meanwhile.
         """
-        if self.replica.record is not None:
+        self._target = target
+        record = self.replica.record
+        if record is not None:
+            if record.target != target and record.target:
+                raise self._gone()
+            if not record.target:
+                self.replica.note(target=target)
             return
         if self._deleted is None and self.replica.read(create=True) is not None:
             raise TargetBusy("another process brings the replica up to date", where=self.replica.uri)
-        self.replica.note(self._first_record(look))
+        self.replica.note(self._first_record(look, target))
         self.is_new, self._deleted = False, None
+
+    def _check_target_stays(self, unfinished: Unfinished | None) -> None:
+        """Check that the replica is the one that the ledger is about.
+
+        Raises:
+            Conflict: it was deleted meanwhile, or is another one of its name.
+        """
+        record = self.replica.record
+        if record is None or (not record.target and record.tail is None):
+            return  # it is still to be created
+        if unfinished is None:
+            self._check_target()  # it may have been promoted
+        if unfinished is None or not record.is_about(unfinished.described):
+            raise self._gone()
+
+    def _gone(self) -> Conflict:
+        return Conflict(
+            "the replica was deleted while it was replicated",
+            where=self.replica.uri,
+            todo="Run the same command again to begin a new one.",
+        )
 
     def _is_truncated(self, look: Look, unfinished: Unfinished | None) -> bool:
         """Return whether the source has truncated what the replica does not have.
@@ -404,7 +460,7 @@ class Replication:
             except BaseException:
                 self.release()
                 raise
-            if self.is_new:
+            if self.replica.record is None:
                 self._look = None  # what it was brought up to is gone
             self._claimed_before = "" if replica.record is None else replica.record.claim
         return self._lease
@@ -416,13 +472,13 @@ class Replication:
         self.is_new, self._deleted = begun is None, None
         if begun is None:
             self._deleted, self.replica.record = record, None
-        elif record is not None and record.promoted:
+            return
+        if record is not None and record.is_promoting:
             raise self._promoting()
-        elif (
-            record is None
-            and self._options.offsets == "shift"
-            and has_data(self.replica.store.describe(self.replica.name))
-        ):
+        described = self.replica.store.describe(self.replica.name)
+        if record is not None and not record.is_about(described):
+            self._deleted, self.replica.record = record, None
+        if self.replica.record is None and self._options.offsets == "shift" and has_data(described):
             raise TargetTaken(
                 "the replica's ledger is gone, which says from where offsets are shifted",
                 where=self.replica.uri,
@@ -439,7 +495,7 @@ class Replication:
         begun = unfinished_work(replica.store, replica.name)
         if begun is not None and begun.startswith(REPLICA):
             record = replica.read()
-            begins = record is not None and record.work == begun and record.promoted
+            begins = record is not None and record.work == begun and record.is_promoting
             if begins or not is_own(replica.store.describe(replica.name).configuration):
                 raise self._promoting()
 
@@ -493,20 +549,10 @@ class Replication:
         todo = "Run the same 'promote' or 'move' again."
         return TargetTaken("a promotion of the replica has not ended", where=self.replica.uri, todo=todo)
 
-    def _check_same(self, look: Look, record: Record | None) -> None:
-        """Check that the source is still the stream that is replicated.
+    def _check_same(self, look: Look) -> None:
+        check_same(self.source, look.described, self._options, self.replica.record, self.replica.uri)
 
-        Raises:
-            Conflict: it was deleted and created again.
-        """
-        if record is not None and replica_work(self.source, look.described, self._options) != record.work:
-            raise Conflict(
-                "the source was deleted and created again, so it is not the stream that was replicated",
-                where=self.source.uri,
-                todo=f"Promote {self.replica.uri} as it is, or replicate into another stream.",
-            )
-
-    def _first_record(self, look: Look) -> Record:
+    def _first_record(self, look: Look, target: str) -> Record:
         described, former = look.described, self._deleted
         sealing = former is not None and former.work == self.work and former.sealing
         return Record(
@@ -521,6 +567,7 @@ class Replication:
             configuration=_document(described),
             sealed=former.sealed if former is not None and sealing else described.sealed,
             sealing=sealing,
+            target=target,
         )
 
     def _note_idle(self, look: Look) -> None:
@@ -528,16 +575,6 @@ class Replication:
         if time.monotonic() - self._noted >= RECORD_SECONDS:
             self.replica.note(taken=look.taken.isoformat())
             self._noted = time.monotonic()
-
-
-def replica_work(source: Source, described: StreamDescription, options: MirrorOptions) -> str:
-    """Return a replica's name (`RestorePlan.work`): the same for the same source and options.
-
-    A source that was deleted and created again is another one.
-    """
-    first = [segment.value for segment in described.epochs[0].segments]
-    content = [source.uri, str(described.name), first, options.offsets, options.numbers]
-    return REPLICA + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
 def _document(described: StreamDescription) -> Mapping[str, Any]:

@@ -11,16 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
-from streamvault.importer.fill import Filled, FillTask, compare_last, fill_segment
+from streamvault.importer.fill import Filled, FillTask, compare_segment, fill_segment
 from streamvault.importer.lease import lease_stream, take_lease, unfinished_work
 from streamvault.importer.plan import Part, RestorePlan
 from streamvault.importer.replay import ScaleStep
 from streamvault.importer.target import Target, Unfinished, taken_error
 from streamvault.importer.verify import Differs, VerifyTask, verify_range
+from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.errors import (
     InvalidCut,
@@ -46,6 +47,9 @@ JOBS_AT_ONCE = 4
 
 COMPARED_BYTES = 1024 * 1024
 """How many of the last bytes of an earlier run are compared where they are not read back."""
+
+COMPARED_AT_ONCE = 4
+"""Of how many segments at the same time."""
 
 SEGMENTS_TO_COMPARE = 8
 """How many segments' last bytes are compared to recognize a finished stream."""
@@ -130,10 +134,14 @@ class ImportRun:
             with suppress(NoSuchScope, NoSuchStream):  # it was deleted meanwhile
                 raise taken_error(self._store, self._store.describe(self._name), self._plan, begun)
 
-    def check_unfinished(self, unfinished: Unfinished) -> None:
+    def check_unfinished(self, unfinished: Unfinished, compare: int = COMPARED_BYTES) -> None:
         """Check that nothing else has changed this import's unfinished target; changes nothing.
 
         The last bytes of each open segment are compared with the source.
+
+        Args:
+            unfinished: the target.
+            compare: how many of the last bytes.
 
         Raises:
             Conflict: something else has.
@@ -141,9 +149,10 @@ class ImportRun:
         """
         self._segments = unfinished.check(self._plan)
         current = unfinished.described.epochs[-1].segments
-        for old, new in self._segments.items():
-            if new in current:
-                compare_last(self._store, self._fill_task(old), unfinished.ends[new])
+        held = [(self._fill_task(old), unfinished.ends[new]) for old, new in self._segments.items() if new in current]
+        specs = [(replace(task, compare=min(compare, task.compare)), end) for task, end in held if end > task.head]
+        for _ in InlineRunner(COMPARED_AT_ONCE).run(compare_segment, specs):
+            pass
 
     def find_finished(self) -> Restored | None:
         """Return the result of an earlier import if the target looks restored already; None otherwise.
@@ -237,7 +246,7 @@ class ImportRun:
         return Restored(target.resumed, events, size, self._moved, self._segments, finished)
 
     def advance(
-        self, lease: Lease, runner: Runner, progress: Progress, *, move_head: bool, taken: Callable[[], None]
+        self, lease: Lease, runner: Runner, progress: Progress, *, move_head: bool, taken: Callable[[str], None]
     ) -> Mapping[SegmentId, SegmentId]:
         """Bring the target up to the plan, which more plans follow; it stays unfinished.
 
@@ -246,7 +255,8 @@ class ImportRun:
             runner: runs the tasks.
             progress: receives the progress.
             move_head: also truncate the target as the source was truncated.
-            taken: called when the target was created or resumed, before anything is appended to it.
+            taken: called when the target was created or resumed, before anything is appended to it, with what
+                identifies it (`importer.lease.incarnation`).
 
         Returns:
             The source's segment → the target's.
@@ -261,11 +271,11 @@ class ImportRun:
         return target.segments
 
     def _bring_up(
-        self, lease: Lease, runner: Runner, progress: Progress, taken: Callable[[], None] = lambda: None
+        self, lease: Lease, runner: Runner, progress: Progress, taken: Callable[[str], None] = lambda _: None
     ) -> Target:
         """Create or resume the target, fill its segments and replay its scales."""
         target = Target.take(self._store, self._name, self._plan, lease)
-        taken()
+        taken(target.incarnation)
         self._segments = target.segments
         if target.marked:
             self._fill(target, runner, progress, lease)

@@ -1,12 +1,14 @@
 """A ledger: records of what a writer has done to a stream, in a small stream beside it.
 
 Each record is an event of JSON, and only the newest counts; older ones are truncated from time to time. A record is
-appended at exactly the end that its writer has read, so of two writers one is refused.
+appended at exactly the end that its writer has read, so of two writers one is refused. Each has an id of its own: a
+writer that did not get the answer to an append finds out whether the record is there.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -36,6 +38,9 @@ from streamvault.streamstore.splitting import EventSplitter
 from streamvault.streamstore.store import StreamStore
 
 __all__ = ["Ledger", "LedgerConflict", "LedgerNameTaken"]
+
+ID = "id"
+"""What is added to each record."""
 
 LONGEST_BYTES = 256 * 1024
 """Size of a ledger above which older records are truncated (bytes)."""
@@ -69,6 +74,7 @@ class Ledger:
         self._segment = SegmentId(0, 0)
         self._first = self._end = 0
         self._first_epoch: Epoch | None = None  # of the stream that was read
+        self._unanswered = b""  # what was appended, or was not
 
     def newest(self, *, create: bool = True) -> dict[str, Any] | None:
         """Return the newest record; None if there is none.
@@ -122,11 +128,14 @@ class Ledger:
         # after a deletion, its segment has another number
         info = self._store.segment_info(self.name, [next(iter(described.tail.offsets))])[0]
         self._segment, self._first, self._end = info.segment, info.start_offset, info.write_offset
+        self._unanswered = b""
         splitter, last = EventSplitter(info.start_offset, str(self.name)), None
         for block in self._store.read(self.name, info.segment, info.start_offset, info.write_offset):
             for _, payload in splitter.events(block):
                 last = json.loads(bytes(payload))
         splitter.finish()
+        if last is not None:
+            last.pop(ID, None)
         return last
 
     def record(self, record: Mapping[str, Any]) -> None:
@@ -138,18 +147,36 @@ class Ledger:
         Raises:
             LedgerConflict: another process has appended one, or deleted the ledger.
         """
-        data = frame(json.dumps(record).encode())
+        data = frame(json.dumps({**record, ID: secrets.token_hex(8)}).encode())
         try:
             with self._store.appender(self.name, self._segment) as appender:
                 if appender.offset != self._end:
-                    raise self._conflict()
+                    self._find_unanswered(appender.offset)
+                self._unanswered = data
                 appender.append(data)
         except (OffsetConflict, SegmentSealed, NoSuchSegment, NoSuchStream, NoSuchScope):
             raise self._conflict() from None
+        self._unanswered = b""
         before, self._end = self._end, self._end + len(data)
         if self._end - self._first > LONGEST_BYTES:
             self._store.truncate(StreamCut(self.name, {self._segment: before}))
             self._first = before
+
+    def _find_unanswered(self, end: int) -> None:
+        """Take a record for the newest one that was read if it is this writer's own, of which it got no answer.
+
+        Args:
+            end: the ledger's end, which is not where that record was appended.
+
+        Raises:
+            LedgerConflict: it is another process's.
+        """
+        held = b""
+        if self._unanswered and end == self._end + len(self._unanswered):
+            held = b"".join(bytes(block) for block in self._store.read(self.name, self._segment, self._end, end))
+        if held != self._unanswered or not held:
+            raise self._conflict()
+        self._end = end
 
     def _conflict(self) -> LedgerConflict:
         return LedgerConflict("another process writes to the ledger", where=f"{self._store.uri}/{self.name}")

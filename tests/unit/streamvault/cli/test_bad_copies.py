@@ -391,7 +391,7 @@ TARGETS = [
         Bad(
             f"{verb}, a promoted replica",
             command(verb),
-            4,
+            6 if verb == "replicate" else 4,
             rf"the stream (exists|is a promoted replica of {ORDERS}): {STANDBY}\. .*",
             both(replicated(), lambda w: w.run("promote")),
         )
@@ -566,7 +566,7 @@ PROMOTIONS = [
         Bad(
             f"replicate, a promotion unfinished, {name}",
             command("replicate"),
-            4,
+            6,
             rf"a promotion of the replica has not ended: {STANDBY}\. .*",
             both(promotion_killed, spoil),
         )
