@@ -404,7 +404,7 @@ class Replication:
             except BaseException:
                 self.release()
                 raise
-            if self.is_new:
+            if self.replica.record is None:
                 self._look = None  # what it was brought up to is gone
             self._claimed_before = "" if replica.record is None else replica.record.claim
         return self._lease
