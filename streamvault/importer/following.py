@@ -25,6 +25,9 @@ The ledger, which shows that a cut-over wants the lease, is written to as often 
 GIVE_WAY_SECONDS = 5.0
 """How long a replication leaves the lease to a cut-over before it wants it back."""
 
+WAIT_SECONDS = 60.0
+"""How long it then waits for the cut-over to end, before it retries as if a server did not answer."""
+
 
 def following(replication: Replication, *, every: float, progress: Progress) -> Round:
     """Run one round of a replication that goes on, and give way to a cut-over.
@@ -39,17 +42,16 @@ def following(replication: Replication, *, every: float, progress: Progress) -> 
     """
     try:
         done = replication.round()
+        if replication.is_claimed and not done.sealed:
+            replication.release(remove=True)
+            progress.note("a promotion or a move of the replica has begun; this replication gives way to it")
+            time.sleep(GIVE_WAY_SECONDS)
+            replication.hold(WAIT_SECONDS)
     except TargetTaken:
         if _was_cut_over(replication):
             return Round(changed=False, sealed=True)
         raise
-    if done.sealed:
-        return done
-    if replication.is_claimed:
-        replication.release(remove=True)
-        progress.note("a promotion or a move of the replica has begun; this replication gives way to it")
-        time.sleep(GIVE_WAY_SECONDS)
-    elif every >= LONG_REST_SECONDS:
+    if every >= LONG_REST_SECONDS:
         replication.release(remove=True)
     return done
 
