@@ -7,7 +7,7 @@ import struct
 from streamvault.common.errors import Failed
 from streamvault.importer.record import Record
 from streamvault.importer.target import LOOKS
-from streamvault.streamstore.cuts import later_of, segments_between
+from streamvault.streamstore.cuts import is_before, later_of, segments_between
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import (
@@ -66,13 +66,15 @@ def check_ends(store: StreamStore, name: StreamName, record: Record) -> StreamDe
 def _check_ends(store: StreamStore, described: StreamDescription, record: Record, todo: str) -> None:
     name = described.name
     reached = later_of(described, record.end_cut(name), described.head)
+    short = Failed("the replica has fewer bytes than its ledger says", where=f"{store.uri}/{name}", todo=KEEP)
+    if not is_before(described, reached, described.tail):
+        raise short
     between = segments_between(described, reached, described.tail)
     for info in store.segment_info(name, list(between)):
         start = max(info.start_offset, between[info.segment][0])
         where = f"{store.uri}/{info.segment.in_stream(name)}"
         if info.write_offset < start:
-            what = f"the replica has {info.write_offset} bytes of a segment, but its ledger says {start}"
-            raise Failed(what, where=where, todo=KEEP)
+            raise short
         whole = _whole_up_to(store, name, info, start, info.write_offset)
         if whole < info.write_offset and not _holds_bytes(store, name, info, start, whole):
             raise Failed(

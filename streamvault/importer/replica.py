@@ -118,7 +118,7 @@ class Replica:
                     raise Conflict("the replica was promoted or replaced meanwhile", where=self.uri) from None
                 if changes.get("sealing") is False and newest.claim != base.claim:
                     return newest  # another run has begun a cut-over since
-                if "taken" in changes and newest.taken != base.taken:  # of a round that is newer than this one
+                if "taken" in changes and not _is_same_round(newest, base):
                     raise Conflict("another process brings the replica up to date", where=self.uri) from None
 
     def _follow(self, base: Record, **changes: Any) -> Record:
@@ -251,6 +251,16 @@ class Replica:
 
 _NOT_NEWEST = (LedgerConflict, NoSuchStream, NoSuchScope, NoSuchSegment)
 """What appending to a ledger raises that has a newer record, or is gone."""
+
+
+def _is_same_round(newest: Record, base: Record) -> bool:
+    """Whether no round was recorded, or began to append filler, between two records."""
+    merged = replace(base, sealing=newest.sealing, sealed=newest.sealed, keep_head=newest.keep_head)
+    return _text(newest) == _text(merged)
+
+
+def _text(record: Record) -> str:
+    return json.dumps(record.to_json(), sort_keys=True)
 
 
 def _has_all(record: Record, described: StreamDescription) -> bool:

@@ -103,7 +103,8 @@ def replicate_stream(
         retrier = Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting)
         replication = Replication(origin, replica, options, keep_head=keep_head, progress=retrier.watched, tasks=tasks)
         if dry_run:
-            return _lag(replication, replica, source, stream, began)
+            with _reporting_promotion(replication):
+                return _lag(replication, replica, source, stream, began)
         with _reporting_promotion(replication):
             replication.begin()
         warnings: tuple[str, ...] = (RENUMBERED,) if replication.is_new and numbers == "map" else ()

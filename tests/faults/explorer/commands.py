@@ -24,6 +24,7 @@ from streamvault import (
     work_queue,
 )
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import is_own
 from streamvault.streamstore.store import StreamStore
@@ -41,6 +42,8 @@ USERS = "users"
 """How the events begin that a user writes to the target."""
 
 HOUR = 7200.0
+REPLICATED_SECONDS = 3.0
+"""How long a replica is followed."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +190,27 @@ def _target_make(_: Scene, __: World) -> None:
         add(store, USERS, 2, TARGET_NAME)
 
 
+def _follow_replica(scene: Scene, _: World) -> object:
+    return replicate_stream(
+        scene.stream, TARGET, master="inline", follow=True, every=1.0, lasting=REPLICATED_SECONDS, retry_for=0
+    )
+
+
+def _rebuild(events: str, *, all_segments: bool) -> Callable[[Scene, World], None]:
+    """The source's cluster is lost and built anew, so numbering begins again; writers make the stream again."""
+
+    def rebuild(_: Scene, world: World) -> None:
+        with open_source() as store:
+            store.delete(NAME)
+            world.cluster(CLUSTER).numbers.pop(NAME)
+            store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
+            for segment in sorted(store.describe(NAME).tail.offsets)[0 if all_segments else 1 :]:
+                with store.appender(NAME, segment) as appender:
+                    appender.append(b"".join(frame(f"{events}-{segment.number}-{i}".encode()) for i in range(20)))
+
+    return rebuild
+
+
 def _target_configure(store: StreamStore) -> None:
     configuration = store.describe(TARGET_NAME).configuration
     store.update_stream(TARGET_NAME, replace(configuration, tags=(*configuration.tags, "mine")))
@@ -250,6 +274,9 @@ MIRRORS: dict[str, Command] = {
     "move": Command(_mirror(move_stream, numbers="map")),
     "move-bare": Command(_mirror(move_stream, numbers="map", no_tombstone=True)),
     "move-shift": Command(_mirror(move_stream, numbers="map", offsets="shift")),
+    "replicate-follow": Command(_follow_replica),
+    "rebuild": Command(_rebuild("new", all_segments=True), outside=True),
+    "rebuild-half": Command(_rebuild("old", all_segments=False), outside=True),
     "target-write": Command(_on_target(lambda store: add(store, USERS, 2, TARGET_NAME)), outside=True),
     "target-configure": Command(_on_target(_target_configure), outside=True),
     "target-retain": Command(_on_target(lambda store: store.truncate(store.describe(TARGET_NAME).tail)), outside=True),

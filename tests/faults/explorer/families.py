@@ -253,7 +253,7 @@ AT_TARGET = (
 
 def _mirror_families(seed: int) -> list[tuple[str, tuple[str, ...]]]:
     """Scenes with one verb that is stopped, and what is done meanwhile; short ones first."""
-    verbs = [name for name, command in MIRRORS.items() if not command.outside]
+    verbs = [name for name, command in MIRRORS.items() if not command.outside and not name.endswith("follow")]
     between = ["", *AT_SOURCE, *AT_TARGET, *verbs]
     between += [f"{verb},{at}" for verb in verbs for at in (*AT_TARGET, "remake", "drop", "write", "scale")]
     between += [f"{at},{verb}" for verb in verbs for at in (*AT_TARGET, "remake", "drop", "write", "scale", "retain")]

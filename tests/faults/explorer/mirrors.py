@@ -32,7 +32,8 @@ __all__ = ["Ledger"]
 MOVES = frozenset({"move", "move-bare", "move-shift"})
 SEALING = MOVES | {"promote-seal"}
 FOREIGN = frozenset(
-    "remake drop target-delete target-drop target-make target-flip target-write target-retain".split()  # noqa: SIM905
+    {"remake", "drop", "rebuild", "rebuild-half"}
+    | {"target-delete", "target-drop", "target-make", "target-flip", "target-write", "target-retain"}
 )
 """What happens outside after which a command may rightly refuse to go on."""
 
@@ -375,14 +376,18 @@ class Ledger:
 
 
 def _without_replaced(target: StreamState) -> StreamState:
-    """Return a promoted replica without its last epoch, if that has the key ranges of the one before and no events."""
-    epochs = target.record.epochs
-    if len(epochs) < 2 or list(epochs[-1].segments.values()) != list(epochs[-2].segments.values()):
-        return target
-    new = epochs[-1].segments.keys() - epochs[-2].segments.keys()
-    if not all(_is_written_by_user(target.data.get(segment, b"")) for segment in new):
-        return target
-    return replace(target, record=replace(target.record, epochs=epochs[:-1]))
+    """Return a promoted replica without its last epochs, as far as each has the key ranges of the one before.
+
+    A promotion makes such an epoch, and another one if it is run again. They have no events of the source's.
+    """
+    while True:
+        epochs = target.record.epochs
+        if len(epochs) < 2 or list(epochs[-1].segments.values()) != list(epochs[-2].segments.values()):
+            return target
+        new = epochs[-1].segments.keys() - epochs[-2].segments.keys()
+        if not all(_is_written_by_user(target.data.get(segment, b"")) for segment in new):
+            return target
+        target = replace(target, record=replace(target.record, epochs=epochs[:-1]))
 
 
 def _is_sealed_only(before: StreamState, after: StreamState) -> bool:

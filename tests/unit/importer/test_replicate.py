@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -15,13 +16,20 @@ import pytest
 from streamvault import export_stream, import_stream, move_stream, promote_replica, replicate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
-from streamvault.importer.replica import NotAReplica
+from streamvault.importer.options import MirrorOptions
+from streamvault.importer.replica import NotAReplica, Replica
+from streamvault.importer.replication import Replication
+from streamvault.importer.source import open_stream
 from streamvault.importer.target import TargetTaken
+from streamvault.importer.witness import check_same
 from streamvault.streamstore.errors import ScaleRefused, SegmentSealed
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import KeyRange, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.own import OWN
+from streamvault.streamstore.local.appender import LocalAppender
+from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.own import OWN, is_own
+from streamvault.streamstore.splitting import EventSplitter
+from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
 from tests.unit.small_archives import NAME
 
@@ -392,6 +400,64 @@ def test_event_cut_short_is_not_promoted(streams: Streams) -> None:
         streams.promote()
 
 
+@pytest.mark.parametrize("rest", [b"abc", bytes(1001), b"a line of a log\n" * 50, bytes(7) + b"\xc8xx"])
+def test_byte_replica_has_no_events_to_tear(streams: Streams, monkeypatch: pytest.MonkeyPatch, rest: bytes) -> None:
+    """The source is lost, and a round was killed after it appended and before it recorded that."""
+    source = replace(NAME, stream="log")
+    uri = f"local://{streams.folder}/{source}"
+    with streams.store as store:
+        store.create_stream(source, StreamConfiguration())
+        with store.appender(source, SegmentId(0, 0)) as appender:
+            appender.append(b"first line\n" * 20)
+    replicate_stream(uri, streams.target, master="inline[2]")
+    with streams.store as store, store.appender(source, SegmentId(0, 0)) as appender:
+        appender.append(rest)
+    note = Replica.note
+
+    def kill(self: Replica, *args: object, **changes: object) -> object:
+        if "ends" in changes:
+            raise Killed
+        return note(self, *args, **changes)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Replica, "note", kill)
+        with pytest.raises(Killed):
+            replicate_stream(uri, streams.target, master="inline[2]")
+    with streams.store as store:
+        store.delete(source)
+    streams.promote()
+    with streams.store as store:
+        assert store.segment_info(TARGET, [SegmentId(0, 0)])[0].write_offset == 220 + len(rest)
+
+
+def ledger_of(streams: Streams) -> Replica:
+    replica = Replica(streams.store, parse_stream(streams.target)[0], TARGET)
+    replica.read()
+    return replica
+
+
+def test_replica_with_less_than_its_ledger_says_is_not_promoted(streams: Streams) -> None:
+    streams.replicate()
+    replica = ledger_of(streams)
+    replica.note(ends={segment: end + 8 for segment, end in replica.newest.ends.items()})
+    with pytest.raises(Failed, match="fewer bytes than its ledger says"):
+        streams.promote()
+
+
+def test_ledger_of_another_release_is_read(streams: Streams) -> None:
+    streams.replicate()
+    replica = ledger_of(streams)
+    document = {**replica.newest.to_json(), "of a later release": 1}
+    target = document.pop("target")
+    del document["source_head"]
+    replica._ledger.record(document)
+    streams.add(b"more")
+    streams.replicate()
+    assert ledger_of(streams).newest.target == target
+    streams.promote()
+    assert_same_events(streams)
+
+
 def test_move_is_a_rename(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
     with streams.store as store:
         shape, events = shape_of(store, NAME), digest_of(store, NAME)
@@ -539,3 +605,85 @@ def test_target_deleted_during_the_cut_over_is_made_again(streams: Streams, monk
     streams.move(numbers="map")
     with streams.store as store:
         assert not store.describe(TARGET).sealed, "its user never sealed it"
+
+
+def test_record_of_a_round_is_not_merged_with_that_of_another(streams: Streams) -> None:
+    """A late round must not take back that filler is being appended, nor follow a promotion."""
+    streams.replicate()
+    for changes in ({"skipping": True}, {"taken": "2026-01-01T00:00:00+00:00"}, {"target": "7"}):
+        late, other = ledger_of(streams), ledger_of(streams)
+        other.note(**changes)
+        with pytest.raises(Conflict, match="another process brings the replica up to date"):
+            late.note(taken=late.newest.taken, skipping=False)
+        assert ledger_of(streams).newest == other.newest
+    late, other = ledger_of(streams), ledger_of(streams)
+    late.note(closing=())
+    other.read()
+    other.note(sealing=True)
+    late.note(taken=late.newest.taken)
+    assert late.newest.sealing
+    late, other = ledger_of(streams), ledger_of(streams)
+    other.note(promoted=True)
+    with pytest.raises(Conflict, match="promoted or replaced"):
+        late.note(keep_head=True)
+    assert ledger_of(streams).newest == other.newest
+
+
+def test_promotion_is_not_finished_unless_the_replica_is_complete(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams.replicate()
+    streams.add(b"more")
+    with monkeypatch.context() as patched:
+        patched.setattr(Replication, "round", lambda _: None)
+        with pytest.raises(Failed, match="does not end where its source ends"):
+            streams.promote(seal_source=True)
+    with streams.store as store:
+        assert is_own(store.describe(TARGET).configuration)
+    streams.promote(seal_source=True)
+    assert_same_events(streams)
+
+
+def test_blocks_of_a_round_are_whole_events(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a round that is killed leaves whole events."""
+    with streams.store as store:
+        segment = min(store.describe(NAME).tail.offsets)
+        append_events(store, NAME, segment, [b"x" * (5 << 20)] * 3)
+    blocks: list[bytes] = []
+    append = LocalAppender.append
+
+    def appended(self: LocalAppender, block: bytes | bytearray | memoryview) -> None:
+        blocks.append(bytes(block))
+        append(self, block)
+
+    monkeypatch.setattr(LocalAppender, "append", appended)
+    streams.replicate()
+    assert len(blocks) > 3
+    for block in blocks:
+        splitter = EventSplitter(0)
+        list(splitter.feed(block))
+        splitter.finish()
+
+
+@pytest.mark.parametrize(
+    "what", ["the same", "another stream", "its tail moved back", "its head moved back", "other segments"]
+)
+def test_witness_of_a_source(streams: Streams, what: str) -> None:
+    streams.replicate()
+    record = ledger_of(streams).newest
+    with ExitStack() as stack:
+        source = open_stream(streams.source, stack)
+        described = source.look().described
+        assert record.tail is not None
+        assert record.source_head is not None
+        changed = {
+            "the same": record,
+            "another stream": replace(record, work="replica.other", tail=None, source_head=None),
+            "its tail moved back": replace(record, tail={s: offset + 1 for s, offset in record.tail.items()}),
+            "its head moved back": replace(
+                record, source_head={s: offset + 1 for s, offset in record.source_head.items()}
+            ),
+            "other segments": replace(record, tail={f"{NAME}/99.#epoch.0": 1}),
+        }[what]
+        with nullcontext() if what == "the same" else pytest.raises(Conflict, match="deleted and created again"):
+            check_same(source, described, MirrorOptions(offsets="keep", numbers="map"), changed, streams.target)

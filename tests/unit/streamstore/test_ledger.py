@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken
 from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 
 NAME, ABOUT = StreamName("scope", "ledger"), StreamName("scope", "stream")
@@ -101,3 +103,32 @@ def test_users_stream_of_the_same_name_is_not_touched(store: LocalStore) -> None
                 ledger.newest(create=create)
             ledger.delete()
             assert store.exists(NAME)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_own_record_without_an_answer_is_found(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, *, other: bool
+) -> None:
+    """The same record of another writer is not taken for it, as each has an id."""
+    ledger, second = Ledger(store, NAME, ABOUT), Ledger(store, NAME, ABOUT)
+    ledger.newest()
+    second.newest()
+    append = LocalAppender.append
+
+    def unanswered(self: LocalAppender, block: Any) -> None:
+        if not other:
+            append(self, block)
+            self.flush()
+        raise StreamStoreUnavailable("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalAppender, "append", unanswered)
+        with pytest.raises(StreamStoreUnavailable):
+            ledger.record({"n": 1})
+    if other:
+        second.record({"n": 1})
+        with pytest.raises(LedgerConflict):
+            ledger.record({"n": 2})
+    else:
+        ledger.record({"n": 2})
+    assert second.newest() == {"n": 1 if other else 2}
