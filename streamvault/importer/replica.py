@@ -7,6 +7,7 @@ source is gone. The ledger's newest record is replaced only by who has read it, 
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -255,7 +256,14 @@ _NOT_NEWEST = (LedgerConflict, NoSuchStream, NoSuchScope, NoSuchSegment)
 
 def _is_same_round(newest: Record, base: Record) -> bool:
     """Whether no round was recorded, or began to append filler, between two records."""
-    merged = replace(base, sealing=newest.sealing, sealed=newest.sealed, keep_head=newest.keep_head)
+    merged = replace(
+        base,
+        sealing=newest.sealing,
+        sealed=newest.sealed,
+        keep_head=newest.keep_head,
+        claim=newest.claim,
+        retention=newest.retention,
+    )
     return _text(newest) == _text(merged)
 
 
