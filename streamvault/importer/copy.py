@@ -275,7 +275,7 @@ class _Copy:
             raise TargetTaken(
                 "the record of where the unfinished copy began is gone",
                 where=f"{self.store.uri}/{ledger.name}",
-                todo=f"Delete {self.target} and copy again.",
+                todo="Copy into another name. Delete the unfinished copy only if the source still has its events.",
             )
         return head
 
@@ -431,7 +431,7 @@ class _Copy:
         return TargetTaken(
             "the source was deleted and created again since this copy was begun",
             where=self.target,
-            todo="Choose another name, or delete the unfinished copy first.",
+            todo="Choose another name. The unfinished copy may have events that no other stream has.",
         )
 
     def _other_error(self, described: StreamDescription) -> Conflict:

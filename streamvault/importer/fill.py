@@ -128,8 +128,8 @@ def advising_new_import(target: StreamName) -> Iterator[None]:
         yield
     except DigestMismatch as mismatch:
         todo = (
-            f"Restore the archive from a copy, delete {target} and import again; --skip-damaged leaves out what is "
-            "damaged."
+            "Restore the archive from a copy, and import into another name; --skip-damaged leaves out what is damaged. "
+            f"Until then, keep what {target} has."
         )
         raise DigestMismatch(mismatch.what, where=mismatch.where, todo=todo) from None
 

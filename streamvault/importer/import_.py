@@ -194,7 +194,10 @@ def import_stream(
                 try:
                     restored = run.verify(runner, progress) if restored else run.run(runner, progress)
                 except Damaged:
-                    todo = "Delete the target and import again; 'streamvault hold' keeps generations from expiring."
+                    todo = (
+                        "Import into another name; what the target has of it may be nowhere else. 'streamvault hold' "
+                        "keeps generations from expiring."
+                    )
                     check_in_force(source, history, history.first, doing="restored", expired_todo=todo)
                     raise
                 waited = runner.start_seconds

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
+from streamvault.importer.cutover import WAIT_SECONDS, cut_over, retention_warnings
 from streamvault.importer.lease import incarnation, remove_leftovers, take_lease, unfinished_work
-from streamvault.importer.options import FILLER_LIMIT, MoveOptions, Numbers, Offsets
+from streamvault.importer.options import FILLER_LIMIT, KeptRetention, MoveOptions, Numbers, Offsets
 from streamvault.importer.plan import plan_restore
-from streamvault.importer.promote import cut_over
 from streamvault.importer.replica import REPLICA, Record, Replica, replica_tag
 from streamvault.importer.replication import Replication
 from streamvault.importer.reports import MoveReport
 from streamvault.importer.run import ImportRun
 from streamvault.importer.source import StreamSource
 from streamvault.importer.target import check_other_stream
+from streamvault.importer.verify import Differs
 from streamvault.importer.witness import replica_work
 from streamvault.layouts.windows import WINDOW
 from streamvault.sparkrun.masters import Master
@@ -40,12 +40,6 @@ from streamvault.streamstore.uri import parse_stream
 
 __all__ = ["move_stream"]
 
-SHORT_SECONDS = 1.0
-"""A round this short is followed by the cut-over."""
-
-SHRINKING = 0.9
-"""If a round takes more than this share of the one before, further rounds would not become shorter."""
-
 
 def move_stream(
     source: str,
@@ -54,7 +48,8 @@ def move_stream(
     no_tombstone: bool = False,
     offsets: Offsets = "keep",
     filler_limit: int = FILLER_LIMIT,
-    numbers: Numbers = "keep",
+    numbers: Numbers = "map",
+    retention: KeptRetention = "keep",
     window: int = WINDOW,
     master: str = "local[*]",
     dry_run: bool = False,
@@ -72,7 +67,9 @@ def move_stream(
         no_tombstone: leave no empty sealed stream, tagged ``streamvault-moved-to:URI``, under the old name.
         offsets: as for `import_stream`.
         filler_limit: likewise (bytes).
-        numbers: likewise.
+        numbers: likewise. If ``"keep"`` turns out to be impossible once the stream is sealed, because of a transaction
+            that was committed over a scale at the last moment, segments get other numbers.
+        retention: as for `promote_replica`.
         window: maximum data a task buffers in memory (bytes).
         master: as for `replicate_stream`.
         dry_run: only report what would be moved.
@@ -87,7 +84,12 @@ def move_stream(
     progress = progress or Progress()
     Master.parse(master)
     options = MoveOptions(
-        no_tombstone=no_tombstone, offsets=offsets, filler_limit=filler_limit, numbers=numbers, window=window
+        no_tombstone=no_tombstone,
+        offsets=offsets,
+        filler_limit=filler_limit,
+        numbers=numbers,
+        retention=retention,
+        window=window,
     )
     source_address, source_name = parse_stream(source)
     address, name = parse_stream(stream, target=True)
@@ -177,10 +179,9 @@ class _Move:
             finally:
                 lease.release(remove=not lease.is_finishing)
         replication = self._replication(progress)
-        replication.begin()
+        replication.take_over(WAIT_SECONDS)
         try:
-            _replicate(replication)
-            lease = cut_over(replication, self._source, replication.look_first())
+            lease = cut_over(replication, self._source, retention=self._options.retention)
             report = replace(
                 report,
                 moved_bytes=replication.moved_bytes,
@@ -217,9 +218,13 @@ class _Move:
             self._check_new()
             with suppress(StreamChanged, NoSuchStream):
                 self._source.store.delete(self._source.name, first=old.epochs[0])
-        if not self._options.no_tombstone and (warning := self._leave_tombstone()):
+        warnings = retention_warnings(record)
+        if not self._options.no_tombstone and (left := self._leave_tombstone()):
+            warnings = (*warnings, left)
+            report = replace(report, tombstone=self.is_tombstone(_describe(self._source)))
+        for warning in warnings:
             progress.warn(warning)
-            report = replace(report, tombstone=self.is_tombstone(_describe(self._source)), warnings=(warning,))
+        report = replace(report, warnings=warnings)
         self._replica.forget()
         lease.release(remove=True)
         return report
@@ -270,7 +275,7 @@ class _Move:
                 raise Conflict(
                     "the new stream was scaled and truncated before it was compared, so the old one stays",
                     where=self._uri,
-                    todo=f"Delete {self._source.uri} yourself.",
+                    todo=f"Compare them yourself, or export {self._source.uri}, before you delete it.",
                 )
             described = replace(look.described, head=later_of(look.described, head, look.described.head))
             record = self._replica.newest
@@ -278,7 +283,8 @@ class _Move:
             content = self._source.content(
                 replace(look, described=described), self._options, work=record.work, first_head=first_head
             )
-            plan = plan_restore(content, self._options, limit_filler=False)
+            # only the bytes are compared, and the replica may have got other numbers after the seal
+            plan = plan_restore(content, self._options.model_copy(update={"numbers": "map"}), limit_filler=False)
             run = ImportRun(store, self._replica.address, name, plan=plan, window=self._options.window, read_back=True)
             segments = counterparts(described.epochs, copied.epochs) or {}
             try:
@@ -287,6 +293,12 @@ class _Move:
                 if self._check_new().head == copied.head:
                     raise
                 continue
+            except Differs as differs:
+                todo = (
+                    f"Keep both: {self._source.uri} is sealed and has all that was written to it, and {self._uri} may "
+                    "have newer events. Copy the old one to a third name."
+                )
+                raise Differs(differs.what, where=differs.where, todo=todo) from None
             return plan.bytes
 
     def _leave_tombstone(self) -> str:
@@ -305,18 +317,6 @@ class _Move:
 
     def _replication(self, progress: Progress) -> Replication:
         return Replication(self._source, self._replica, self._options, progress=progress, tasks=self.tasks)
-
-
-def _replicate(replication: Replication) -> None:
-    """Replicate until a round is short, or rounds do not become shorter."""
-    before = math.inf
-    while True:
-        began = time.monotonic()
-        done = replication.round()
-        took = time.monotonic() - began
-        if done.sealed or took < SHORT_SECONDS or took > SHRINKING * before:
-            return
-        before = took
 
 
 def _describe(source: StreamSource) -> StreamDescription | None:

@@ -47,6 +47,15 @@ NumbersOption = Annotated[
 ]
 
 
+PromotedRetention = Annotated[
+    KeptRetention,
+    Field(
+        description="Retention policy of the promoted stream: the source's, by which the store may truncate what "
+        "--keep-head has kept, or none."
+    ),
+]
+
+
 class MirrorOptions(Options):
     """How a stream becomes a new stream."""
 
@@ -78,6 +87,8 @@ class MoveOptions(MirrorOptions):
         bool,
         Field(description="Leave no empty sealed stream under the old name; a writer may then create it again."),
     ] = False
+    numbers: NumbersOption = "map"
+    retention: PromotedRetention = "keep"
 
 
 class PromoteOptions(Options):
@@ -88,6 +99,7 @@ class PromoteOptions(Options):
         Field(description="Seal the source first, and replicate what was written to it until then."),
         CommandLine().destroying(),
     ] = False
+    retention: PromotedRetention = "keep"
     window: Window = WINDOW
 
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
+from streamvault.importer.cutover import WAIT_SECONDS, check_exists, cut_over, retention_warnings
 from streamvault.importer.lease import remove_leftovers, take_lease, unfinished_work
-from streamvault.importer.options import MirrorOptions
+from streamvault.importer.options import KeptRetention, MirrorOptions, PromoteOptions
 from streamvault.importer.replica import REPLICA, NotAReplica, Record, Replica
 from streamvault.importer.replication import Replication
 from streamvault.importer.reports import PromoteReport
@@ -18,21 +19,17 @@ from streamvault.layouts.windows import WINDOW
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
-from streamvault.streamstore.lease import Lease
-from streamvault.streamstore.model import StreamDescription
 from streamvault.streamstore.own import REPLICA_OF, OwnStream, is_own, tag_of
 from streamvault.streamstore.uri import is_stream, parse_stream
 
-__all__ = ["cut_over", "finish_replica", "promote_replica"]
-
-WAIT_SECONDS = 120.0
-"""How long to wait for a running replication, which ends once it has found the source sealed."""
+__all__ = ["finish_replica", "promote_replica"]
 
 
 def promote_replica(
     stream: str,
     *,
     seal_source: bool = False,
+    retention: KeptRetention = "keep",
     window: int = WINDOW,
     master: str = "local[*]",
     dry_run: bool = False,
@@ -45,7 +42,9 @@ def promote_replica(
 
     Args:
         stream: URI of the replica.
-        seal_source: seal the source, replicate the rest, and compare.
+        seal_source: seal the source, replicate the rest, and compare. A running replication gives way.
+        retention: ``"keep"`` sets the source's retention policy, by which the store may truncate what the replica has
+            kept with ``keep_head``. ``"off"`` sets none, and also holds for a later call if this one is killed.
         window: maximum data a task buffers in memory (bytes).
         master: as for `replicate_stream`.
         dry_run: only report what would be promoted.
@@ -54,12 +53,13 @@ def promote_replica(
     Raises:
         Problem: it failed; the exception has the command's exit code.
         NotAReplica: the stream is not a replica (exit code 4).
-        TargetBusy: the replica is being brought up to date (exit code 4).
+        TargetBusy: the replica is being brought up to date, or did not give way (exit code 4).
         Usage: `seal_source` is given, and the source is an archive.
     """
     began = time.monotonic()
     progress = progress or Progress()
     Master.parse(master)
+    PromoteOptions(seal_source=seal_source, retention=retention, window=window)
     address, name = parse_stream(stream, target=True)
     with ExitStack() as stack:
         replica = Replica(stack.enter_context(address.open()), address, name)
@@ -89,14 +89,16 @@ def promote_replica(
         if seal_source and not record.promoted:
             origin = open_stream(record.source, stack)
             replication = _replication(origin, replica, record, window, progress, Tasks(master, stack))
-            described = _look(replication)
+            _look(replication)
         elif dry_run and not record.promoted:
             replica.check(record)
         if dry_run:
             return replace(report, total_seconds=_since(began))
         if replication is not None:
             try:
-                cut_over(replication, origin, described)
+                replication.take_over(WAIT_SECONDS)
+                check_exists(replication)
+                cut_over(replication, origin, retention=retention)
             except BaseException:
                 replication.release()
                 raise
@@ -109,42 +111,20 @@ def promote_replica(
             replica.forget()
             replication.release(remove=True)
         else:
-            finish_replica(replica)
+            finish_replica(replica, retention)
         progress.end()
         record = replica.record or record
+        warnings = retention_warnings(record)
+        for warning in warnings:
+            progress.warn(warning)
         return replace(
-            report, sealed=record.sealed, tail=record.tail, taken=record.taken_text, total_seconds=_since(began)
+            report,
+            sealed=record.sealed,
+            tail=record.tail,
+            taken=record.taken_text,
+            warnings=warnings,
+            total_seconds=_since(began),
         )
-
-
-def cut_over(replication: Replication, source: StreamSource, described: StreamDescription) -> Lease:
-    """Seal a replica's source, bring the replica up to its end, compare, and finish it.
-
-    The replica's ledger stays, and the lease, which is returned; the caller deletes them.
-
-    Args:
-        replication: brings the replica up to date.
-        source: its source.
-        described: the source, as `Replication.look_first` has returned it.
-
-    Raises:
-        Conflict: the source is not the stream that was replicated.
-        Failed: the replica differs from the source.
-    """
-    replica = replication.replica
-    _check_exists(replication)
-    if not replica.newest.sealing:
-        # A running replication may note its progress at the same time. This record says who sealed the source.
-        replica.note(sealing=True, sealed=described.sealed)
-    source.seal(described)
-    sealed = time.monotonic()
-    lease = replication.hold(WAIT_SECONDS)
-    _check_exists(replication)
-    replication.round()
-    replication.check_complete()
-    replica.finish(lease, complete=True)
-    replication.cutover_seconds = time.monotonic() - sealed
-    return lease
 
 
 def _check(record: Record, where: str, *, seal_source: bool) -> None:
@@ -178,10 +158,10 @@ def _replication(
     return Replication(source, replica, options, progress=progress, tasks=tasks)
 
 
-def _look(replication: Replication) -> StreamDescription:
-    """Check everything before the source is sealed; return it."""
+def _look(replication: Replication) -> None:
+    """Check source and replica, and change nothing."""
     try:
-        return replication.look_first()
+        replication.look_first()
     except (NoSuchStream, NoSuchScope) as error:
         todo = "Promote without --seal-source to take the replica as it is."
         raise type(error)(error.what, where=error.where, todo=todo) from None
@@ -201,15 +181,12 @@ def _check_is_stream(source: str) -> None:
         )
 
 
-def _check_exists(replication: Replication) -> None:
-    if replication.is_new:
-        raise Conflict("the replica was deleted meanwhile", where=replication.replica.uri)
-
-
-def finish_replica(replica: Replica) -> None:
-    """Finish a replica as it is, or go on with finishing it."""
+def finish_replica(replica: Replica, retention: KeptRetention = "keep") -> None:
+    """Finish a replica as it is, or go on with finishing it; `retention` is as for `promote_replica`."""
     lease = take_lease(replica.store, replica.name, replica.newest.work)
     try:
+        if retention == "off":
+            replica.note(retention=retention)
         replica.finish(lease, complete=False)
     except BaseException:
         lease.release(remove=not lease.is_finishing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -9,7 +10,8 @@ from typing import Any
 
 from streamvault.common.times import moment_text
 from streamvault.importer.lease import incarnation
-from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.manifests.model import Configuration
+from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
 
 __all__ = ["Record"]
 
@@ -39,6 +41,8 @@ class Record:
             of earlier releases, unless it was promoted.
         source_head: the source's head when `tail` was taken; None if there is none, and in records of earlier releases.
         closing: segments of the replica that a promotion is replacing by new ones of the same key ranges.
+        claim: which run was the last to begin a cut-over; a running replication then gives way to it.
+        retention: the promoted stream's retention policy: the source's ("keep") or none ("off").
     """
 
     work: str
@@ -60,6 +64,8 @@ class Record:
     target: str = ""
     source_head: Mapping[str, int] | None = None
     closing: Sequence[str] = ()
+    claim: str = ""
+    retention: str = "keep"
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Record:
@@ -70,6 +76,11 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return asdict(self)
+
+    @property
+    def source_configuration(self) -> StreamConfiguration:
+        """The source's configuration."""
+        return Configuration.model_validate_json(json.dumps(self.configuration)).value()
 
     @property
     def name(self) -> StreamName:

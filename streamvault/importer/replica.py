@@ -17,16 +17,23 @@ from streamvault.importer.lease import incarnation, marked_work
 from streamvault.importer.plan import fitting_configuration
 from streamvault.importer.record import Record
 from streamvault.importer.target import TargetTaken
-from streamvault.manifests.model import Configuration
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused, StreamChanged
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.ledger import Ledger, LedgerConflict
-from streamvault.streamstore.model import StreamConfiguration, StreamDescription, StreamName
-from streamvault.streamstore.own import LONGEST_TAG, REPLICA_OF, TARGET_LEDGER, stream_beside, users_tags
+from streamvault.streamstore.model import Retention, StreamConfiguration, StreamDescription, StreamName
+from streamvault.streamstore.own import LONGEST_TAG, MOST_TAGS, REPLICA_OF, TARGET_LEDGER, stream_beside, users_tags
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["REPLICA", "NotAReplica", "Record", "Replica", "ReplicaPromoted", "replica_tag"]
+__all__ = [
+    "REPLICA",
+    "NotAReplica",
+    "Record",
+    "Replica",
+    "ReplicaPromoted",
+    "promoted_configuration",
+    "replica_tag",
+]
 
 REPLICA = "replica."
 """Prefix of a replica's name (`importer.plan.RestorePlan.work`)."""
@@ -102,14 +109,16 @@ class Replica:
         """
         while True:
             base = begin or self.newest
-            if base.sealing:
-                changes.pop("sealed", None)  # it says what the source was before
+            if base.sealing and changes.pop("sealed", False):
+                changes.pop("configuration", None)  # both are those from before the seal, for which the store was asked
             try:
                 return self._follow(base, **changes)
             except _NOT_NEWEST:
                 newest = self.read()
                 if newest is None or newest.work != base.work or newest.is_promoting or begin is not None:
                     raise Conflict("the replica was promoted or replaced meanwhile", where=self.uri) from None
+                if changes.get("sealing") is False and newest.claim != base.claim:
+                    return newest  # another run has begun a cut-over since
                 if "taken" in changes and not _is_same_round(newest, base):
                     raise Conflict("another process brings the replica up to date", where=self.uri) from None
 
@@ -231,7 +240,7 @@ class Replica:
             described = self.store.describe(self.name)
             if marked_work(described) != record.work:
                 break  # another run of the promotion was quicker
-            wanted = _configuration(record, len(described.tail.offsets))
+            wanted = promoted_configuration(record, len(described.tail.offsets))
             try:
                 self.store.update_stream(self.name, wanted, was=described.configuration)
                 break
@@ -247,7 +256,14 @@ _NOT_NEWEST = (LedgerConflict, NoSuchStream, NoSuchScope, NoSuchSegment)
 
 def _is_same_round(newest: Record, base: Record) -> bool:
     """Whether no round was recorded, or began to append filler, between two records."""
-    merged = replace(base, sealing=newest.sealing, sealed=newest.sealed, keep_head=newest.keep_head)
+    merged = replace(
+        base,
+        sealing=newest.sealing,
+        sealed=newest.sealed,
+        keep_head=newest.keep_head,
+        claim=newest.claim,
+        retention=newest.retention,
+    )
     return _text(newest) == _text(merged)
 
 
@@ -265,8 +281,14 @@ def replica_tag(source: str) -> str:
     return source[: LONGEST_TAG - len(REPLICA_OF)]
 
 
-def _configuration(record: Record, open_segments: int) -> StreamConfiguration:
-    """Return the configuration of the promoted replica."""
-    configuration = Configuration.model_validate_json(json.dumps(record.configuration)).value()
-    tags = (*users_tags(configuration), REPLICA_OF + replica_tag(record.source))
+def promoted_configuration(record: Record, open_segments: int) -> StreamConfiguration:
+    """Return the configuration of the promoted replica.
+
+    If the source has as many tags as are possible, one of them gives way to ours: a source that is lost cannot be
+    changed any more. A cut-over refuses that before it seals the source.
+    """
+    configuration = record.source_configuration
+    tags = (*users_tags(configuration)[: MOST_TAGS - 1], REPLICA_OF + replica_tag(record.source))
+    if record.retention == "off":
+        configuration = replace(configuration, retention=Retention())
     return fitting_configuration(replace(configuration, tags=tags), open_segments)

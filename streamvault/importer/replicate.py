@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
+from streamvault.importer.following import following
 from streamvault.importer.options import FILLER_LIMIT, REPLICATE_EVERY, Numbers, Offsets, ReplicateOptions
 from streamvault.importer.replica import Replica, ReplicaPromoted
 from streamvault.importer.replication import Replication
@@ -52,6 +53,7 @@ def replicate_stream(
     Each round takes the source's tail, appends what the replica does not have yet, repeats the scales, and truncates
     the replica as the source was truncated. The replica can be read at any time, and nobody else may write to it until
     `promote_replica` makes it a stream like any other. The call can be interrupted or killed at any time and repeated.
+    With `follow`, it gives way to `promote_replica` with `seal_source` and to `move_stream`.
 
     Args:
         source: URI of the stream or the archive.
@@ -113,10 +115,11 @@ def replicate_stream(
             with _reporting_promotion(replication):
                 behind = replication.behind()
                 if follow:
+                    rest = every or REPLICATE_EVERY
                     ended = repeat_rounds(
-                        lambda: retrier(replication.round),
+                        lambda: retrier(lambda: following(replication, every=rest, progress=progress)),
                         retrier,
-                        every=every or REPLICATE_EVERY,
+                        every=rest,
                         idle=idle,
                         lasting=lasting,
                         began=began,

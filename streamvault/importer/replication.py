@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 import math
 import time
+import uuid
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from streamvault.common.errors import Conflict, Failed, Problem
+from streamvault.common.errors import Conflict, Failed, Overtaken, Problem
 from streamvault.common.progress import Progress
 from streamvault.importer.lease import TargetBusy, marked_work, take_lease, unfinished_work
 from streamvault.importer.options import MirrorOptions
 from streamvault.importer.plan import RestorePlan, plan_restore
+from streamvault.importer.replay import CannotReplay
 from streamvault.importer.replica import REPLICA, Record, Replica, replica_tag
 from streamvault.importer.run import ImportRun
-from streamvault.importer.source import Look, Source, bytes_between
+from streamvault.importer.source import Look, Source, StreamSource, bytes_between
 from streamvault.importer.target import (
     LOOKS,
-    OTHER_NAME,
     TargetTaken,
     Unfinished,
     check_missing_filler,
@@ -36,7 +37,7 @@ from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.counterparts import counterparts
 from streamvault.streamstore.cuts import is_before, later_of
-from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
@@ -77,6 +78,7 @@ class Replication:
         lag: from taking the tail to having it, in the newest round that found something new (seconds).
         most_lag: the longest such time.
         segments: the source's segment → the replica's.
+        claim: names this run in `Record.claim`.
         warnings: the newest ones.
     """
 
@@ -97,6 +99,8 @@ class Replication:
         self._progress = progress
         self._tasks = tasks
         self._lease: Lease | None = None
+        self.claim = uuid.uuid4().hex
+        self._claimed_before = ""  # `Record.claim` when the lease was taken
         self._noted = -math.inf
         self._deleted: Record | None = None
         self._target = ""
@@ -128,7 +132,7 @@ class Replication:
         for look in range(LOOKS):
             try:
                 return self._look_first()
-            except (SourceTruncated, SegmentTruncated, NoSuchSegment):
+            except (SourceTruncated, SegmentTruncated, NoSuchSegment, Overtaken):
                 if look == LOOKS - 1:
                     raise
         raise AssertionError
@@ -144,7 +148,8 @@ class Replication:
         check_missing_filler(plan, self._options.filler_limit, unfinished)
         if unfinished is not None and not self.is_new:
             self._is_truncated(look, unfinished)
-            self._run(plan).check_unfinished(unfinished)
+            with self.source.reading():
+                self._run(plan).check_unfinished(unfinished)
         return look.described
 
     def begin(self) -> Lease:
@@ -157,11 +162,35 @@ class Replication:
         self.look_first()
         return self.hold()
 
+    def take_over(self, wait_seconds: float) -> Lease:
+        """As `begin`, but let a running replication give way.
+
+        Args:
+            wait_seconds: how long to wait for it; it ends its round first.
+
+        Raises:
+            Problem: as `begin`.
+        """
+        self.look_first()
+        try:
+            return self.hold()
+        except TargetBusy:
+            if self.replica.record is None:  # the first round has not begun
+                raise
+        self.replica.note(claim=self.claim)
+        return self.hold(wait_seconds)
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a cut-over was begun since this process took the lease; its records show that."""
+        record = self.replica.record
+        return record is not None and record.claim not in ("", self.claim, self._claimed_before)
+
     def release(self, *, remove: bool = False) -> None:
         """Release the lease. If finishing was begun, it remains for the next run, unless ``remove`` says it is done."""
-        if self._lease is not None:
-            self._lease.release(remove=remove or not self._lease.is_finishing)
-            self._lease = None
+        lease, self._lease = self._lease, None  # it is not released again if that fails
+        if lease is not None:
+            lease.release(remove=remove or not lease.is_finishing)
 
     def check_complete(self) -> None:
         """Check that the replica ends where its source ends.
@@ -202,7 +231,7 @@ class Replication:
             look = self.source.look()
             try:
                 return bytes_between(self.source, look.described, self._reached(look, unfinished))
-            except SourceTruncated:
+            except (SourceTruncated, Overtaken):
                 continue
 
     def round(self) -> Round:
@@ -222,11 +251,17 @@ class Replication:
             self._begin_ledger(look, "")  # replaces the record of a deleted replica, before another one has data
         if record is not None and self._keep_head and not record.keep_head:
             self.replica.note(keep_head=True)
-        moved = -self.moved_bytes
+        moved, overtaken = -self.moved_bytes, 0
         while True:
             try:
-                ends = self._bring_up(look, lease)
+                with self.source.reading():
+                    ends = self._bring_up(look, lease)
                 break
+            except Overtaken:  # what was read was merged, or has expired
+                look, overtaken = self.source.look(), overtaken + 1
+                self._check_same(look)
+                if overtaken == LOOKS:
+                    raise
             except SourceTruncated:
                 before, look = look, self.source.look()
                 self._check_same(look)
@@ -286,7 +321,16 @@ class Replication:
 
     def _plan(self, look: Look) -> RestorePlan:
         content = self.source.content(look, self._options, work=self.work, first_head=self._first_head(look))
-        return plan_restore(content, self._options, limit_filler=False)
+        try:
+            return plan_restore(content, self._options, limit_filler=False)
+        except CannotReplay:
+            # A transaction that was open before a scale may be committed at the last moment. The source is sealed for
+            # this replica, so other numbers are better than no stream to write to.
+            record = self.replica.record
+            if record is None or not (record.sealing and look.described.sealed):
+                raise
+        mapped = self._options.model_copy(update={"numbers": "map"})
+        return plan_restore(content, mapped, limit_filler=False)
 
     def _run(self, plan: RestorePlan) -> ImportRun:
         return ImportRun(
@@ -360,7 +404,7 @@ class Replication:
             raise Conflict(
                 "the source was truncated beyond what the replica has, so the replica would miss events",
                 where=f"{self.source.uri}, head {json.dumps(described.head.to_json())}",
-                todo=f"Promote {self.replica.uri} as it is, or delete it and replicate again.",
+                todo=f"Promote {self.replica.uri} as it is, and replicate into another stream.",
             )
         return True
 
@@ -416,6 +460,9 @@ class Replication:
             except BaseException:
                 self.release()
                 raise
+            if self.replica.record is None:
+                self._look = None  # what it was brought up to is gone
+            self._claimed_before = "" if replica.record is None else replica.record.claim
         return self._lease
 
     def _read(self) -> None:
@@ -435,7 +482,7 @@ class Replication:
             raise TargetTaken(
                 "the replica's ledger is gone, which says from where offsets are shifted",
                 where=self.replica.uri,
-                todo="Delete the replica and replicate again.",
+                todo="Replicate into another stream. Delete this one only if the source still has all its events.",
             )
 
     def _check_promoting(self) -> None:
@@ -479,8 +526,24 @@ class Replication:
                 todo=f"Promote {where} as it is, or choose another name.",
             )
         if promoted := tag_of(described.configuration, REPLICA_OF):
-            raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=OTHER_NAME)
+            todo = "Choose another name. This stream may have events that no other one has."
+            raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=todo)
+        if not begun and self._is_origin():
+            raise TargetTaken(
+                f"the stream is the one that {self.source.uri} was a replica of",
+                where=where,
+                todo="Choose another name. It may have events that were never replicated.",
+            )
         raise taken_error(replica.store, described, begun=begun)
+
+    def _is_origin(self) -> bool:
+        """Whether the source is a promoted replica of the target: the old cluster is back."""
+        if not isinstance(self.source, StreamSource):
+            return False
+        with suppress(NoSuchStream, NoSuchScope):
+            configuration = self.source.store.describe(self.source.name).configuration
+            return tag_of(configuration, REPLICA_OF) == replica_tag(self.replica.uri)
+        return False
 
     def _promoting(self) -> Conflict:
         todo = "Run the same 'promote' or 'move' again."

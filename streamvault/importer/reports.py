@@ -232,11 +232,12 @@ class PromoteReport(Report):
         unchanged: True if it had been promoted before.
         source_sealed: True if the source was sealed, and the replica has all of it.
         sealed: True if the promoted stream is sealed, as the source was.
-        moved_bytes: bytes that the last round appended.
+        moved_bytes: bytes that this run appended.
         tail: the source's tail that the stream has at least; None if no round was ever finished.
         taken: when that tail was taken, RFC 3339.
         cutover_seconds: from sealing the source to the end; 0 if it was not sealed.
         renumbered: see `ImportReport`; empty if the source was not sealed.
+        warnings: what the user was warned of.
         total_seconds: as for an export.
         dry_run: True if nothing was changed.
     """
@@ -251,6 +252,7 @@ class PromoteReport(Report):
     taken: str = ""
     cutover_seconds: float = 0.0
     renumbered: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
     total_seconds: float = 0.0
     dry_run: bool = False
 

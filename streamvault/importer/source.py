@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -14,6 +14,7 @@ from streamvault.importer.options import MirrorOptions, RestoreOptions
 from streamvault.importer.plan import Content
 from streamvault.manifests.archive import Archive, History
 from streamvault.manifests.model import now_utc
+from streamvault.manifests.overtaken import unless_changed
 from streamvault.manifests.selection import select_parts
 from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.cuts import later_of, segments_between
@@ -74,6 +75,13 @@ class Source(Protocol):
     def sealed_ends(self, segments: Iterable[SegmentId]) -> Mapping[SegmentId, int]:
         """Return the ends (bytes) of sealed segments; those that it no longer has are absent."""
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Return a context in which a content is read.
+
+        Raises:
+            Overtaken: on leaving it, in place of `Damaged`, if what was read was replaced or has expired meanwhile.
+        """
+
 
 @dataclass(slots=True)
 class StreamSource:
@@ -130,6 +138,10 @@ class StreamSource:
         except NoSuchSegment as error:
             raise SourceTruncated(error.what, where=error.where) from None
 
+    def reading(self) -> AbstractContextManager[None]:
+        """See `Source.reading`."""
+        return nullcontext()
+
     def seal(self, described: StreamDescription) -> None:
         """Seal the stream, if it still is the one described.
 
@@ -162,7 +174,8 @@ class ArchiveSource:
     def content(self, look: Look, options: MirrorOptions, *, work: str, first_head: StreamCut) -> Content:  # noqa: ARG002
         """See `Source.content`."""
         history = self._history or self._newest()
-        selected = select_parts(history, None, None)
+        with self.reading():
+            selected = select_parts(history, None, None)
         restored = RestoreOptions(
             offsets=options.offsets, filler_limit=options.filler_limit, numbers=options.numbers, window=options.window
         )
@@ -173,8 +186,14 @@ class ArchiveSource:
     def sealed_ends(self, segments: Iterable[SegmentId]) -> Mapping[SegmentId, int]:
         """See `Source.sealed_ends`."""
         history = self._history or self._newest()
-        ends = {segment: history.end(segment) for segment in segments}
+        with self.reading():
+            ends = {segment: history.end(segment) for segment in segments}
         return {segment: end for segment, end in ends.items() if end is not None}
+
+    def reading(self) -> AbstractContextManager[None]:
+        """See `Source.reading`."""
+        history = self._history or self._newest()
+        return unless_changed(self._archive, history, history.first, doing="replicated")
 
     def _newest(self) -> History:
         spans = self._archive.listing().spans

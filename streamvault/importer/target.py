@@ -48,7 +48,7 @@ __all__ = [
     "taken_error",
 ]
 
-OTHER_NAME = "Choose another name, or delete it first."
+OTHER_NAME = "Choose another name. Delete the stream only if its events are elsewhere, too."
 
 LOOKS = 10
 """How often a target is looked at if it is truncated meanwhile."""
@@ -211,7 +211,7 @@ class Target:
             raise Failed(
                 "another process scaled the stream during the import",
                 where=self._uri,
-                todo="Delete it and import again.",
+                todo="Import into another name, or delete this stream if nobody uses it, and import again.",
             )
         if described.sealed:
             return
@@ -224,7 +224,7 @@ class Target:
                 raise Conflict(
                     "another process wrote to the restored stream before it was sealed",
                     where=self._uri,
-                    todo="Seal it yourself, or delete it and import again.",
+                    todo="Seal it yourself if what was written may stay; otherwise import into another name.",
                 )
             self._lease.confirm()
             self._store.seal(self._name, first=described.epochs[0])
@@ -452,9 +452,9 @@ def taken_error(
         what, generation = "the unfinished stream of another import, copy or replication", generation_of(begun)
         if plan is not None and generation and plan.generation not in (0, generation):
             what = f"the unfinished stream of an import up to generation {generation}, not {plan.generation}"
-            todo = f"Try --generation {generation}, choose another name, or delete it first."
+            todo = f"Try --generation {generation}, or choose another name."
     elif is_own(described.configuration):
-        return own_stream(store, described.name)
+        return own_stream(store, described.name, described)
     elif plan is not None and (more := _written_since(described, plan)):
         what, where = "the stream has the archived segments, but was written to since", f"{where}: {more}"
     return TargetTaken(what, where=where, todo=todo)

@@ -80,7 +80,7 @@ def verify_range(task: VerifyTask) -> Verified:
         raise Differs(
             "the restored bytes differ from the source's",
             where=task.where,
-            todo=f"Delete {task.target.uri}/{task.stream} and run the same command again.",
+            todo="Run the command again with another name. Delete this stream only if nobody has written to it.",
         )
     return Verified(events, task.end - task.start)
 

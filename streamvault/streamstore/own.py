@@ -21,6 +21,7 @@ __all__ = [
     "COPY_OF",
     "FAILED_SUFFIX",
     "LONGEST_TAG",
+    "MOST_TAGS",
     "MOVED_TO",
     "OWN",
     "REPLICA_OF",
@@ -28,6 +29,7 @@ __all__ = [
     "SPARK_LEDGER",
     "TARGET_LEASE",
     "TARGET_LEDGER",
+    "TARGET_PROBE",
     "UNFINISHED",
     "OwnStream",
     "describe_source",
@@ -40,6 +42,9 @@ __all__ = [
 
 LONGEST_TAG = 256
 """Pravega accepts no longer tag (characters)."""
+
+MOST_TAGS = 127
+"""Pravega accepts no more tags on a stream."""
 
 OWN = "streamvault-own"
 """The tag on every internal stream, from its creation on."""
@@ -64,6 +69,9 @@ TARGET_LEASE = "streamvault-import-"
 
 TARGET_LEDGER = "streamvault-copy-"
 """Prefix of the name of the ledger beside an unfinished copy or a replica."""
+
+TARGET_PROBE = "streamvault-probe-"
+"""Prefix of the name of the stream on which the policies of a replica are tried before its source is sealed."""
 
 CONSUMER_LEASE = "streamvault-consumer-"
 """Prefix of the name of the lease beside a queue."""
@@ -119,12 +127,24 @@ def describe_source(store: StreamStore, stream: StreamName) -> StreamDescription
     if moved := tag_of(described.configuration, MOVED_TO):
         raise OwnStream("the stream was moved", where=f"{store.uri}/{stream}", todo=f"It is {moved} now.")
     if is_own(described.configuration):
-        raise own_stream(store, stream)
+        raise own_stream(store, stream, described)
     return described
 
 
-def own_stream(store: StreamStore, stream: StreamName) -> OwnStream:
-    """Build the error for an internal stream."""
+def own_stream(store: StreamStore, stream: StreamName, described: StreamDescription | None = None) -> OwnStream:
+    """Build the error for an internal stream; `described` tells which kind of one it is."""
+    if described is not None and (moved := tag_of(described.configuration, MOVED_TO)):
+        return OwnStream(
+            "an empty sealed stream that 'move' has left has this name",
+            where=f"{store.uri}/{stream}",
+            todo=f"The stream is {moved} now. Delete the empty one to use its name again.",
+        )
+    if described is not None and tag_of(described.configuration, UNFINISHED):
+        return OwnStream(
+            "this is an internal stream of Streamvault (a replica, or an unfinished import or copy)",
+            where=f"{store.uri}/{stream}",
+            todo="Use the stream that it is made from. Promote a replica, or let the import or copy finish first.",
+        )
     return OwnStream(
         "this is an internal stream of Streamvault (a queue, a lease, a ledger, or an unfinished import)",
         where=f"{store.uri}/{stream}",

@@ -129,12 +129,16 @@ COMMANDS: dict[str, tuple[CommandOperator, list[str]]] = {
         ["replicate", ARCHIVE, STREAM, "--retry-for", "2m", "--keep-head"],
     ),
     "promote": (
-        PromoteReplicaOperator(task_id="t", stream="shop/orders", target_conn_id="standby", seal_source=True),
-        ["promote", "pravega://s:9090/shop/orders", "--seal-source"],
+        PromoteReplicaOperator(
+            task_id="t", stream="shop/orders", target_conn_id="standby", seal_source=True, retention="off"
+        ),
+        ["promote", "pravega://s:9090/shop/orders", "--seal-source", "--retention", "off"],
     ),
     "move": (
-        MoveStreamOperator(task_id="t", source=STREAM, stream="shop/new", offsets="shift", no_tombstone="True"),
-        ["move", STREAM, "pravega://h:9090/shop/new", "--offsets", "shift", "--no-tombstone"],
+        MoveStreamOperator(
+            task_id="t", source=STREAM, stream="shop/new", offsets="shift", no_tombstone="True", retention="off"
+        ),
+        ["move", STREAM, "pravega://h:9090/shop/new", "--offsets", "shift", "--no-tombstone", "--retention", "off"],
     ),
 }
 
