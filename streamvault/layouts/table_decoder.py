@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamvault.layouts.extent import Extent
 from streamvault.layouts.isolated import BATCH, DONE, ERROR, FACTS, READ, receive, send
-from streamvault.layouts.table_rows import RANGES, open_file, rows_in
+from streamvault.layouts.table_rows import COLUMNS, RANGES, open_file, rows_in
 from streamvault.streamstore.model import SegmentId
 
 __all__ = ["serve"]
@@ -39,6 +39,8 @@ def serve() -> None:
 
 def _answer(question: dict[str, Any], file: io.RawIOBase, answers: IO[bytes]) -> None:
     with open_file(file) as parquet:
+        if missing := set(COLUMNS) - set(parquet.schema_arrow.names):
+            raise KeyError(f"the file has no column {min(missing)}")
         ranges = (parquet.metadata.metadata or {}).get(RANGES, b"")
         if question["extent"] is None:
             facts = {"ranges": ranges.decode(errors="replace"), "rows": parquet.metadata.num_rows}
