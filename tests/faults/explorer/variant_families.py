@@ -103,7 +103,7 @@ UNTIL_MENDED: dict[str, Unmended] = {
     "another stream is taken for an archived one of which nothing can be compared": Unmended(
         "section 2: nothing is truncated that was not compared",
         ("events/new retain,export;other",),
-        tuple(frozenset({"other", name}) for name in ("retain", "retain-half", "export-from", "export-to")),
+        tuple(frozenset({"other", name}) for name in ("retain", "retain-half", "export-from", "export-to", "seal")),
     ),
     "what lies before the cut of --from is truncated": Unmended(
         "section 2: export --from CUT, then rotate --truncate-source",
@@ -126,7 +126,15 @@ UNTIL_MENDED: dict[str, Unmended] = {
     "the only copy that was read back is deleted before the merged one was": Unmended(
         "section 2: what may be deleted, and the marks that allow it, are judged in one listing",
         ("chunks/new export-70,write,export-70,compact,rotate,write,export-70,hour;compact-1,compact",),
-        (frozenset({"compact-1"}),),
+        (
+            frozenset({"compact-1"}),
+            *(
+                frozenset({merge, "rotate", "hour"})
+                for merge in ("compact", "compact-3", "compact-250", "compact-soon")
+            ),
+            frozenset({"compact", "rotate-2", "hour"}),
+        ),
+        frozenset({"three stops"}),
     ),
     "a promotion beside a replication that wakes": Unmended(
         "section 3: promote beside a replication that wakes",
