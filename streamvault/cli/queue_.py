@@ -41,7 +41,7 @@ def skip(
     failed: Annotated[bool, typer.Option("--failed", help="They are among the failed requests.")] = False,
     running: Running,
 ) -> int:
-    """Remove bytes that something else wrote to a queue and that stop its worker."""
+    """Remove foreign bytes that block a queue."""
 
     def work(_progress: Progress) -> QueueReport:
         from streamvault.importer.queue.show import skip_foreign

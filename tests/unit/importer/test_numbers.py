@@ -117,7 +117,7 @@ def test_unfinished_import_is_resumed_with_its_numbers(vault: Vault, monkeypatch
         patched.setattr("streamvault.importer.target.Target.scale", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             import_stream(vault.archive, vault.uri(), numbers="map", master="inline")
-    assert restore(vault, NAME) == 4
+    assert restore(vault, NAME) == 2
     report = import_stream(vault.archive, vault.uri(), numbers="map", master="inline", read_back=True)
     assert report.resumed
     with vault.store as store:
