@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from streamvault.common.errors import Conflict
+from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.importer.following import following
 from streamvault.importer.options import FILLER_LIMIT, REPLICATE_EVERY, Numbers, Offsets, ReplicateOptions
@@ -160,7 +160,7 @@ def _reporting_promotion(replication: Replication) -> Iterator[None]:
     """
     try:
         yield
-    except Conflict as error:
+    except Problem as error:  # such as that the source is lost, or was moved
         if not replication.is_promoted():
             raise
         what, todo = "the replica was promoted, or its promotion has begun", "To replicate again, choose another name."

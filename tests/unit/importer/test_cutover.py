@@ -16,6 +16,7 @@ from streamvault import copy_stream, replicate_stream
 from streamvault.common.errors import Conflict, Problem
 from streamvault.importer import cutover, plan
 from streamvault.importer.replay import CannotReplay, plan_replay
+from streamvault.importer.replica import ReplicaPromoted
 from streamvault.importer.source import StreamSource
 from streamvault.importer.target import TargetTaken
 from streamvault.importer.verify import Differs
@@ -79,9 +80,23 @@ def test_sleeping_replication_gives_way(streams: Streams, monkeypatch: pytest.Mo
         assert streams.replicate(follow=True, every=300).ended == "sealed"
         assert_same(streams, sealed=False)
     else:
-        with pytest.raises(Conflict):  # there is no source any more
+        with pytest.raises(ReplicaPromoted):  # there is no source any more
             streams.replicate(follow=True, every=300)
     assert len(reports) == 1
+
+
+@pytest.mark.parametrize("gone", ["moved", "moved without a tombstone", "promoted, the source lost"])
+def test_replication_of_what_is_gone_says_that_its_replica_was_promoted(streams: Streams, gone: str) -> None:
+    """Otherwise a service manager would start it again and again."""
+    streams.replicate()
+    if gone == "promoted, the source lost":
+        streams.promote()
+        with streams.store as store:
+            store.delete(NAME)
+    else:
+        streams.move(no_tombstone=gone != "moved")
+    with pytest.raises(ReplicaPromoted):
+        streams.replicate(follow=True)
 
 
 @pytest.mark.parametrize("end", ENDS)
