@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.importer.following import following
+from streamvault.importer.occupancy import is_promoted
 from streamvault.importer.options import FILLER_LIMIT, REPLICATE_EVERY, Numbers, Offsets, ReplicateOptions
 from streamvault.importer.replica import Replica, ReplicaPromoted
 from streamvault.importer.replication import Replication
@@ -161,7 +162,7 @@ def _reporting_promotion(replication: Replication) -> Iterator[None]:
     try:
         yield
     except Problem as error:  # such as that the source is lost, or was moved
-        if not replication.is_promoted():
+        if not is_promoted(replication.source, replication.replica):
             raise
         what, todo = "the replica was promoted, or its promotion has begun", "To replicate again, choose another name."
         if isinstance(error, TargetTaken):
