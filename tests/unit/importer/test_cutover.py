@@ -266,6 +266,21 @@ def test_retention_of_a_replica_that_keeps_its_head(
     )
 
 
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("end", [*ENDS, "plain"])
+def test_retention_that_is_chosen_when_a_killed_run_is_repeated(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    def finish(**options: Any) -> Any:
+        return streams.promote(**options) if end == "plain" else cut_over(streams, end, **options)
+
+    configure(streams, retention=Retention(RetentionKind.TIME, 3_600_000))
+    streams.replicate()
+    killed(monkeypatch, "update_stream", TARGET, finish)
+    finish(retention="off")
+    assert configured(streams, TARGET).retention == Retention()
+
+
 def test_no_advice_to_delete_what_writers_have_moved_to(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     def differ(*_: Any) -> Any:
         raise Differs("the restored bytes differ from the source's", todo="Delete it.")
