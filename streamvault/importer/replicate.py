@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from streamvault.common.errors import Conflict
+from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.importer.following import following
+from streamvault.importer.occupancy import is_promoted
 from streamvault.importer.options import FILLER_LIMIT, REPLICATE_EVERY, Numbers, Offsets, ReplicateOptions
 from streamvault.importer.replica import Replica, ReplicaPromoted
 from streamvault.importer.replication import Replication
@@ -160,8 +161,8 @@ def _reporting_promotion(replication: Replication) -> Iterator[None]:
     """
     try:
         yield
-    except Conflict as error:
-        if not replication.is_promoted():
+    except Problem as error:  # such as that the source is lost, or was moved
+        if not is_promoted(replication.source, replication.replica):
             raise
         what, todo = "the replica was promoted, or its promotion has begun", "To replicate again, choose another name."
         if isinstance(error, TargetTaken):

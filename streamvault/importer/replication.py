@@ -8,26 +8,25 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from streamvault.common.errors import Conflict, Failed, Overtaken, Problem
+from streamvault.common.errors import Conflict, Failed, Overtaken
 from streamvault.common.progress import Progress
-from streamvault.importer.lease import TargetBusy, marked_work, take_lease, unfinished_work
+from streamvault.importer.lease import TargetBusy, take_lease
+from streamvault.importer.occupancy import check_promoting, check_target, promoting
 from streamvault.importer.options import MirrorOptions
 from streamvault.importer.plan import RestorePlan, plan_restore
 from streamvault.importer.replay import CannotReplay
-from streamvault.importer.replica import REPLICA, Record, Replica, replica_tag
+from streamvault.importer.replica import Record, Replica
 from streamvault.importer.run import ImportRun
-from streamvault.importer.source import Look, Source, StreamSource, bytes_between
+from streamvault.importer.source import Look, Source, bytes_between
 from streamvault.importer.target import (
     LOOKS,
     TargetTaken,
     Unfinished,
     check_missing_filler,
     has_data,
-    taken_error,
 )
 from streamvault.importer.witness import WITNESS_BYTES, check_same, replica_work
 from streamvault.manifests.model import Configuration, now_utc
@@ -37,10 +36,9 @@ from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.counterparts import counterparts
 from streamvault.streamstore.cuts import is_before, later_of
-from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated
+from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
-from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
 
 __all__ = ["Replication"]
 
@@ -138,7 +136,7 @@ class Replication:
         raise AssertionError
 
     def _look_first(self) -> StreamDescription:
-        self._check_promoting()
+        check_promoting(self.replica)
         unfinished = Unfinished.find(self.replica.store, self.replica.name)
         look = self.source.look()
         self.work = replica_work(self.source, look.described, self._options)
@@ -206,23 +204,6 @@ class Replication:
                 where=f"{self.replica.uri}: {json.dumps(copied.tail.to_json())}",
                 todo="Run the same command again.",
             )
-
-    def is_promoted(self) -> bool:
-        """Whether the replica was promoted, or its promotion has begun; False if it cannot be told."""
-        replica = self.replica
-        with suppress(Problem):
-            if not replica.store.exists(replica.name):
-                return False
-            described = replica.store.describe(replica.name)
-            if not is_own(described.configuration):
-                return tag_of(described.configuration, REPLICA_OF) == replica_tag(self.source.uri)
-            record = replica.read()
-            return (
-                record is not None
-                and (record.work, record.source) == (marked_work(described), self.source.uri)
-                and record.is_promoting
-            )
-        return False
 
     def behind(self) -> int:
         """Return how many bytes the source has that the replica does not have."""
@@ -380,7 +361,7 @@ class Replication:
         if record is None or (not record.target and record.tail is None):
             return  # it is still to be created
         if unfinished is None:
-            self._check_target()  # it may have been promoted
+            check_target(self.source, self.replica, self._options, self.work)  # it may have been promoted
         if unfinished is None or not record.is_about(unfinished.described):
             raise self._gone()
 
@@ -467,14 +448,14 @@ class Replication:
 
     def _read(self) -> None:
         """Check the target, and read the ledger."""
-        begun = self._check_target()
+        begun = check_target(self.source, self.replica, self._options, self.work)
         record = self.replica.read()
         self.is_new, self._deleted = begun is None, None
         if begun is None:
             self._deleted, self.replica.record = record, None
             return
         if record is not None and record.is_promoting:
-            raise self._promoting()
+            raise promoting(self.replica)
         described = self.replica.store.describe(self.replica.name)
         if record is not None and not record.is_about(described):
             self._deleted, self.replica.record = record, None
@@ -484,70 +465,6 @@ class Replication:
                 where=self.replica.uri,
                 todo="Replicate into another stream. Delete this one only if the source still has all its events.",
             )
-
-    def _check_promoting(self) -> None:
-        """Check that no promotion of the target was killed, whatever it is a replica of.
-
-        Raises:
-            TargetTaken: one was.
-        """
-        replica = self.replica
-        begun = unfinished_work(replica.store, replica.name)
-        if begun is not None and begun.startswith(REPLICA):
-            record = replica.read()
-            begins = record is not None and record.work == begun and record.is_promoting
-            if begins or not is_own(replica.store.describe(replica.name).configuration):
-                raise self._promoting()
-
-    def _check_target(self) -> str | None:
-        """Check that the target is free, or this replica; return `unfinished_work`.
-
-        Raises:
-            TargetTaken: it is neither.
-        """
-        replica = self.replica
-        begun = unfinished_work(replica.store, replica.name)
-        if begun is None:
-            return None
-        described = replica.store.describe(replica.name)
-        if begun == self.work:
-            if not is_own(described.configuration):
-                raise self._promoting()
-            return begun
-        where = replica.uri
-        record = replica.read()
-        if begun and record is not None and record.work == begun and record.source == self.source.uri:
-            if (record.offsets, record.numbers) != (self._options.offsets, self._options.numbers):
-                what = f"the replica was begun with --offsets {record.offsets} --numbers {record.numbers}"
-                raise TargetTaken(what, where=where, todo="Give these options, or choose another name.")
-            raise TargetTaken(
-                "the source was deleted and created again, so it is not the stream that was replicated",
-                where=self.source.uri,
-                todo=f"Promote {where} as it is, or choose another name.",
-            )
-        if promoted := tag_of(described.configuration, REPLICA_OF):
-            todo = "Choose another name. This stream may have events that no other one has."
-            raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=todo)
-        if not begun and self._is_origin():
-            raise TargetTaken(
-                f"the stream is the one that {self.source.uri} was a replica of",
-                where=where,
-                todo="Choose another name. It may have events that were never replicated.",
-            )
-        raise taken_error(replica.store, described, begun=begun)
-
-    def _is_origin(self) -> bool:
-        """Whether the source is a promoted replica of the target: the old cluster is back."""
-        if not isinstance(self.source, StreamSource):
-            return False
-        with suppress(NoSuchStream, NoSuchScope):
-            configuration = self.source.store.describe(self.source.name).configuration
-            return tag_of(configuration, REPLICA_OF) == replica_tag(self.replica.uri)
-        return False
-
-    def _promoting(self) -> Conflict:
-        todo = "Run the same 'promote' or 'move' again."
-        return TargetTaken("a promotion of the replica has not ended", where=self.replica.uri, todo=todo)
 
     def _check_same(self, look: Look) -> None:
         check_same(self.source, look.described, self._options, self.replica.record, self.replica.uri)

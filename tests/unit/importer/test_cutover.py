@@ -16,6 +16,7 @@ from streamvault import copy_stream, replicate_stream
 from streamvault.common.errors import Conflict, Problem
 from streamvault.importer import cutover, plan
 from streamvault.importer.replay import CannotReplay, plan_replay
+from streamvault.importer.replica import ReplicaPromoted
 from streamvault.importer.source import StreamSource
 from streamvault.importer.target import TargetTaken
 from streamvault.importer.verify import Differs
@@ -79,9 +80,23 @@ def test_sleeping_replication_gives_way(streams: Streams, monkeypatch: pytest.Mo
         assert streams.replicate(follow=True, every=300).ended == "sealed"
         assert_same(streams, sealed=False)
     else:
-        with pytest.raises(Conflict):  # there is no source any more
+        with pytest.raises(ReplicaPromoted):  # there is no source any more
             streams.replicate(follow=True, every=300)
     assert len(reports) == 1
+
+
+@pytest.mark.parametrize("gone", ["moved", "moved without a tombstone", "promoted, the source lost"])
+def test_replication_of_what_is_gone_says_that_its_replica_was_promoted(streams: Streams, gone: str) -> None:
+    """Otherwise a service manager would start it again and again."""
+    streams.replicate()
+    if gone == "promoted, the source lost":
+        streams.promote()
+        with streams.store as store:
+            store.delete(NAME)
+    else:
+        streams.move(no_tombstone=gone != "moved")
+    with pytest.raises(ReplicaPromoted):
+        streams.replicate(follow=True)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -249,6 +264,21 @@ def test_retention_of_a_replica_that_keeps_its_head(
     assert [("will truncate it" in warning, "--retention off" in warning) for warning in report.warnings] == (
         [(True, True)] if retention == "keep" else []
     )
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("end", [*ENDS, "plain"])
+def test_retention_that_is_chosen_when_a_killed_run_is_repeated(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    def finish(**options: Any) -> Any:
+        return streams.promote(**options) if end == "plain" else cut_over(streams, end, **options)
+
+    configure(streams, retention=Retention(RetentionKind.TIME, 3_600_000))
+    streams.replicate()
+    killed(monkeypatch, "update_stream", TARGET, finish)
+    finish(retention="off")
+    assert configured(streams, TARGET).retention == Retention()
 
 
 def test_no_advice_to_delete_what_writers_have_moved_to(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:

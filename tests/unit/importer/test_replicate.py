@@ -22,6 +22,7 @@ from streamvault.importer.replication import Replication
 from streamvault.importer.source import open_stream
 from streamvault.importer.target import TargetTaken
 from streamvault.importer.witness import check_same
+from streamvault.manifests.rounds import Round
 from streamvault.streamstore.errors import ScaleRefused, SegmentSealed
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
@@ -635,7 +636,7 @@ def test_promotion_is_not_finished_unless_the_replica_is_complete(
     streams.replicate()
     streams.add(b"more")
     with monkeypatch.context() as patched:
-        patched.setattr(Replication, "round", lambda _: None)
+        patched.setattr(Replication, "round", lambda _: Round(changed=False, sealed=False))
         with pytest.raises(Failed, match="does not end where its source ends"):
             streams.promote(seal_source=True)
     with streams.store as store:
