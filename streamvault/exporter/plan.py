@@ -25,6 +25,7 @@ from streamvault.manifests.plan import (
     end_plan,
     ended_plans,
     find_plan,
+    has_ended,
     remove_work,
 )
 from streamvault.streamstore.cuts import segments_between, validate_cut
@@ -91,7 +92,11 @@ def settle_plan(
         if not created:
             continue  # another run was first; its plan may have ended meanwhile
         listing = archive.listing()
-        if plan.generation > listing.newest and plan.span not in {*listing.begun, *listing.orphans}:
+        # An index without a manifest is of this plan only if the plan has ended: another run publishes it right now.
+        lost = plan.span in listing.orphans or (
+            plan.span in listing.begun and not has_ended(archive.store, archive.prefix, plan.generation, attempt)
+        )
+        if plan.generation > listing.newest and not lost:
             return Planned(plan, newest, attempt, gave_up=gave_up)
         # Another run has published this generation meanwhile and deleted its plan, so this plan is too late.
         remove_work(archive.store, archive.prefix, plan.span)
@@ -124,7 +129,14 @@ def draft_plan(
             return Planned(found, newest, attempt, adopted=True)
         check_can_restart(found, wanted, newest, archive.uri)
         wanted = compressed_alike(wanted, found, newest)
-    return Planned(make_plan(described, store, newest, wanted, source, archive=archive), newest, attempt, gave_up=found)
+    try:
+        plan = make_plan(described, store, newest, wanted, source, archive=archive)
+    except Conflict:
+        if archive.listing().newest < generation:
+            raise
+        # Another run has published the generation meanwhile, and may have truncated the source to its end.
+        return draft_plan(archive, store, wanted, source, restart=restart)
+    return Planned(plan, newest, attempt, gave_up=found)
 
 
 def _give_up(archive: Archive, plan: Plan, attempt: int) -> bool:

@@ -32,6 +32,7 @@ __all__ = [
     "end_plan",
     "ended_plans",
     "find_plan",
+    "has_ended",
     "remove_work",
 ]
 
@@ -140,6 +141,11 @@ def end_plan(store: ObjectStore, prefix: str, generation: int, attempt: int, rea
     ended = Ended(generation=generation, attempt=attempt, reason=one_line(reason))
     data, _ = decide(store, key, ended.encode())
     return decode(Ended, data, f"{store.uri}/{key}").reason
+
+
+def has_ended(store: ObjectStore, prefix: str, generation: int, attempt: int) -> bool:
+    """Return whether there is a record of how a plan ended; arguments as for `end_plan`."""
+    return find_file(Ended, store, prefix + ended_key(GenerationSpan.of(generation), attempt)) is not None
 
 
 def _is_given_up(store: ObjectStore, prefix: str, generation: int, attempt: int) -> bool:

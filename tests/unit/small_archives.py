@@ -59,9 +59,17 @@ class Vault:
             for segment in sorted(store.describe(NAME).tail.offsets):
                 append_events(store, NAME, segment, payloads)
 
-    def export(self, layout: Layout = "events", compress: Compression = "") -> ExportReport:
+    def export(
+        self, layout: Layout = "events", compress: Compression = "", *, same_stream: bool = False
+    ) -> ExportReport:
         return export_stream(
-            self.uri(), self.root, layout=layout, compress=compress, range_size=RANGE_SIZE, master="inline[2]"
+            self.uri(),
+            self.root,
+            layout=layout,
+            compress=compress,
+            range_size=RANGE_SIZE,
+            same_stream=same_stream,
+            master="inline[2]",
         )
 
     def events(self) -> list[tuple[EventPointer, bytes]]:

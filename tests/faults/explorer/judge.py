@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 from streamvault import check_archive, export_stream, import_stream
-from streamvault.common.errors import Conflict, Damaged, Problem
+from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.hold import NoSuchHold
@@ -413,6 +413,9 @@ def _rest(
     _names = ("export",)
     last = Actor(0, lambda: export_stream(scene.stream, ROOT, same_stream=True, **scene.options))
     last.go_on()
+    if _has_other_options(last.error):  # what another command has begun is resumed without options
+        last = Actor(0, lambda: export_stream(scene.stream, ROOT, same_stream=True, master="inline"))
+        last.go_on()
     if last.error is not None and not may_fail("export", last.error):
         stuck = True
         yield f"STUCK export: {type(last.error).__name__}: {last.error}"
@@ -432,12 +435,20 @@ def _rest(
     yield from _restored(scene, world)
 
 
+def _has_other_options(error: BaseException | None) -> bool:
+    return isinstance(error, Usage) and error.what.startswith("an unfinished run has other options")
+
+
 def _may_fail(world: World, name: str, error: BaseException, *, foreign: bool, expired: bool) -> bool:
     """Whether a command may end so without a bug: it is another stream, or what it reads is gone, expired or sealed."""
     if isinstance(error, NoSuchStream):
         return NAME.stream not in world.cluster(CLUSTER).scopes[NAME.scope]
     if isinstance(error, StreamSealed):  # what is sealed cannot be truncated
         return world.cluster(CLUSTER).find(NAME).record.sealed
+    if _has_other_options(error):
+        return True
+    if isinstance(error, Conflict) and error.what.startswith("the stream has events before the archive's beginning"):
+        return any("--from" in one or "export-from" in one for one in _names) or name in {"rotate", "expire-all"}
     name = name.removeprefix(FORMER)
     ends = foreign or name in {"import", "handoff"} or (name == "convert" and expired)
     is_there = not (name == "work" and isinstance(error, NoSuchScope))  # no request was added to the queue

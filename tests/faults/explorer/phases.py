@@ -15,7 +15,7 @@ from tests.faults.explorer.explore import at_each_point, pairs_of_points, random
 from tests.faults.explorer.families import BASES, ENDINGS, KNOWN, LAYOUTS, MIRRORED, combinations, family
 from tests.faults.explorer.families import mirror_families as of_mirrors
 from tests.faults.explorer.schedule import Schedule
-from tests.faults.explorer.variant_families import MIRROR_VARIED, UNTIL_MENDED, VARIED, is_left_out
+from tests.faults.explorer.variant_families import MIRROR_VARIED, VARIED, is_left_out
 
 __all__ = ["MIRROR_PHASES", "PHASES", "drawn", "drawn_mirrors"]
 
@@ -119,8 +119,7 @@ MIRROR_PHASES: dict[str, Phase] = {
 
 
 def _in_turn(phases: Mapping[str, Phase], seed: int, part: int) -> Iterator[Schedule]:
-    unmended = {name for one in UNTIL_MENDED.values() for name in one.phases}
-    drawn_of = [phase(random.Random(f"{seed} {part} {name}")) for name, phase in phases.items() if name not in unmended]
+    drawn_of = [phase(random.Random(f"{seed} {part} {name}")) for name, phase in phases.items()]
     rounds = (
         one for phase in iter(lambda: drawn_of, None) for one in chain.from_iterable(islice(of, 1) for of in phase)
     )

@@ -1,4 +1,4 @@
-"""The families of variants find nothing; those of defects that are known find them; all phases are drawn from."""
+"""The families of variants find nothing; all phases are drawn from."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from tests.faults.explorer.explore import at_each_point, run
 from tests.faults.explorer.families import family
 from tests.faults.explorer.phases import MIRROR_PHASES, PHASES, drawn, drawn_mirrors
 from tests.faults.explorer.schedule import Schedule
-from tests.faults.explorer.variant_families import MIRROR_VARIED, UNTIL_MENDED, VARIED, is_left_out
+from tests.faults.explorer.variant_families import MENDED, MIRROR_VARIED, VARIED, is_left_out
 from tests.faults.explorer.variants import VARIANTS
 
-FAMILIES = [(what, text) for found in (VARIED, MIRROR_VARIED) for what, texts in found.items() for text in texts]
-UNMENDED = [
-    pytest.param(what, text, marks=pytest.mark.xfail(strict=True, reason=unmended.point))
-    for what, unmended in UNTIL_MENDED.items()
-    for text in unmended.families
+FAMILIES = [
+    (what, text) for found in (VARIED, MIRROR_VARIED, MENDED) for what, texts in found.items() for text in texts
 ]
 
 
-@pytest.mark.parametrize(("what", "text"), [*FAMILIES, *UNMENDED])
+@pytest.mark.parametrize(("what", "text"), FAMILIES)
 def test_families_pass(what: str, text: str) -> None:
     outcomes = map(run, [Schedule.parse(text)] if "@" in text else at_each_point(*family(text)))
     wrong = [f"{one.schedule}: {one.wrong[0]}" for one in outcomes if one.wrong]

@@ -28,7 +28,7 @@ def vault(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with vault.store as store:
         store.truncate(StreamCut(NAME, store.describe(NAME).tail.offsets))
     vault.add(b"of the third generation")
-    vault.export(*request.param)
+    vault.export(*request.param, same_stream=True)
     return vault
 
 
