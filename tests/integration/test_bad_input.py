@@ -184,7 +184,7 @@ NAMES_AND_PLACES = [
         "a target that exists",
         importing(target="shop/orders"),
         4,
-        r"the stream exists: local://.*/shop/orders\. Choose .*",
+        r"this is the archived stream itself, and nothing was restored into it: local://.*/shop/orders\. Give .*",
     ),
 ]
 
