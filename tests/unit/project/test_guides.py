@@ -46,7 +46,7 @@ def test_links_lead_to_existing_documents_and_headings(document: Path) -> None:
 @pytest.mark.parametrize("document", FOR_USERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_options_in_the_guides_exist(document: Path, capfd: pytest.CaptureFixture[str]) -> None:
     known = set()
-    for command in ("", *COMMANDS, "queue show"):
+    for command in ("", *COMMANDS, "queue show", "queue skip"):
         main([*command.split(), "--help"])
         known |= set(re.findall(r"--[a-z-]+", capfd.readouterr().out))
     known |= {"--fast", "--rm"}  # of bin/test and of docker
