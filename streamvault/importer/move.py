@@ -237,6 +237,12 @@ class _Move:
         Raises:
             Conflict: it is, and it may have more than the replica.
         """
+        if old is None and not record.sealing:
+            raise Conflict(
+                "the replica was promoted without sealing the stream, which is gone, so it may lack events",
+                where=self._source.uri,
+                todo=f"Run 'streamvault promote {self._uri}' to use the replica as it is.",
+            )
         if old is None or replica_work(self._source, old, self._options) != record.work:
             return False
         # A cut-over has compared both ends. A promotion without one has replaced the replica's open segments, so the

@@ -262,7 +262,7 @@ AT_TARGET = (
 
 def mirror_families(seed: int) -> list[tuple[str, tuple[str, ...]]]:
     """Scenes with one verb that is stopped, and what is done meanwhile; short ones first."""
-    left_out = MIRROR_VARIANTS | {name for name in MIRRORS if name.endswith("follow")}
+    left_out = {*MIRROR_VARIANTS} | {name for name in MIRRORS if name.endswith("follow")}
     verbs = [name for name, command in MIRRORS.items() if not command.outside and name not in left_out]
     between = ["", *AT_SOURCE, *AT_TARGET, *verbs]
     between += [f"{verb},{at}" for verb in verbs for at in (*AT_TARGET, "remake", "drop", "write", "scale")]

@@ -151,6 +151,10 @@ def explore(
         worker.start()
     whole, left = Tally(), len(workers)
     while left:
+        while said.empty():
+            if any(worker.exitcode for worker in workers):
+                raise RuntimeError("a process of the explorer failed; its traceback is above")
+            time.sleep(0.05)
         tally = said.get()
         if tally.seconds < 0:
             left -= 1
