@@ -22,7 +22,7 @@ SPARK = "tests/unit/streamvault/spark"
 RULES: tuple[Mutant, ...] = (
     Mutant(
         "plan-of-another",
-        "plan: a plan that is found is gone on with only if it is of the same stream",
+        "plan: an existing plan is resumed only if it is of the same stream",
         "exporter/plan.py",
         "        check_same_stream(described, store, found)\n",
         "        pass\n",

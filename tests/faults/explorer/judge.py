@@ -394,7 +394,7 @@ def _rest(
         scene, world, ledger: as for `judge`.
         again: the commands to repeat.
         foreign: whether another stream had the name, too.
-        names: the commands that have sent the requests on their way.
+        names: the commands that have sent the pending requests.
     """
     global _names  # noqa: PLW0603  (who runs now)
     stuck = False

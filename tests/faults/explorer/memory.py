@@ -79,7 +79,7 @@ class Gate(Protocol):
 
 
 class Late(Exception):
-    """Raised by a gate: the request is on its way, and the client gives it up.
+    """Raised by a gate: the request is pending, and the client gives it up.
 
     Args:
         answer: what the client is told. keep: receives the request's effect, which takes place later or never.

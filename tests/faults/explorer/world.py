@@ -96,7 +96,7 @@ class World:
     Attributes:
         now: the time of day. skew: how far the clock of the commands' machine is ahead of it (seconds).
         tokens: how many tokens the command of each place has drawn; -1 for what is no command.
-        late: requests on their way, each with the place of the command that has sent it.
+        late: pending requests, each with the place of the command that has sent it.
         harsh: whether objects are listed in pages, and the product's own retries stand before the store.
     """
 
@@ -138,7 +138,7 @@ class World:
         return MemoryStreams(self.cluster(address.location), address.uri, partial(_gate, f"{address.location}/"))
 
     def arrive(self) -> None:
-        """The oldest request that is on its way takes effect, as a call of the command that has sent it."""
+        """The oldest pending request takes effect, as a call of the command that has sent it."""
         if self.late:
             place, effect = self.late.pop(0)
             request = Actor(place, effect)
