@@ -344,7 +344,8 @@ def in_memory(world: World) -> Iterator[World]:
             return
         with contextlib.ExitStack() as stack:
             for place, name, value in _all_patches():
-                stack.callback(setattr, place, name, getattr(place, name))
+                # its own, or an inherited one would be given back as the patch of its base
+                stack.callback(setattr, place, name, vars(place)[name])
                 setattr(place, name, value)
             yield world
     finally:
@@ -425,8 +426,6 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
 
     encode, between = entries.Model.encode, cuts.segments_between
     encoded = _Remembered(lambda _, __, model: encode(model), key=2)
-    seal = entries.File.encode
-    sealed = _Remembered(lambda _, __, model: seal(model), key=2)
     stretches = _Remembered(lambda _, *args: between(*args), key=1)
     # with the decision, or another one could get its id
     resolve = listing._resolve
@@ -437,7 +436,6 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
         return dict(stretches((described.name, shape, start, end), described, start, end))
 
     yield entries.Model, "encode", lambda model: encoded(type(model), model.model_dump_json(by_alias=True), model)
-    yield entries.File, "encode", lambda model: sealed(type(model), model.model_dump_json(by_alias=True), model)
     yield from _everywhere(between, find_stretches)
     yield os, "cpu_count", lambda: 2
 
