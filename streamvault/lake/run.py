@@ -210,7 +210,8 @@ def _begin(table: Archive, plan: TablePlan) -> None:
     before = plan.first - 1
 
     def change(listing: Listing) -> Decision | None:
-        return None if listing.newest else listing.decision.expire(before).sweep(before)
+        is_behind = listing.is_new and listing.dropped < before
+        return listing.decision.begin_after(before) if is_behind else None
 
     if before and not plan.after:
         table.decide(change)

@@ -92,10 +92,15 @@ class Listing:
             if first != at:
                 return at
             at = last + 1
-        if self.dropped and not self.spans:
+        if not self.spans and not self.is_new:
             return at
         lost = min((one.span.first for one in self.decision.merged if one.span not in self.spans), default=None)
         return at if lost is None and self.orphans else lost
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has been published."""
+        return not self.spans and (self.decision.empty or not self.dropped)
 
     @property
     def unfinished(self) -> bool:

@@ -82,6 +82,8 @@ class Decision(File):
         holds: the holds.
         begin: the cut at which the first generation began that has expired; None if none has, or if the release that
             decided it did not record it.
+        empty: whether nothing had been published when it was decided: an archive that is converted from one whose first
+            generations have expired begins so.
     """
 
     format: Literal[1] = 1
@@ -94,10 +96,15 @@ class Decision(File):
     merged: tuple[Merged, ...] = ()
     holds: tuple[Hold, ...] = ()
     begin: Cut | None = None
+    empty: bool = False
 
     def numbered(self, number: int) -> Self:
         """Return the decision with a number and the current time."""
-        return self._next(number=number, created=now_utc())
+        return self._next(number=number, created=now_utc(), empty=self.empty)
+
+    def begin_after(self, before: int, head: StreamCut | None = None) -> Self:
+        """Return the next decision of an archive without generations: it begins after ``before``, as `expire` says."""
+        return self._next(dropped=before, swept=before, begin=head, empty=True)
 
     def expire(self, upto: int, head: StreamCut | None = None) -> Self:
         """Return the next decision, in which generations up to one have expired; it began at ``head``."""
@@ -141,7 +148,7 @@ class Decision(File):
 
     def _next(self, **change: object) -> Self:
         fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self)(**{**fields, **change})
+        return type(self)(**{**fields, "empty": False, **change})
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

@@ -182,6 +182,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(ROTATE, COMMIT, "tests/unit/manifests"),
     ),
     Mutant(
+        "begun-is-lost",
+        "decision: an archive that begins with it and has no generation yet is not damaged",
+        "manifests/marks.py",
+        "begin=head, empty=True)",
+        "begin=head)",
+        families=("events/freed expire-all;convert,hold !,+!",),
+    ),
+    Mutant(
         "merge-late-plan",
         "merged generation: a plan that comes too late is removed",
         "rotation/compact/run.py",

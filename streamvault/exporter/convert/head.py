@@ -17,8 +17,9 @@ def check_beginning(target: Archive, history: History) -> None:
     Raises:
         Conflict: generations between them have expired.
     """
-    newest, first = target.listing().newest, history.first
-    if newest and newest + 1 < first:
+    listing, first = target.listing(), history.first
+    newest = listing.newest
+    if not listing.is_new and newest + 1 < first:
         raise Conflict(
             f"the target archive ends with generation {newest}, but the source begins with generation {first}",
             where=target.uri,
@@ -37,6 +38,7 @@ def begin_where(target: Archive, history: History, begin: StreamCut | None) -> N
     before = history.first - 1
 
     def change(listing: Listing) -> Decision | None:
-        return listing.decision.expire(before, begin).sweep(before) if before and not listing.newest else None
+        is_behind = listing.is_new and listing.dropped < before
+        return listing.decision.begin_after(before, begin) if is_behind else None
 
     target.decide(change)

@@ -151,6 +151,10 @@ KNOWN: dict[str, tuple[str, ...]] = {
         "zstd/new follow-rotating,write,export,write,export,write,export,compact,hour,compact",
     ),
     "a conversion ends for good when what it converts is merged": ("events/freed convert,compact !,+!",),
+    "a conversion that is killed before its first generation calls its archive damaged": (
+        "events/freed expire-all;convert,hold !,+!",
+        "events/freed expire-all;convert,write,export,expire-all !,+!",
+    ),
     "a sweep that others overtake finds damage": (
         "events/strayed export,write,expire-all",
         "chunks/strayed repair,expire-all",
