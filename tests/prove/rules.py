@@ -374,7 +374,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sealed-before-the-tail",
-        "end of the plan: an export to a cut before the tail is not recorded as sealed",
+        "plan: an export to a cut before the tail is not recorded as sealed",
         "exporter/plan.py",
         "sealed = described.sealed and to == described.tail",
         "sealed = described.sealed",
