@@ -102,6 +102,7 @@ def _first(archive: Archive, listing: Listing) -> Manifest | None:
 
 
 def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: _Locks) -> int:
+    """Delete manifests first, so that a lock on one of them, set since the decision, still keeps all of the data."""
     store, prefix = archive.store, archive.prefix
     kinds: dict[str, list[str]] = {"manifest": [], "ranges": [], "checked": []}
     for key in listing.remains:

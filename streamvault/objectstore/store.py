@@ -92,12 +92,13 @@ class ObjectStore(ABC):
             NoSuchObject: no object has the key.
         """
 
-    def modified(self, key: str) -> datetime | None:  # noqa: ARG002  (a store without a clock of its own)
+    def modified(self, key: str) -> datetime | None:
         """Return when an object was written, by the store's own clock; None if it has none but this machine's.
 
         Raises:
             NoSuchObject: no object has the key.
         """
+        self.size(key)  # raises if there is none
         return None
 
     @abstractmethod

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from streamvault.common.times import moment_text
 from streamvault.layouts.keys import checked_key, manifest_key, ranges_key
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.archive import Archive
+from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.listing import Listing, manifest_lost
 from streamvault.manifests.marks import Decision
 from streamvault.manifests.model import Manifest, now_utc, segment_key
+from streamvault.objectstore.errors import NoSuchObject
 from streamvault.rotation.reports import StoppedReport
 
 if TYPE_CHECKING:
@@ -124,7 +125,11 @@ def plan_expiry(
 
 def _latest(archive: Archive, listing: Listing, policy: Policy, made: int | None) -> datetime:
     """Return the latest time from which ages count back; later ones depend on this machine's clock alone."""
-    written = archive.store.modified(archive.prefix + manifest_key(listing.spans[-1]))
+    key = archive.prefix + manifest_key(listing.spans[-1])
+    try:
+        written = archive.store.modified(key)
+    except NoSuchObject:  # it was merged with others meanwhile: whoever called looks again
+        raise NoSuchArchive(f"no generation {listing.newest}", where=archive.uri) from None
     if written is not None:
         return written
     before = listing.spans[:-1] if listing.newest == made else listing.spans

@@ -20,6 +20,7 @@ from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.deleting import DeletedData, delete_expired
 from streamvault.manifests.hold import check_name, put_hold
+from streamvault.manifests.listing import Listing
 from streamvault.manifests.model import Compression, Layout, Manifest
 from streamvault.manifests.read_back import last_checked, read_back
 from streamvault.manifests.replaced import delete_replaced
@@ -211,9 +212,12 @@ class Rotation:
     def rehearse(self) -> RotateReport:
         """Report what `export` and `complete` would do."""
         exported = self.export(dry_run=True)
-        listing = self.archive.listing()
         coming = () if exported.unchanged else (exported.generation,)
-        expiry = plan_expiry(self.archive, listing, self.policy, self._locks, coming=int(exported.bytes > 0))
+
+        def plan(listing: Listing) -> tuple[Listing, Expiry]:
+            return listing, plan_expiry(self.archive, listing, self.policy, self._locks, coming=int(exported.bytes > 0))
+
+        listing, expiry = self.archive.stable(plan)
         cut = None
         if self.truncate:
             with self.order.source.open() as store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 
 import pytest
@@ -41,7 +42,13 @@ HOSTILE = [
 
 
 class ObjectStoreContract:
-    """The behaviour of every object store. Subclasses provide an empty `store`."""
+    """The behaviour of every object store. Subclasses provide an empty `store`.
+
+    Attributes:
+        has_clock: whether its objects have times; a folder's would be this machine's.
+    """
+
+    has_clock = True
 
     @pytest.fixture
     def store(self) -> ObjectStore:
@@ -96,6 +103,21 @@ class ObjectStoreContract:
                 won = list(threads.map(create, range(20)))
             assert won.count(True) == 1
             assert store.get(f"race/{race}") == b"%d" % won.index(True) * 1000
+
+    def test_time_of_an_object_is_the_stores_own_and_stays(self, store: ObjectStore) -> None:
+        store.put("a/first", b"1")
+        first = store.modified("a/first")
+        store.put("a/second", b"2")
+        second = store.modified("a/second")
+        with pytest.raises(AlreadyExists):
+            store.put("a/first", b"3")
+        assert store.modified("a/first") == first
+        assert (first is None, second is None) == (not self.has_clock, not self.has_clock)
+        if first is not None and second is not None:
+            assert first.utcoffset() == timedelta(0)
+            assert first <= second
+        with pytest.raises(NoSuchObject, match="a/none"):
+            store.modified("a/none")
 
     def test_get_refuses_an_object_above_the_limit(self, store: ObjectStore) -> None:
         store.put("a/b", b"0123456789")

@@ -37,6 +37,8 @@ class TestMetered(ObjectStoreContract):
 
 
 class TestFolder(ObjectStoreContract):
+    has_clock = False
+
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:
         return RootAddress.parse((tmp_path / "a root").as_uri()).open()
@@ -44,6 +46,8 @@ class TestFolder(ObjectStoreContract):
 
 class TestFolderWithoutUnnamedFiles(ObjectStoreContract):
     """On file systems without unnamed files, files are staged under a name."""
+
+    has_clock = False
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> ObjectStore:

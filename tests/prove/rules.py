@@ -8,6 +8,11 @@ __all__ = ["RULES"]
 
 ROTATE = "tests/unit/rotation/test_rotate.py"
 COMPACT = "tests/unit/rotation/compact/test_compact.py"
+CHUNKS = "tests/unit/layouts/test_chunks.py"
+CUTS = "tests/unit/streamvault/test_cut_ends.py"
+RANGE_SIZES = "tests/unit/rotation/compact/test_range_sizes.py"
+READ_BACK = "tests/unit/manifests/test_read_back.py"
+TRUNCATE = "tests/unit/rotation/test_truncate.py"
 IDENTITY = "tests/unit/exporter/test_identity.py"
 LATE = "tests/unit/exporter/test_run_late.py"
 COMMIT = "tests/contract/test_commit.py"
@@ -84,10 +89,23 @@ RULES: tuple[Mutant, ...] = (
         "end-unread",
         "end of the plan: a plan is given up only if it is not published",
         "exporter/run.py",
-        "if self._published() is None:",
-        "self._end(str(problem))\n            if self._published() is None:",
-        tests=(LATE, PLAN),
-        families=("chunks/new export,export,remake", "events/grown rotate,remake !"),
+        "            if self._published() is None:\n"
+        "                if isinstance(problem, (NotEvents, InvalidCut)):\n"
+        "                    self._end(str(problem))\n"
+        "                raise\n",
+        "            if isinstance(problem, (NotEvents, InvalidCut)):\n"
+        "                self._end(str(problem))\n"
+        "            if self._published() is None:\n"
+        "                raise\n",
+        tests=(LATE,),
+    ),
+    Mutant(
+        "end-for-any-error",
+        "end of the plan: a plan is given up only if it can never be finished",
+        "exporter/run.py",
+        "if isinstance(problem, (NotEvents, InvalidCut)):",
+        "if True:",
+        tests=(LATE,),
     ),
     Mutant(
         "manifest-other",
@@ -111,8 +129,7 @@ RULES: tuple[Mutant, ...] = (
         "layouts/chunks.py",
         "(key.end in ends or key.end > max(ends))",
         "(key.end in ends)",
-        tests=("tests/unit/manifests/test_check_ranges.py", "tests/unit/layouts"),
-        families=("chunks/strayed repair,export,compact,hour,compact",),
+        tests=(CHUNKS,),
     ),
     Mutant(
         "stray-unproved",
@@ -120,8 +137,7 @@ RULES: tuple[Mutant, ...] = (
         "layouts/chunks.py",
         "elif key is not None and not (key.offset in starts and (key.end in ends or key.end > max(ends))):",
         "elif key is not None:",
-        tests=("tests/unit/manifests/test_check_ranges.py",),
-        families=("chunks/grown export,rotate", "chunks/strayed repair,export,compact,hour,compact"),
+        tests=(CHUNKS,),
     ),
     Mutant(
         "stray-out-of-force",
@@ -171,6 +187,46 @@ RULES: tuple[Mutant, ...] = (
         "rotation/expire.py",
         "if manifest.generation in listing.holds:",
         "if False:",
+        tests=(ROTATE,),
+    ),
+    Mutant(
+        "age-by-this-clock",
+        "decision: ages are measured by the store's clock",
+        "rotation/expire.py",
+        "        written = archive.store.modified(key)\n",
+        "        written = None\n",
+        tests=(ROTATE,),
+    ),
+    Mutant(
+        "age-of-a-merged-generation",
+        "decision: a newest manifest that is gone was merged, so the decision is made again",
+        "rotation/expire.py",
+        "    except NoSuchObject:",
+        "    except NoSuchArchive:",
+        tests=(ROTATE,),
+    ),
+    Mutant(
+        "time-of-no-object",
+        "decision: a store without a clock says that an object is missing, too",
+        "objectstore/store.py",
+        "        self.size(key)  # raises if there is none\n",
+        "",
+        tests=("tests/contract/test_object_store.py",),
+    ),
+    Mutant(
+        "jump-followed",
+        "decision: in a folder, a jump of more than a month is left out",
+        "rotation/expire.py",
+        "latest < one.created <= latest + longest",
+        "latest < one.created",
+        tests=(ROTATE,),
+    ),
+    Mutant(
+        "own-time-believed",
+        "decision: in a folder, the generation that this run has published does not confirm its clock",
+        "rotation/expire.py",
+        "listing.spans[:-1] if listing.newest == made else listing.spans",
+        "listing.spans",
         tests=(ROTATE,),
     ),
     Mutant(
@@ -230,8 +286,8 @@ RULES: tuple[Mutant, ...] = (
         "manifests/replaced.py",
         "for key in (ranges_key, checked_key, manifest_key):",
         "for key in (manifest_key, ranges_key, checked_key):",
-        tests=(COMPACT,),
-        families=("chunks/grown compact,rotate,hour;compact,check !,+!",),
+        same="the chunks are gone before, and whatever record of a generation out of force is left puts it into "
+        "`Listing.replaced`, so an interrupted deletion goes on from any of them",
     ),
     Mutant(
         "replaced-in-use",
@@ -249,7 +305,7 @@ RULES: tuple[Mutant, ...] = (
         "manifests/read_back.py",
         "list(takewhile(lambda span: span.last in listing.checked, listing.spans))",
         "[span for span in listing.spans if span.last in listing.checked]",
-        tests=(ROTATE,),
+        tests=(READ_BACK,),
     ),
     Mutant(
         "truncate-unmarked",
@@ -257,7 +313,7 @@ RULES: tuple[Mutant, ...] = (
         "manifests/read_back.py",
         "list(takewhile(lambda span: span.last in listing.checked, listing.spans))",
         "list(listing.spans)",
-        tests=(ROTATE,),
+        tests=(READ_BACK,),
     ),
     Mutant(
         "truncate-another",
@@ -265,7 +321,7 @@ RULES: tuple[Mutant, ...] = (
         "rotation/truncate.py",
         "    unknown = compare(archive, store, held_below(described, store, archived.to)).unknown\n",
         "    unknown = set()\n",
-        tests=("tests/unit/rotation/test_truncate.py", ROTATE),
+        tests=(TRUNCATE, ROTATE),
     ),
     Mutant(
         "truncate-to-tail",
@@ -273,8 +329,24 @@ RULES: tuple[Mutant, ...] = (
         "rotation/truncate.py",
         "    cut = later_of(described, archived.to, described.head)\n",
         "    cut = described.tail\n",
-        tests=("tests/unit/rotation/test_truncate.py", ROTATE),
+        tests=(TRUNCATE, ROTATE),
         families=("chunks/grown rotate,write",),
+    ),
+    Mutant(
+        "truncate-before-the-beginning",
+        "truncation of the source: nothing from before the archive's beginning",
+        "rotation/truncate.py",
+        '    _check_beginning(archive, described, f"{store.uri}/{archive.stream}", same_stream=same_stream)\n',
+        "",
+        tests=(TRUNCATE,),
+    ),
+    Mutant(
+        "beginning-not-recorded",
+        "truncation of the source: a beginning that is not recorded is confirmed",
+        "rotation/truncate.py",
+        "if begin is None and not same_stream:",
+        "if False:",
+        tests=(TRUNCATE,),
     ),
     Mutant(
         "witness-ignored",
@@ -293,6 +365,30 @@ RULES: tuple[Mutant, ...] = (
         tests=(IDENTITY,),
     ),
     Mutant(
+        "stream-unknown",
+        "an archive is continued only by a stream that is known to be the archived one",
+        "exporter/plan.py",
+        "check_continues(described, store, archive, newest, same_stream=wanted.same_stream)",
+        "check_same_stream(described, store, newest)",
+        tests=(TRUNCATE,),
+    ),
+    Mutant(
+        "predecessors-uncompared",
+        "an archive is continued only by a stream that is known: the predecessors of empty segments are compared",
+        "exporter/comparing.py",
+        "    compared = compare(archive, store, wanted).equal if wanted else set()\n",
+        "    compared = set(wanted)\n",
+        tests=(TRUNCATE,),
+    ),
+    Mutant(
+        "sealed-before-the-tail",
+        "plan: an export to a cut before the tail is not recorded as sealed",
+        "exporter/plan.py",
+        "sealed = described.sealed and to == described.tail",
+        "sealed = described.sealed",
+        tests=(CUTS,),
+    ),
+    Mutant(
         "listing-once",
         "readers: what is missing is looked for again",
         "manifests/listing.py",
@@ -309,6 +405,14 @@ RULES: tuple[Mutant, ...] = (
         "    from streamvault.layouts.layout import open_reader\n\n"
         "    for block in open_reader(layout).read_range(place, row.extent, row.start, row.end, window):\n",
         tests=(COMPACT,),
+    ),
+    Mutant(
+        "merge-any-sizes",
+        "chunks are merged only if each range size is a multiple of the smaller ones",
+        "manifests/merging.py",
+        "large % small == 0",
+        "True",
+        tests=(RANGE_SIZES,),
     ),
     Mutant(
         "import-lease",

@@ -14,7 +14,7 @@ from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.run import ExportRun
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
-from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
+from streamvault.streamstore.model import Epoch, KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
 
 FIRST = SegmentId(0, 0)
@@ -63,6 +63,19 @@ def test_stream_of_another_cluster_is_refused(tmp_path: Path, others: tuple[byte
     mine.add(b"later")
     assert mine.export().events == 2
     assert check_archive(mine.archive, read_data=True, master="inline").ok
+
+
+def test_stream_with_another_history_is_refused_although_its_bytes_are_equal(tmp_path: Path) -> None:
+    vault = made(tmp_path, b"these", b"bytes")
+    vault.export()
+    manifest = archive_of(vault.root).manifest()
+    with vault.store as store:
+        described = store.describe(NAME)
+        left, right = described.epochs[0].segments
+        other = Epoch(0, {left: KeyRange(0.0, 0.25), right: KeyRange(0.25, 1.0)})
+        assert len(identity.check_same_stream(described, store, manifest)) == 2
+        with pytest.raises(Conflict, match="its epochs differ"):
+            identity.check_same_stream(replace(described, epochs=(other,)), store, manifest)
 
 
 def test_recreated_stream_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from streamvault.exporter.run import ExportRun
 from streamvault.layouts.keys import WORK, GenerationSpan, chunk_key, event_key, manifest_key
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.model import Compression, Layout
-from streamvault.manifests.plan import end_plan
+from streamvault.manifests.plan import current_plan, end_plan, has_ended
 from streamvault.manifests.sweeping import SweepTask, remove_strays
 from streamvault.objectstore.errors import AlreadyExists, ObjectStoreUnavailable
 from streamvault.objectstore.obstore_store import ObstoreStore
@@ -101,6 +101,39 @@ def test_plan_is_published_or_given_up(
         with pytest.raises(AlreadyExists):
             archive.store.put(key, data)
     assert check_archive(place.archive, read_data=True, master="inline").ok
+
+
+def test_plan_stays_if_a_run_fails_otherwise(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that was away does not make the plan impossible: the next run goes on with it."""
+    place.fill([b"one", b"two"])
+    archive = archive_of(place)
+
+    def failing(self: ExportRun, *_: object) -> None:
+        raise ObjectStoreUnavailable("gone", where=archive.uri)
+
+    monkeypatch.setattr(ExportRun, "_move", failing)
+    with pytest.raises(ObjectStoreUnavailable):
+        export_stream(place.uri(), place.root, master="inline")
+    assert current_plan(archive.store, archive.prefix, 1)[1] == 1
+    assert not has_ended(archive.store, archive.prefix, 1, 1)
+
+
+def test_plan_of_a_published_generation_is_not_given_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with a smaller --largest-event finds it impossible, after another run has published it and tidied up."""
+    place.fill([b"one", b"two"])
+
+    def late(self: ExportRun, *_: object) -> None:
+        monkeypatch.undo()
+        export_stream(place.uri(), place.root, master="inline")
+        monkeypatch.setattr(ExportRun, "_end", ended)
+        raise InvalidCut("the cut is within an event", where=str(NAME))
+
+    def ended(self: ExportRun, reason: str = "") -> None:
+        pytest.fail(f"the plan is given up: {reason}")
+
+    monkeypatch.setattr(ExportRun, "_move", late)
+    report = export_stream(place.uri(), place.root, master="inline")
+    assert (report.generation, archive_of(place).generations()) == (1, [1])
 
 
 @pytest.mark.parametrize(("first", "second"), [("", "zstd"), ("zstd", "")])

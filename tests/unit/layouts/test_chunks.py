@@ -7,6 +7,7 @@ import random
 import tracemalloc
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 import zstandard
@@ -15,6 +16,7 @@ from obstore.store import MemoryStore
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.chunks import PART_BYTES, ChunksLayout
 from streamvault.layouts.frames import FRAME_BYTES
+from streamvault.layouts.keys import CHUNK_KEYS
 from streamvault.layouts.layout import Extent, UnknownLayout, Written, open_layout
 from streamvault.layouts.place import Place
 from streamvault.objectstore.metered import MeteredStore
@@ -340,6 +342,17 @@ def test_chunks_of_wrong_guesses_are_off_the_chain() -> None:
     store.delete(keys)
     assert list(RAW.off_chain(place_of(store), SEGMENT, START, end, [(START, begin), (begin, end)])) == []
     assert list(RAW.off_chain(place_of(store), SEGMENT, START, end, [])) == right
+
+
+@pytest.mark.parametrize("further", [False, True], ids=["within the ranges", "beyond them"])
+def test_chunk_joined_of_ranges_is_not_off_the_chain(further: bool) -> None:
+    """Another run merges the generation right now, with itself or with the next one; the joined chunk stays."""
+    store = memory()
+    bounds = [START, START + 50, START + 90]
+    for low, high in pairwise(bounds):
+        store.put(f"{PREFIX}{CHUNK_KEYS.key(SEGMENT, low, high - low)}", b"z")
+    store.put(f"{PREFIX}{CHUNK_KEYS.key(SEGMENT, START, 90 + 70 * further)}", b"joined")
+    assert list(RAW.off_chain(place_of(store), SEGMENT, START, bounds[-1], [*pairwise(bounds)])) == []
 
 
 def test_range_is_checked_by_one_listing() -> None:

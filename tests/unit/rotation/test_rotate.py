@@ -12,6 +12,7 @@ import pytest
 
 from streamvault import (
     check_archive,
+    compact_archive,
     convert_archive,
     export_stream,
     get_event,
@@ -45,6 +46,7 @@ from tests.unit.small_archives import (
     Vault,
     a_root,
     archive_of,
+    clear,
     contents,
     data_keys,
     objects_of,
@@ -207,9 +209,16 @@ def test_keep_does_not_count_generations_without_events(vault: Vault) -> None:
     assert rotate(vault, keep=1).expired == (4, 5, 6, 7)
 
 
+@pytest.mark.parametrize("days", [20, 3650])
+@pytest.mark.parametrize("own_clock", [True, False], ids=["server", "folder"])
 @pytest.mark.parametrize("grown", [False, True])
-def test_clock_far_ahead_expires_nothing(vault: Vault, monkeypatch: pytest.MonkeyPatch, grown: bool) -> None:
-    ahead = now_utc() + timedelta(days=3650)
+def test_clock_far_ahead_expires_nothing(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, grown: bool, own_clock: bool, days: int
+) -> None:
+    """Not even in the run that adds a generation with the wrong time, which is no jump if it is less than a month."""
+    if not own_clock:
+        monkeypatch.setattr(ObstoreStore, "modified", lambda *_: None)
+    ahead = now_utc() + timedelta(days=days)
     monkeypatch.setattr("streamvault.rotation.expire.now_utc", lambda: ahead)
     if grown:
         vault.add(b"new")
@@ -254,6 +263,29 @@ def test_until_is_measured_by_the_store(vault: Vault, monkeypatch: pytest.Monkey
     assert report.expired == ()
     assert report.stopped is not None
     assert "--until, which is later than the newest generation" in report.stopped.reason
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_expiry_whose_newest_generation_is_merged_meanwhile_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry_run: bool
+) -> None:
+    """It pauses before it asks for the newest manifest's time, and by then the manifest is deleted."""
+    vault = Vault(tmp_path)
+    vault.make(events=10, largest=100)
+    vault.export()
+    vault.add(b"new")
+    rotate(vault)
+    modified = ObstoreStore.modified
+
+    def late(self: ObstoreStore, key: str) -> datetime:
+        monkeypatch.setattr(ObstoreStore, "modified", modified)
+        compact_archive(vault.archive, master="inline[2]")
+        clear(vault)
+        return modified(self, key)
+
+    monkeypatch.setattr(ObstoreStore, "modified", late)
+    assert rotate(vault, keep=1, dry_run=dry_run).expired == ()
+    assert [tuple(span) for span in archive_of(vault.root).listing().spans] == [(1, 2)]
 
 
 def test_until_after_the_newest_generation_expires_nothing(vault: Vault) -> None:
@@ -758,15 +790,20 @@ def test_interrupted_deletion_is_finished_by_the_next_rotation(
     assert is_sound(vault.root)
 
 
-def test_lock_set_after_the_decision_stops_the_deletion(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("of_manifest", [False, True], ids=["of an event", "of the manifest"])
+def test_lock_set_after_the_decision_stops_the_deletion(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, of_manifest: bool
+) -> None:
+    """Manifests are deleted first: while one is locked, all of the data stay."""
     rotate(vault)
-    key = next(key for key in data_keys(vault.root) if "/events/" in key)
+    data = set(data_keys(vault.root))
+    key = f"{NAME}/{manifest_key(GenerationSpan.of(1))}" if of_manifest else min(data)
     answers = iter([None, Locked(key)])
     monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: next(answers))
     report = rotate(vault, keep=1)
     assert report.expired == (1, 2, 3)
     assert any("was not deleted" in warning and key in warning for warning in report.warnings)
-    assert key in contents(vault.root)
+    assert (data if of_manifest else {key}) <= set(contents(vault.root))
     assert archive_of(vault.root).listing().unfinished
     assert is_sound(vault.root)
     monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: None)

@@ -380,7 +380,9 @@ def test_dry_run_writes_nothing_and_reports_what_a_run_does(chunks: Vault) -> No
 def test_compact_refuses_a_damaged_archive(chunks: Vault) -> None:
     before = names(chunks)
     key = data_keys(chunks.root)[-1]
-    replace_object(chunks.root, key, b"\0" * len(contents(chunks.root)[key]))
+    data = bytearray(contents(chunks.root)[key])
+    data[-1] ^= 1  # within an event: only the digest differs
+    replace_object(chunks.root, key, bytes(data))
     with pytest.raises(Damaged, match="do not match the manifest"):
         compacted(chunks)
     assert names(chunks) == before
@@ -516,6 +518,21 @@ def test_merge_of_generations_that_expire_before_its_commit_is_a_conflict(
     assert compacted(chunks).runs[0].first == 3
     clear(chunks)
     assert is_sound(chunks)
+
+
+def test_plan_of_a_merge_that_comes_too_late_is_removed(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of its generations have expired before it is created; nothing is joined for it."""
+    create, before = compact.create_plan, data_keys(chunks.root)
+
+    def late(*arguments: Any) -> Any:
+        drops(chunks, 2)
+        return create(*arguments)
+
+    monkeypatch.setattr(compact, "create_plan", late)
+    with pytest.raises(Conflict, match="have expired or were merged"):
+        compacts(chunks, (1, 5))
+    assert data_keys(chunks.root) == before
+    assert not [key for key in contents(chunks.root) if "/_work/" in key]
 
 
 def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
