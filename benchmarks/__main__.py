@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks import (
     chunks,
     copying,
+    decoding,
     export_import,
     former,
     handoff,
@@ -23,7 +24,20 @@ from benchmarks import (
 from benchmarks.results import Results
 from tests.servers.availability import Unavailable
 
-MODULES = (chunks, copying, export_import, former, handoff, memory, planning, scaling, spark_read, stages, standby)
+MODULES = (
+    chunks,
+    copying,
+    decoding,
+    export_import,
+    former,
+    handoff,
+    memory,
+    planning,
+    scaling,
+    spark_read,
+    stages,
+    standby,
+)
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

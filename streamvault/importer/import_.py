@@ -321,7 +321,8 @@ def _check_same_options(
             raise Usage(
                 f"an unfinished import has other options: --offsets {offsets}, --numbers {numbers}",
                 where=where,
-                todo="Give these options to resume it, choose another name, or delete it first.",
+                todo="Give these options to resume it, or choose another name. To give it up, end its run, then delete "
+                "the stream, unless something else has written to it.",
             )
 
 

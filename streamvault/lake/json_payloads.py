@@ -70,6 +70,8 @@ class JsonPayloads:
             found = pa.nulls(len(few), pa.string())
             for pattern, reason in self._wrong:
                 found = because(found, pc.match_substring_regex(few, pattern), reason)
+                if not found.null_count:
+                    break
             reasons = pc.coalesce(reasons, spread(found, maybe))
         return reasons
 
@@ -95,7 +97,7 @@ class JsonPayloads:
                 raise NotDecoded(_NO_OBJECT)
             texts = pc.ascii_trim_whitespace(payloads.cast(pa.string()))
             # each payload has at least one object, so equal counts mean exactly one each
-            joined = pc.binary_join(pa.array([texts.to_pylist()], pa.list_(pa.string())), "\n")[0].as_buffer()
+            joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\n")[0].as_buffer()
             block = max(len(joined) + 1, 1024)
             table = pyarrow.json.read_json(
                 pa.BufferReader(joined), pyarrow.json.ReadOptions(use_threads=False, block_size=block), self._options

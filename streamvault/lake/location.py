@@ -10,7 +10,9 @@ from urllib.parse import unquote
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.lake.options import TableOptions, find_options, fix_options
 from streamvault.lake.plan import files_of, plan_of
+from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import archive_prefix, table_data, table_file_key, table_files
+from streamvault.layouts.table import read_facts
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.history import Generation
 from streamvault.objectstore.s3.access import S3Access
@@ -75,6 +77,22 @@ class TablePlace:
                 todo="Create another table (--table NAME).",
             )
         return [f"{self.location}/{key}" for key in wanted]
+
+    def check_readable(self, files: Sequence[str]) -> None:
+        """Check the metadata of files in a process of its own: a catalog's library reads them in this one.
+
+        Args:
+            files: URIs, as from `files`.
+
+        Raises:
+            Damaged: those of a file cannot be read.
+        """
+        for file in files:
+            try:
+                read_facts(self.archive.store, table_data(self.archive.prefix) + file.removeprefix(f"{self.location}/"))
+            except NotDecodable as error:
+                todo = "Create another table (--table NAME)."
+                raise Damaged(f"not a readable table file: {error}", where=file, todo=todo) from None
 
     def before(self, number: int) -> int:
         """Return the table's generation before another; 0 if there is none."""

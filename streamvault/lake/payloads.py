@@ -15,8 +15,11 @@ __all__ = [
     "spread", "without",
 ]  # fmt: skip
 
-PART = 2048
+PART = 8192
 """Payloads that are parsed at once."""
+
+FEW = 256
+"""Values that are tried before all are converted."""
 
 DATE = r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])$"
 TIME = DATE[:-1] + r"(?:[ T][0-9]{2}(?::?[0-9]{2}(?::?[0-9]{2}(?:\.[0-9]*)?)?)?)?(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?$"
@@ -91,14 +94,11 @@ def _sifted(
     if not suspects:
         return _halved(payloads, kinds, whole)
     reasons = suspects[0](payloads)
-    if reasons.null_count == len(payloads):
-        found = _attempted(payloads, whole)
-        return found or _sifted(payloads, kinds, whole, suspects[1:])
     good = pc.is_null(reasons)
     left = payloads.filter(good)
-    found = _attempted(left, whole) or _sifted(left, kinds, whole, suspects[1:])
-    columns = [spread(column, good) for column in found.columns]
-    return Parsed(columns, pc.coalesce(reasons, spread(found.reasons, good)))
+    columns, others = _attempted(left, whole) or _sifted(left, kinds, whole, suspects[1:])
+    rows = _rows(good)
+    return Parsed([column.take(rows) for column in columns], pc.coalesce(reasons, others.take(rows)))
 
 
 def _attempted(payloads: pa.Array, whole: Callable[[pa.Array], list[pa.Array]]) -> Parsed | None:
@@ -140,8 +140,13 @@ def because(reasons: pa.Array, wrong: pa.Array, text: str) -> pa.Array:
 
 def spread(values: pa.Array, places: pa.Array) -> pa.Array:
     """Put values, in order, at the places that are true, and null at the others."""
+    return values.take(_rows(places))
+
+
+def _rows(places: pa.Array) -> pa.Array:
+    """Return, for each place, how many before it are true; null if it is not."""
     there = places.to_numpy(zero_copy_only=False)
-    return values.take(pa.array(np.cumsum(there) - 1, pa.int64(), mask=~there))
+    return pa.array(np.cumsum(there) - 1, pa.int64(), mask=~there)
 
 
 def without(values: pa.Array, wrong: pa.Array) -> pa.Array:
@@ -161,6 +166,7 @@ def convert_each(
         hopeless: returns which values certainly cannot be converted; called only if the conversion failed.
     """
     try:
+        convert(values[:FEW])  # where many are wrong, it is found here: Arrow writes a message for each of them
         return convert(values), pa.repeat(False, len(values))
     except NotDecoded:
         wrong = pc.fill_null(hopeless(values), False)

@@ -223,6 +223,9 @@ class Rotation:
             with self.order.source.open() as store:
                 newest = self.archive.newest()
                 cut = newest.to if newest and not coming else store.describe(self.order.name).tail
+                if newest:
+                    same = self.order.options.same_stream
+                    truncate_source(self.archive, store, newest, same_stream=same, dry_run=True)
         checked = (*listing.unchecked, *coming)
         return replace(self._report(exported, checked, expiry, cut, resumed=listing.unfinished), dry_run=True)
 

@@ -17,7 +17,9 @@ from streamvault.streamstore.store import StreamStore
 __all__ = ["truncate_source"]
 
 
-def truncate_source(archive: Archive, store: StreamStore, archived: Manifest, *, same_stream: bool) -> bool:
+def truncate_source(
+    archive: Archive, store: StreamStore, archived: Manifest, *, same_stream: bool, dry_run: bool = False
+) -> bool:
     """Move the source's head to a generation's end, unless it is already further.
 
     What lies below the new head must be within the archive, or have been and expired. The last bytes that each segment
@@ -28,6 +30,7 @@ def truncate_source(archive: Archive, store: StreamStore, archived: Manifest, *,
         store: the source's store.
         archived: the last generation up to which all generations were read back.
         same_stream: whether the user confirms that it is the archived stream where the archive has no bytes any more.
+        dry_run: only check and compare, as a run would that archives up to the tail before.
 
     Returns:
         False if the stream is sealed, so that it cannot be truncated.
@@ -45,9 +48,15 @@ def truncate_source(archive: Archive, store: StreamStore, archived: Manifest, *,
     if described.sealed:
         return False
     _check_beginning(archive, described, f"{store.uri}/{archive.stream}", same_stream=same_stream)
-    unknown = compare(archive, store, held_below(described, store, archived.to)).unknown
+    held = held_below(described, store, archived.to)
+    if dry_run:  # of segments that have grown, a run compares what it has archived itself
+        until = held_below(described, store, described.tail)
+        held = {segment: there for segment, there in held.items() if until[segment].end == there.end}
+    unknown = compare(archive, store, held).unknown
     if unknown and not same_stream:
         raise _nothing_to_compare(sorted(unknown), f"{store.uri}/{archive.stream}")
+    if dry_run:
+        return True
     try:
         store.truncate(cut)
     except StreamSealed:

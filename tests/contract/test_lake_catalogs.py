@@ -23,7 +23,7 @@ from streamvault.lake.handoff_options import TableFormat
 from streamvault.lake.location import TablePlace
 from streamvault.lake.options import find_options
 from streamvault.lake.reports import HandoffReport
-from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key
+from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key, table_data
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from tests.servers.s3 import S3Server
@@ -367,6 +367,30 @@ def test_table_is_created_with_its_first_generation(ground: Ground, monkeypatch:
     assert ground.open().missing(ground.place, [1, 2]) == [1, 2]
     with pytest.raises(NoSuchTableError):
         ground.iceberg()
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_damaged_metadata_are_found_before_icebergs_library_reads_them(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library could end the process over them."""
+    handed: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "add_files", lambda *_, **__: handed.append(1) or 1 / 0)
+        with pytest.raises(CatalogFailed):
+            ground.hand_off()
+        assert handed
+        handed.clear()
+        first = min(ground.expected(1))
+        key = table_data(ground.place.archive.prefix) + first.removeprefix(f"{ground.place.location}/")
+        store = ground.address.open()
+        whole = bytes(store.get(key))
+        assert whole[-4:] == b"PAR1"
+        store.delete([key])
+        store.put(key, whole[: -8 - int.from_bytes(whole[-8:-4], "little")].ljust(len(whole) - 8, b"\xff") + whole[-8:])
+        with pytest.raises(Damaged, match="not a readable table file"):
+            ground.hand_off()
+    assert not handed
 
 
 def test_folder_with_a_space_is_registered(tmp_path: Path) -> None:

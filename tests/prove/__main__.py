@@ -15,13 +15,14 @@ from tests.faults.explorer.many import Order, Tally, explore
 from tests.faults.explorer.phases import drawn, drawn_mirrors
 from tests.faults.explorer.schedule import Schedule
 from tests.prove import replicas
+from tests.prove.flips import flip
 from tests.prove.hostile import attack
 from tests.prove.injuries import injure
 from tests.prove.mutants import try_mutants
 from tests.prove.rules import RULES
 from tests.prove.servers import Tried, try_servers
 
-SECTIONS = ("injuries", "hostile", "servers", "replicas", "versions", "mirrors", "schedules")
+SECTIONS = ("injuries", "flips", "hostile", "servers", "replicas", "versions", "mirrors", "schedules")
 TOLD = 40
 FEW = 100_000
 """Up to so many schedules are drawn from all phases; more are taken one phase after the other."""
@@ -52,6 +53,7 @@ def read_options() -> argparse.Namespace:
         "--seed", type=int, default=11, metavar="S", help="of the order, and of all chance (%(default)s)"
     )
     parser.add_argument("--injuries", type=int, default=1_000, metavar="N", help="injure so often (%(default)s)")
+    parser.add_argument("--flips", type=int, default=2_000, metavar="N", help="of table files (%(default)s)")
     parser.add_argument("--hostile", type=int, default=10_000, metavar="N", help="attack so often (%(default)s)")
     parser.add_argument("--versions", type=int, default=2_000, metavar="N", help="of two releases (%(default)s)")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each kind on servers (%(default)s)")
@@ -79,24 +81,28 @@ def prove_all(options: argparse.Namespace) -> int:
     schedules = options.schedules or (20_000 if options.hours is None else 10**9)
     rows: list[Row] = [("kind", "how many", "survived", "lost", "doubled", "otherwise wrong", "seed", "seconds")]
     wrong: list[str] = []
+    damages = {
+        "injuries": (prove_injuries, options.injuries),
+        "flips": (prove_flips, options.flips),
+        "hostile": (prove_hostile, options.hostile),
+    }
     for section in options.only or SECTIONS:
-        if section == "versions":
+        if section in damages:
+            prove, count = damages[section]
+            found, failures = prove(count, options.seed)
+        elif section == "versions":
             found, failures = prove_versions(options.versions, options.seed, options.processes)
         elif section in {"schedules", "mirrors"}:
             left, mirrors = until - time.monotonic(), section == "mirrors"
             limits = schedules, options.seed, options.processes, left / 2 if mirrors else left
             found, failures = prove_schedules(*limits, mirrors=mirrors)
-        elif section == "injuries":
-            found, failures = prove_injuries(options.injuries, options.seed)
         elif section == "servers":
             found, failures = rows_of(try_servers(options.runs, options.seed, until - time.monotonic()), options.seed)
-        elif section == "replicas":
+        else:
             course = replicas.Course(seconds=options.writing, kills=options.kills, rate=options.rate)
             kinds = {name: kind for name, kind in replicas.KINDS.items() if options.kind in name}
             tried = replicas.try_replicas(options.runs, options.seed, course, until - time.monotonic(), kinds)
             found, failures = rows_of(tried, options.seed)
-        else:
-            found, failures = prove_hostile(options.hostile, options.seed)
         rows += found
         wrong += failures
     for line in wrong[:TOLD]:
@@ -155,6 +161,16 @@ def prove_injuries(count: int, seed: int) -> tuple[list[Row], list[str]]:
         broken = sum(f" {kind} " in line for line in found.broken)
         rows.append((f"injuries: {kind}", *map(str, (many, many - missed - broken, missed, 0, broken, seed, seconds))))
     return rows, [*(f"not noticed: {line}" for line in found.missed), *found.broken]
+
+
+def prove_flips(count: int, seed: int) -> tuple[list[Row], list[str]]:
+    """The table's row for flips and cuts of table files; and errors other than the one of damage."""
+    began = time.monotonic()
+    found = flip(count, seed)
+    bad = len(found.broken)
+    seconds = round(time.monotonic() - began)
+    print(f"{found.rejected} rejected, {found.crashes} ends of the decoding process", file=sys.stderr)
+    return [("flips and cuts of table files", *map(str, (count, count - bad, 0, 0, bad, seed, seconds)))], found.broken
 
 
 def prove_hostile(count: int, seed: int) -> tuple[list[Row], list[str]]:

@@ -101,6 +101,7 @@ class IcebergTables:
                 if table is not None:
                     check_columns(table, place)
                 files = place.files(generation)
+                place.check_readable(files)
                 try:
                     # one commit, which also creates the table: it never exists without its first generation
                     with self._create(place) if table is None else table.transaction() as change:

@@ -46,7 +46,15 @@ _NAMED = re.compile(rf"(?<=[\"']){TODAY}(?=\.(?!ranges|generation|fingerprint)[a
 
 
 class NoFormer(Exception):
-    """The former release is not in this clone."""
+    """The former release is not in this clone.
+
+    Attributes:
+        may_be: whether that is as it should be: the clone is shallow, or none at all.
+    """
+
+    def __init__(self, what: str, *, may_be: bool) -> None:
+        super().__init__(what)
+        self.may_be = may_be
 
 
 @cache
@@ -61,7 +69,7 @@ def load_former() -> ModuleType:
             ["git", "archive", REVISION, TODAY], cwd=TREE, capture_output=True, check=True, timeout=60
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise NoFormer(f"git has no {REVISION}: {error}") from error
+        raise NoFormer(f"git has no {REVISION}: {error}", may_be=not _is_full_clone()) from error
     folder = Path(tempfile.mkdtemp(prefix="former-"))
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         tar.extractall(folder, filter="data")
@@ -75,6 +83,14 @@ def load_former() -> ModuleType:
     COMMANDS.update(commands)
     explore.ALL.update(commands)
     return former
+
+
+def _is_full_clone() -> bool:
+    command = ["git", "rev-parse", "--is-shallow-repository"]
+    try:
+        return subprocess.run(command, cwd=TREE, capture_output=True, check=True, timeout=60).stdout.strip() == b"false"
+    except (OSError, subprocess.SubprocessError):
+        return False
 
 
 def _module(name: str) -> Any:

@@ -244,7 +244,9 @@ def test_other_options_than_those_of_the_unfinished_import_are_named(
     for options in ((), ("--numbers", "map"), ("--offsets", "shift", "--dry-run"), ("--generation", "2")):
         capfd.readouterr()
         assert restore(vault, *options) == 2
-        assert "an unfinished import has other options: --offsets shift, --numbers map" in capfd.readouterr().err
+        told = capfd.readouterr().err
+        assert "an unfinished import has other options: --offsets shift, --numbers map" in told
+        assert "To give it up, end its run, then delete the stream" in told
     vault.add(b"third")
     vault.export("chunks")
     assert restore(vault) == 2

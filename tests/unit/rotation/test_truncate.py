@@ -72,6 +72,8 @@ def is_refused(vault: Vault, match: str, **options: Any) -> None:
     """Check that a truncation is refused, and that nothing was lost."""
     before = payloads_of(vault)
     with pytest.raises(Conflict, match=match):
+        truncating(vault, **options, dry_run=True)
+    with pytest.raises(Conflict, match=match):
         truncating(vault, **options)
     assert payloads_of(vault) == before
 
