@@ -345,6 +345,15 @@ RULES: tuple[Mutant, ...] = (
         families=("events/replica promote-seal,promote !,+!",),
     ),
     Mutant(
+        "seal-unnoted",
+        "move, promote: a ledger of the source says that a cut-over seals it",
+        "importer/source.py",
+        "            _note_seal(ledger)\n",
+        "            pass\n",
+        tests=("tests/unit/importer/test_cutover.py",),
+        families=("events/new move,target-drop,move-shift !", "events/replica move,target-drop,copy !"),
+    ),
+    Mutant(
         "promoted-overwritten",
         "replica: a late round does not note its progress in what was promoted",
         "importer/replica.py",

@@ -16,6 +16,7 @@ import pytest
 from streamvault import export_stream, import_stream, move_stream, promote_replica, replicate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
+from streamvault.importer.lease import incarnation
 from streamvault.importer.options import MirrorOptions
 from streamvault.importer.replica import NotAReplica, Replica
 from streamvault.importer.replication import Replication
@@ -28,7 +29,7 @@ from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.own import OWN, is_own
+from streamvault.streamstore.own import OWN, SOURCE_SEAL, is_own, stream_beside
 from streamvault.streamstore.splitting import EventSplitter
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
@@ -84,9 +85,12 @@ class Streams:
             store.truncate(store.describe(NAME).tail)
 
     def own(self) -> list[StreamName]:
-        """Every stream of the scope but source and target."""
+        """Every stream of the scope but source and target, and what says who sealed a source that is still there."""
         with self.store as store:
-            return [name for name in store.list_streams(NAME.scope, own=True) if name not in {NAME, TARGET}]
+            left = {NAME, TARGET}
+            if store.exists(NAME):
+                left.add(stream_beside(NAME, SOURCE_SEAL, incarnation(store.describe(NAME))))
+            return [name for name in store.list_streams(NAME.scope, own=True) if name not in left]
 
 
 @pytest.fixture
