@@ -20,6 +20,7 @@ from streamvault.importer.lease import incarnation
 from streamvault.importer.options import MirrorOptions
 from streamvault.importer.replica import NotAReplica, Replica
 from streamvault.importer.replication import Replication
+from streamvault.importer.run import ImportRun
 from streamvault.importer.source import open_stream
 from streamvault.importer.target import TargetTaken
 from streamvault.importer.witness import check_same
@@ -692,3 +693,15 @@ def test_witness_of_a_source(streams: Streams, what: str) -> None:
         }[what]
         with nullcontext() if what == "the same" else pytest.raises(Conflict, match="deleted and created again"):
             check_same(source, described, MirrorOptions(offsets="keep", numbers="map"), changed, streams.target)
+
+
+def test_replica_with_more_than_its_source_is_refused_before_the_source_is_read(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams.replicate()
+    with streams.store as store:
+        for segment in store.describe(TARGET).tail.offsets:
+            append_events(store, TARGET, segment, [b"of another writer"])
+    monkeypatch.setattr(ImportRun, "_fill_task", lambda *_: pytest.fail("the shape shows it"))
+    with pytest.raises(TargetTaken, match="written to by another process; the source has"):
+        streams.replicate()
