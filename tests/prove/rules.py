@@ -336,10 +336,16 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sealed-before-noted",
-        "move, promote: the ledger says who seals the source before it is sealed",
+        "move, promote: the replica's ledger says that a cut-over has begun before the source is sealed",
         "importer/cutover.py",
-        "    replica.note(sealing=True, sealed=described.sealed, retention=record.retention, "
-        "claim=replication.claim)\n",
+        "    replica.note(\n"
+        "        of_sealed=described.sealed,\n"
+        "        sealing=True,\n"
+        "        sealed=source.is_sealed_by_user(described),\n"
+        "        retention=record.retention,\n"
+        "        claim=replication.claim,\n"
+        "        source_first=incarnation(described),\n"
+        "    )\n",
         "",
         tests=("tests/unit/importer/test_cutover.py", "tests/faults/explorer/test_cutovers.py"),
         families=("events/replica promote-seal,promote !,+!",),
