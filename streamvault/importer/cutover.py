@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from streamvault.common.errors import Conflict
+from streamvault.importer.lease import incarnation
 from streamvault.importer.options import KeptRetention
 from streamvault.importer.replica import Record, Replica, promoted_configuration
 from streamvault.importer.replication import Replication
@@ -57,8 +58,15 @@ def cut_over(replication: Replication, source: StreamSource, *, retention: KeptR
     record = replace(record, retention="off" if retention == "off" else record.retention)
     if not described.sealed:
         _check_policies(replica, record)
-    # Says who sealed the source, for a run that goes on after this one was killed.
-    replica.note(sealing=True, sealed=described.sealed, retention=record.retention, claim=replication.claim)
+    # Says what a run that goes on after this one was killed has to do; the source's own ledger says who sealed it.
+    replica.note(
+        of_sealed=described.sealed,
+        sealing=True,
+        sealed=source.is_sealed_by_user(described),
+        retention=record.retention,
+        claim=replication.claim,
+        source_first=incarnation(described),
+    )
     replication.hold().confirm()
     try:
         source.seal(described)

@@ -227,6 +227,8 @@ class _Move:
         for warning in warnings:
             progress.warn(warning)
         report = replace(report, warnings=warnings)
+        if record.source_first:
+            self._source.forget_seal(record.source_first)
         self._replica.forget()
         lease.release(remove=True)
         return report

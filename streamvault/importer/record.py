@@ -42,6 +42,8 @@ class Record:
         source_head: the source's head when `tail` was taken; None if there is none, and in records of earlier releases.
         closing: segments of the replica that a promotion is replacing by new ones of the same key ranges.
         claim: which run was the last to begin a cut-over; a running replication then gives way to it.
+        source_first: which stream of the source's name a cut-over seals (`importer.lease.incarnation`); empty if none
+            was begun, and in records of earlier releases.
         retention: the promoted stream's retention policy: the source's ("keep") or none ("off").
     """
 
@@ -65,6 +67,7 @@ class Record:
     source_head: Mapping[str, int] | None = None
     closing: Sequence[str] = ()
     claim: str = ""
+    source_first: str = ""
     retention: str = "keep"
 
     @classmethod

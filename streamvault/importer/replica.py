@@ -97,11 +97,13 @@ class Replica:
         self.record = Record.from_json(found) if found is not None and "source" in found else None
         return self.record
 
-    def note(self, begin: Record | None = None, **changes: Any) -> Record:
+    def note(self, begin: Record | None = None, *, of_sealed: bool = False, **changes: Any) -> Record:
         """Append a record.
 
         Args:
             begin: the first record of a new replica; it must not have one.
+            of_sealed: the changes are of a source that is sealed. If a cut-over has sealed it, `sealed` and
+                `configuration` stay those from before the seal, for which the store was asked.
             changes: what differs from the newest record.
 
         Raises:
@@ -109,8 +111,8 @@ class Replica:
         """
         while True:
             base = begin or self.newest
-            if base.sealing and changes.pop("sealed", False):
-                changes.pop("configuration", None)  # both are those from before the seal, for which the store was asked
+            if base.sealing and of_sealed:
+                changes = {name: value for name, value in changes.items() if name not in {"sealed", "configuration"}}
             try:
                 return self._follow(base, **changes)
             except _NOT_NEWEST:
@@ -262,6 +264,7 @@ def _is_same_round(newest: Record, base: Record) -> bool:
         sealed=newest.sealed,
         keep_head=newest.keep_head,
         claim=newest.claim,
+        source_first=newest.source_first,
         retention=newest.retention,
     )
     return _text(newest) == _text(merged)

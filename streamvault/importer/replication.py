@@ -256,8 +256,9 @@ class Replication:
             taken=look.taken.isoformat(),
             target=self._target,
             source_head=look.described.head.to_json(),
+            of_sealed=look.described.sealed,
             configuration=_document(look.described),
-            sealed=look.described.sealed,
+            sealed=self.source.is_sealed_by_user(look.described),
             filler_limit=self._options.filler_limit,
             skipping=False,
         )
@@ -482,7 +483,7 @@ class Replication:
             keep_head=self._keep_head,
             head=described.head.to_json(),
             configuration=_document(described),
-            sealed=former.sealed if former is not None and sealing else described.sealed,
+            sealed=former.sealed if former is not None and sealing else self.source.is_sealed_by_user(described),
             sealing=sealing,
             target=target,
         )

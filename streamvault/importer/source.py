@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
 from streamvault.importer.from_archive import archived_content
 from streamvault.importer.from_stream import stream_content
+from streamvault.importer.lease import incarnation
 from streamvault.importer.options import MirrorOptions, RestoreOptions
 from streamvault.importer.plan import Content
 from streamvault.manifests.archive import Archive, History
@@ -18,13 +19,17 @@ from streamvault.manifests.overtaken import unless_changed
 from streamvault.manifests.selection import select_parts
 from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.cuts import later_of, segments_between
-from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.errors import AccessDenied, NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.ledger import Ledger, LedgerConflict
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
-from streamvault.streamstore.own import describe_source
+from streamvault.streamstore.own import SOURCE_SEAL, describe_source, stream_beside
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, is_stream, parse_stream
 
 __all__ = ["ArchiveSource", "Look", "Source", "StreamSource", "bytes_between", "open_source", "open_stream"]
+
+SEALING = "sealing"
+"""Whether a cut-over seals the source, in the records of the ledger beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,13 @@ class Source(Protocol):
 
     def sealed_ends(self, segments: Iterable[SegmentId]) -> Mapping[SegmentId, int]:
         """Return the ends (bytes) of sealed segments; those that it no longer has are absent."""
+
+    def is_sealed_by_user(self, described: StreamDescription) -> bool:
+        """Return whether the source is sealed, and not by a cut-over.
+
+        Args:
+            described: the source.
+        """
 
     def reading(self) -> AbstractContextManager[None]:
         """Return a context in which a content is read.
@@ -143,12 +155,42 @@ class StreamSource:
         return nullcontext()
 
     def seal(self, described: StreamDescription) -> None:
-        """Seal the stream, if it still is the one described.
+        """Seal the stream for a cut-over, if it still is the one described, and say beside it that it was a cut-over.
 
         Raises:
+            AccessDenied: the store refuses the seal, or the ledger that says who seals. The stream is open then.
             StreamChanged: it was deleted and created again.
         """
-        self.store.seal(self.name, first=described.epochs[0])
+        ledger = self._seal_ledger(incarnation(described))
+        if not described.sealed:
+            _note_seal(ledger)
+        try:
+            self.store.seal(self.name, first=described.epochs[0])
+        except AccessDenied:
+            with suppress(LedgerConflict):  # of another cut-over, which may seal it
+                ledger.record({SEALING: False})  # who seals it later is its user
+            raise
+
+    def is_sealed_by_user(self, described: StreamDescription) -> bool:
+        """See `Source.is_sealed_by_user`."""
+        if not described.sealed:
+            return False
+        known = self._seal_ledger(incarnation(described)).newest(create=False)
+        return known is None or not known[SEALING]
+
+    def forget_seal(self, first: str) -> None:
+        """Delete the ledger that says who sealed the stream, once the stream is deleted.
+
+        Args:
+            first: which stream of this name it was (`importer.lease.incarnation`).
+        """
+        ledger = self._seal_ledger(first)
+        ledger.newest(create=False)
+        ledger.delete()
+
+    def _seal_ledger(self, first: str) -> Ledger:
+        """The ledger of who seals the stream; a stream that is created again has another one."""
+        return Ledger(self.store, stream_beside(self.name, SOURCE_SEAL, first), self.name)
 
 
 class ArchiveSource:
@@ -190,6 +232,10 @@ class ArchiveSource:
             ends = {segment: history.end(segment) for segment in segments}
         return {segment: end for segment, end in ends.items() if end is not None}
 
+    def is_sealed_by_user(self, described: StreamDescription) -> bool:
+        """See `Source.is_sealed_by_user`."""
+        return described.sealed
+
     def reading(self) -> AbstractContextManager[None]:
         """See `Source.reading`."""
         history = self._history or self._newest()
@@ -219,6 +265,14 @@ def open_stream(uri: str, stack: ExitStack) -> StreamSource:
     """
     address, name = parse_stream(uri)
     return StreamSource(stack.enter_context(address.open()), address, name, f"{address.uri}/{name}")
+
+
+def _note_seal(ledger: Ledger) -> None:
+    """Record that a cut-over seals a source; each one has a record of its own, which only it takes back."""
+    while True:
+        ledger.newest()
+        with suppress(LedgerConflict):  # another cut-over was quicker
+            return ledger.record({SEALING: True})
 
 
 def bytes_between(source: Source, described: StreamDescription, reached: StreamCut) -> int:

@@ -26,6 +26,7 @@ __all__ = [
     "OWN",
     "REPLICA_OF",
     "RESTORED",
+    "SOURCE_SEAL",
     "SPARK_LEDGER",
     "TARGET_LEASE",
     "TARGET_LEDGER",
@@ -72,6 +73,9 @@ TARGET_LEDGER = "streamvault-copy-"
 
 TARGET_PROBE = "streamvault-probe-"
 """Prefix of the name of the stream on which the policies of a replica are tried before its source is sealed."""
+
+SOURCE_SEAL = "streamvault-seal-"
+"""Prefix of the name of the ledger beside a source that says whether a cut-over seals it."""
 
 CONSUMER_LEASE = "streamvault-consumer-"
 """Prefix of the name of the lease beside a queue."""

@@ -420,7 +420,7 @@ RULES: tuple[Mutant, ...] = (
         "importer/run.py",
         "            filled = jobs.next_result(POLL_SECONDS)\n            lease.check()\n",
         "            filled = jobs.next_result(POLL_SECONDS)\n",
-        tests=("tests/unit/importer/test_run_late.py", COPY),
+        tests=("tests/unit/importer/test_run_late.py::test_run_that_loses_its_lease_replays_no_scale",),
     ),
     Mutant(
         "import-foreign-appends",
@@ -428,7 +428,7 @@ RULES: tuple[Mutant, ...] = (
         "importer/target.py",
         "if new in checked and self.ends.get(new, 0) > end:",
         "if False:",
-        tests=("tests/unit/importer",),
+        tests=(f"{REPLICATE}::test_replica_with_more_than_its_source_is_refused_before_the_source_is_read",),
     ),
     Mutant(
         "copy-uncompared",
@@ -448,13 +448,28 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sealed-before-noted",
-        "move, promote: the ledger says who seals the source before it is sealed",
+        "move, promote: the replica's ledger says that a cut-over has begun before the source is sealed",
         "importer/cutover.py",
-        "    replica.note(sealing=True, sealed=described.sealed, retention=record.retention, "
-        "claim=replication.claim)\n",
+        "    replica.note(\n"
+        "        of_sealed=described.sealed,\n"
+        "        sealing=True,\n"
+        "        sealed=source.is_sealed_by_user(described),\n"
+        "        retention=record.retention,\n"
+        "        claim=replication.claim,\n"
+        "        source_first=incarnation(described),\n"
+        "    )\n",
         "",
         tests=("tests/unit/importer/test_cutover.py", "tests/faults/explorer/test_cutovers.py"),
         families=("events/replica promote-seal,promote !,+!",),
+    ),
+    Mutant(
+        "seal-unnoted",
+        "move, promote: a ledger of the source says that a cut-over seals it",
+        "importer/source.py",
+        "            _note_seal(ledger)\n",
+        "            pass\n",
+        tests=("tests/unit/importer/test_cutover.py",),
+        families=("events/new move,target-drop,move-shift !", "events/replica move,target-drop,copy !"),
     ),
     Mutant(
         "promoted-overwritten",
@@ -555,7 +570,7 @@ RULES: tuple[Mutant, ...] = (
         "streamstore/fifo/consumer.py",
         "        if start > batch[0].offset:",
         "        if False:",
-        tests=("tests/unit/streamstore/fifo", "tests/contract/test_durable_queue.py", QUEUE),
+        tests=(f"{QUEUE}/test_work.py::test_worker_that_wakes_up_does_not_repeat_what_another_has_done",),
     ),
     Mutant(
         "queue-name-only",
@@ -563,7 +578,7 @@ RULES: tuple[Mutant, ...] = (
         "importer/queue/processor.py",
         "return other.name == entry.name and decode_failed(other.content).offset == entry.offset",
         "return other.name == entry.name",
-        tests=(QUEUE,),
+        tests=(f"{QUEUE}/test_work.py::test_request_that_was_put_back_is_put_aside_again_beside_its_former_entry",),
     ),
     Mutant(
         "queue-not-again",
@@ -579,7 +594,7 @@ RULES: tuple[Mutant, ...] = (
         "lake/run.py",
         "    if end_plan(table, plan.after, given_up=False):\n        raise _gave_up(table, plan)\n",
         "    end_plan(table, plan.after, given_up=False)\n",
-        tests=(LAKE,),
+        tests=(f"{LAKE}/test_handoff_late.py::test_run_does_not_publish_what_another_gave_up",),
     ),
     Mutant(
         "table-plan-unchecked",
@@ -587,7 +602,7 @@ RULES: tuple[Mutant, ...] = (
         "lake/run.py",
         "            origin.check(plan, table.uri)\n",
         "",
-        tests=(LAKE,),
+        tests=(f"{LAKE}/test_handoff_changed.py::test_plan_that_another_archives_run_has_just_recorded_is_refused",),
     ),
     Mutant(
         "table-file-unread",
@@ -595,7 +610,7 @@ RULES: tuple[Mutant, ...] = (
         "lake/task.py",
         "(row.start != at or wanted.known not in {None, row})",
         "(row.start != at)",
-        tests=(LAKE,),
+        tests=(f"{LAKE}/test_handoff_changed.py::test_file_with_the_planned_ranges_of_other_events_is_refused",),
     ),
     Mutant(
         "table-behind",

@@ -73,6 +73,14 @@ MIRROR_VARIED: dict[str, tuple[str, ...]] = {
         "events/grown replicate-archive,promote",
         "chunks/grown-scaled replicate-archive,export",
     ),
+    "a replica that is deleted after its source was sealed for it": (
+        "events/replica move,target-drop,copy !",
+        "events/replica-behind promote-seal,target-drop,copy,move !,+!",
+        "events/new move,target-drop,copy-shift,move !",
+        "events/new move,target-drop,move-shift !",
+        "events/replica move,target-drop,replicate-shift,target-drop,move !",
+        "events/replica promote-seal,target-drop,copy,target-delete,replicate,promote-seal !",
+    ),
     "a target that is deleted and made again": (
         "events/replica replicate-follow,target-delete,target-make",
         "events/replica-even promote,target-delete,replicate",
@@ -107,14 +115,6 @@ LEFT_OUT = {
     "what lies before the cut of --from is not archived, so a rotation refuses to truncate": (
         *(frozenset({"export-from", name}) for name in ("rotate", "rotate-70", "rotate-2", "expire-all", "expire")),
         *(frozenset({"export-from", name}) for name in ("queue", "follow-rotating", "expire-old")),
-    ),
-    # not mended: the next cut-over takes the source for one that its user has sealed, and seals the target, too
-    "a copy into the name of a cut-over whose replica was deleted removes the record of who sealed the source": (
-        *(
-            frozenset({verb, "target-drop", copy})
-            for verb in ("move", "move-bare", "move-shift", "promote-seal")
-            for copy in ("copy", "copy-shift")
-        ),
     ),
 }
 """Why schedules are not drawn if they have all commands of a set."""

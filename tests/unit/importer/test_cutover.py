@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import streamvault.manifests.rounds
-from streamvault import copy_stream, replicate_stream
+from streamvault import copy_stream, promote_replica, replicate_stream
 from streamvault.common.errors import Conflict, Problem
 from streamvault.importer import cutover, plan
+from streamvault.importer.lease import lease_stream
 from streamvault.importer.replay import CannotReplay, plan_replay
 from streamvault.importer.replica import ReplicaPromoted
 from streamvault.importer.source import StreamSource
@@ -23,7 +24,7 @@ from streamvault.importer.verify import Differs
 from streamvault.streamstore.errors import AccessDenied, RequestFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName
-from streamvault.streamstore.own import MOST_TAGS, TARGET_PROBE, stream_beside
+from streamvault.streamstore.own import MOST_TAGS, TARGET_LEDGER, TARGET_PROBE, stream_beside
 from tests.streams import digest_of, events_of, make_stream
 from tests.unit.importer.test_replicate import TARGET, Streams, assert_same, assert_same_events, killed
 from tests.unit.small_archives import NAME
@@ -196,6 +197,31 @@ def test_seal_that_was_denied_leaves_no_trace(streams: Streams, monkeypatch: pyt
     assert_same_events(streams)
     with streams.store as store:
         assert store.describe(TARGET).sealed
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("name", [TARGET, StreamName("scope", "another")])
+def test_source_that_a_cut_over_sealed_is_not_taken_for_one_that_its_user_sealed(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str, name: StreamName
+) -> None:
+    """The replica is deleted after that, with all that was noted beside it; the next one may have another name."""
+    streams.replicate()
+    killed(monkeypatch, "update_stream", TARGET, lambda: cut_over(streams, end))
+    with streams.store as store:
+        assert store.describe(NAME).sealed
+        for gone in (TARGET, stream_beside(TARGET, TARGET_LEDGER), lease_stream(TARGET)):
+            store.delete(gone)
+        uri = streams.target.replace(str(TARGET), str(name))
+        replicate_stream(streams.source, uri, master="inline")
+        promote_replica(uri, master="inline")
+        assert not store.describe(name).sealed
+
+
+def test_move_leaves_nothing_beside_its_source(streams: Streams) -> None:
+    streams.move(no_tombstone=True)
+    with streams.store as store:
+        assert [*store.list_streams(NAME.scope, own=True)] == [TARGET]
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -16,9 +16,11 @@ import pytest
 from streamvault import export_stream, import_stream, move_stream, promote_replica, replicate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
+from streamvault.importer.lease import incarnation
 from streamvault.importer.options import MirrorOptions
 from streamvault.importer.replica import NotAReplica, Replica
 from streamvault.importer.replication import Replication
+from streamvault.importer.run import ImportRun
 from streamvault.importer.source import open_stream
 from streamvault.importer.target import TargetTaken
 from streamvault.importer.witness import check_same
@@ -28,7 +30,7 @@ from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.own import OWN, is_own
+from streamvault.streamstore.own import OWN, SOURCE_SEAL, is_own, stream_beside
 from streamvault.streamstore.splitting import EventSplitter
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
@@ -84,9 +86,12 @@ class Streams:
             store.truncate(store.describe(NAME).tail)
 
     def own(self) -> list[StreamName]:
-        """Every stream of the scope but source and target."""
+        """Every stream of the scope but source and target, and what says who sealed a source that is still there."""
         with self.store as store:
-            return [name for name in store.list_streams(NAME.scope, own=True) if name not in {NAME, TARGET}]
+            left = {NAME, TARGET}
+            if store.exists(NAME):
+                left.add(stream_beside(NAME, SOURCE_SEAL, incarnation(store.describe(NAME))))
+            return [name for name in store.list_streams(NAME.scope, own=True) if name not in left]
 
 
 @pytest.fixture
@@ -688,3 +693,15 @@ def test_witness_of_a_source(streams: Streams, what: str) -> None:
         }[what]
         with nullcontext() if what == "the same" else pytest.raises(Conflict, match="deleted and created again"):
             check_same(source, described, MirrorOptions(offsets="keep", numbers="map"), changed, streams.target)
+
+
+def test_replica_with_more_than_its_source_is_refused_before_the_source_is_read(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams.replicate()
+    with streams.store as store:
+        for segment in store.describe(TARGET).tail.offsets:
+            append_events(store, TARGET, segment, [b"of another writer"])
+    monkeypatch.setattr(ImportRun, "_fill_task", lambda *_: pytest.fail("the shape shows it"))
+    with pytest.raises(TargetTaken, match="written to by another process; the source has"):
+        streams.replicate()

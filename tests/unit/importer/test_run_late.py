@@ -330,3 +330,28 @@ def test_target_deleted_after_a_kill_at_the_end_is_a_conflict(vault: Vault, monk
         store.delete(BACK)
     with pytest.raises(Conflict, match="the name was used before"):
         import_stream(vault.archive, vault.uri(BACK), master="inline")
+
+
+def test_run_that_loses_its_lease_replays_no_scale(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at the lease whenever a segment is full, or a second has passed."""
+
+    class Jobs:
+        idle = False
+
+        def __init__(self, _: object) -> None: ...
+        def add(self, _: object) -> None: ...
+        def stop(self) -> None: ...
+
+        def next_result(self, _: float) -> None:
+            assert not lost, "it goes on"
+            lost.append(True)
+
+    def check(self: Lease) -> None:
+        if lost:
+            raise LeaseHeld("another import is restoring into this target")
+
+    lost: list[bool] = []
+    monkeypatch.setattr(importing, "_Jobs", Jobs)
+    monkeypatch.setattr(Lease, "check", check)
+    with pytest.raises(LeaseHeld):
+        import_stream(vault.archive, vault.uri(BACK), master="inline")

@@ -11,7 +11,7 @@ import pytest
 
 import streamvault.lake.run
 from streamvault import compact_archive, handoff_archive, import_stream, rotate_stream
-from streamvault.common.errors import Conflict, Damaged
+from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
@@ -279,14 +279,7 @@ def test_killed_run_is_resumed_after_a_merge(vault: Vault) -> None:
 
 def test_archive_of_another_stream_with_the_same_cuts_is_refused(vault: Vault, tmp_path: Path) -> None:
     """The same name, length and epochs: a stream as another cluster may have it."""
-    twins = []
-    for folder, letter in ((tmp_path / "one", b"a"), (tmp_path / "other", b"b")):
-        folder.mkdir()
-        twins.append(Vault(folder))
-        twins[-1].make(events=0)
-        twins[-1].add(letter * 50)
-        twins[-1].export("chunks")
-    one, other = twins
+    one, other = twins = twins_in(tmp_path)
     hand_off(one, root=vault.root, table="twin")
     assert hand_off(one, root=vault.root, table="twin").unchanged
     other.add(b"c" * 50)
@@ -296,6 +289,51 @@ def test_archive_of_another_stream_with_the_same_cuts_is_refused(vault: Vault, t
         hand_off(other, root=vault.root, table="twin")
     assert all(f"{twin.folder}" in str(error.value) for twin in twins), "names both"
     assert contents(vault.root) == before
+
+
+def twins_in(folder: Path) -> list[Vault]:
+    """Two archives of streams with the same name, length and epochs, and other events."""
+    twins = []
+    for name, letter in (("one", b"a"), ("other", b"b")):
+        (folder / name).mkdir()
+        twins.append(Vault(folder / name))
+        twins[-1].make(events=0)
+        twins[-1].add(letter * 50)
+        twins[-1].export("chunks")
+    return twins
+
+
+def test_plan_that_another_archives_run_has_just_recorded_is_refused(
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = twins_in(tmp_path)
+    real = streamvault.lake.run.fix_plan
+
+    def stopped(task: FileTask) -> WrittenFile:
+        raise Failed("stopped for a test")
+
+    def later(table: TableArchive, plan: Any) -> Any:
+        monkeypatch.setattr(streamvault.lake.run, "fix_plan", real)
+        with monkeypatch.context() as patched:
+            patched.setattr(streamvault.lake.run, "write_file", stopped)
+            with pytest.raises(Failed):
+                hand_off(one, root=vault.root, table="twin")
+        return real(table, plan)
+
+    monkeypatch.setattr(streamvault.lake.run, "fix_plan", later)
+    with pytest.raises(Conflict, match="not from this archive"):
+        hand_off(other, root=vault.root, table="twin")
+    assert not [key for key in contents(vault.root) if "/_table/twin/" in key and "_manifest" in key]
+
+
+def test_file_with_the_planned_ranges_of_other_events_is_refused(vault: Vault, tmp_path: Path) -> None:
+    one, other = twins_in(tmp_path)
+    hand_off(one, root=vault.root, table="twin")
+    for key in contents(vault.root):
+        if "/_table/twin/" in key and not key.endswith("table.json"):  # the files stay
+            replace_object(vault.root, key, None)
+    with pytest.raises(Conflict, match="with other ranges"):
+        hand_off(other, root=vault.root, table="twin")
 
 
 def test_table_of_another_archive_is_refused(vault: Vault, tmp_path: Path) -> None:

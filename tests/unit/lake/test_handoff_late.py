@@ -258,6 +258,30 @@ def test_late_task_of_an_ended_plan_is_refused(tmp_path: Path) -> None:
     assert not [row for key in table_keys(vault.root) if "=1/" in key for row in rows_in(objects_of(vault.root), key)]
 
 
+class Killed(BaseException):
+    """Ends a run in this process without any cleanup."""
+
+
+def test_run_does_not_publish_what_another_gave_up(tmp_path: Path) -> None:
+    """The other one was killed before it published the generation, which is empty then."""
+    vault = make(tmp_path)
+
+    def given_up(task: FileTask) -> WrittenFile:
+        killed = patch.object(streamvault.lake.run, "_give_up", side_effect=Killed)
+        with patch.object(streamvault.lake.run, "write_file", spoiled), killed, suppress(Killed, Conflict):
+            from_stream(vault)
+        return write_file(task)
+
+    with (
+        patch.object(streamvault.lake.run, "write_file", given_up),
+        pytest.raises(Conflict, match="abandoned"),
+    ):
+        from_stream(vault)
+    assert TableArchive(objects_of(vault.root), NAME, "stream").generations() == []
+    from_stream(vault)
+    assert is_whole(vault)
+
+
 def in_files(folder: Path) -> Vault:
     """A table in a catalog, and one more event."""
     (folder / "objects").mkdir()

@@ -561,3 +561,41 @@ def test_invalid_or_missing_queue_is_named(queue: str) -> None:
         show_queue(f"{queue}-other")
     with pytest.raises(NoSuchStream):
         work_queue(f"{queue}-other", idle_seconds=0)
+
+
+def test_request_that_was_put_back_is_put_aside_again_beside_its_former_entry(
+    queue: str, restoring: Callable[[Handler], None]
+) -> None:
+    """A retry was killed before it removed the failed one; the second failure is another entry, with its own reason."""
+
+    def fail(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        raise Usage("no")
+
+    restoring(fail)
+    ask(queue, 1)
+    with open_segment(queue) as segment:
+        entry = next(iter(outstanding_entries(segment)))
+        work(queue)
+        Producer(segment).move(entry.content, entry.name)
+    work(queue)
+    shown = show_queue(queue)
+    assert (shown.waiting, shown.failed) == (0, 2)
+
+
+def test_worker_that_wakes_up_does_not_repeat_what_another_has_done(
+    queue: str, restoring: Callable[[Handler], None]
+) -> None:
+    """Its own lease does not tell it; that the queue begins further on does."""
+    tries = []
+
+    def overtaken(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        tries.append(request)
+        with open_segment(queue) as segment:
+            segment.processed(next(iter(outstanding_entries(segment))).end)
+        raise Failed("no")
+
+    restoring(overtaken)
+    ask(queue, 2)
+    with pytest.raises(ConsumerBusy, match="another consumer"):
+        work(queue)
+    assert len(tries) == 1
