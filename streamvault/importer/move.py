@@ -174,8 +174,7 @@ class _Move:
         if record is not None:
             lease = take_lease(store, name, record.work)
             try:
-                if self._options.retention == "off":
-                    self._replica.note(retention="off")
+                self._replica.choose_retention(self._options.retention)
                 self._replica.finish(lease, complete=False)
                 return self._delete_source(report, lease, progress)
             finally:

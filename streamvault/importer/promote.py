@@ -185,8 +185,7 @@ def finish_replica(replica: Replica, retention: KeptRetention = "keep") -> None:
     """Finish a replica as it is, or go on with finishing it; `retention` is as for `promote_replica`."""
     lease = take_lease(replica.store, replica.name, replica.newest.work)
     try:
-        if retention == "off":
-            replica.note(retention=retention)
+        replica.choose_retention(retention)
         replica.finish(lease, complete=False)
     except BaseException:
         lease.release(remove=not lease.is_finishing)

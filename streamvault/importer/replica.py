@@ -14,6 +14,7 @@ from typing import Any
 from streamvault.common.errors import Conflict, Failed
 from streamvault.importer.ends import check_ends
 from streamvault.importer.lease import incarnation, marked_work
+from streamvault.importer.options import KeptRetention
 from streamvault.importer.plan import fitting_configuration
 from streamvault.importer.record import Record
 from streamvault.importer.target import TargetTaken
@@ -139,6 +140,19 @@ class Replica:
     def forget(self) -> None:
         """Delete the ledger that was read."""
         self._ledger.delete()
+
+    def choose_retention(self, retention: KeptRetention) -> None:
+        """Note that the promoted stream gets no retention policy, if `retention` is ``"off"``.
+
+        Raises:
+            Conflict: it has the source's already.
+        """
+        if retention != "off":
+            return
+        if marked_work(self.store.describe(self.name)) != self.newest.work:
+            todo = "Change the stream's policy, and run the same command without --retention off."
+            raise Conflict("the promoted stream has its source's retention policy already", where=self.uri, todo=todo)
+        self.note(retention=retention)
 
     def finish(self, lease: Lease, *, complete: bool) -> None:
         """Give the replica the source's policies and tags, so that it is a stream like any other; seal it if need be.

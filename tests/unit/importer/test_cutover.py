@@ -17,16 +17,17 @@ from streamvault.common.errors import Conflict, Problem
 from streamvault.importer import cutover, plan
 from streamvault.importer.lease import lease_stream
 from streamvault.importer.replay import CannotReplay, plan_replay
-from streamvault.importer.replica import ReplicaPromoted
+from streamvault.importer.replica import Replica, ReplicaPromoted
 from streamvault.importer.source import StreamSource
 from streamvault.importer.target import TargetTaken
 from streamvault.importer.verify import Differs
 from streamvault.streamstore.errors import AccessDenied, RequestFailed
+from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.own import MOST_TAGS, TARGET_LEDGER, TARGET_PROBE, stream_beside
 from tests.streams import digest_of, events_of, make_stream
-from tests.unit.importer.test_replicate import TARGET, Streams, assert_same, assert_same_events, killed
+from tests.unit.importer.test_replicate import TARGET, Killed, Streams, assert_same, assert_same_events, killed
 from tests.unit.small_archives import NAME
 
 ENDS = ["promotion", "move"]
@@ -305,6 +306,36 @@ def test_retention_that_is_chosen_when_a_killed_run_is_repeated(
     killed(monkeypatch, "update_stream", TARGET, finish)
     finish(retention="off")
     assert configured(streams, TARGET).retention == Retention()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("end", [*ENDS, "plain"])
+def test_retention_is_not_chosen_after_the_policies_were_set(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    def finish(**options: Any) -> Any:
+        return streams.promote(**options) if end == "plain" else cut_over(streams, end, **options)
+
+    kept = Retention(RetentionKind.TIME, 3_600_000)
+    configure(streams, retention=kept)
+    streams.replicate()
+    with monkeypatch.context() as patched:
+        patched.setattr(Replica, "_configure", _killed_after(Replica._configure))
+        patched.setattr(Lease, "release", lambda lease, **_: lease._stop.set() or lease._appender.close())
+        with pytest.raises(Killed):
+            finish()
+    with pytest.raises(Conflict, match="has its source's retention policy already"):
+        finish(retention="off")
+    finish()
+    assert configured(streams, TARGET).retention == kept
+
+
+def _killed_after(really: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        really(*args)
+        raise Killed
+
+    return call
 
 
 def test_no_advice_to_delete_what_writers_have_moved_to(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
