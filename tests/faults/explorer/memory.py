@@ -524,7 +524,7 @@ class MemoryStreams(StreamStore):
             self._cluster.lost(stream, state, None)
             self._cluster.changed(stream, state, None)
 
-        _call(self._gate, "delete", str(stream), delete)
+        _call(self._gate, "delete stream", str(stream), delete)
 
     def delete_scope(self, scope: str) -> None:
         StreamName(scope, "stream")

@@ -9,7 +9,9 @@ from tests.faults.explorer.schedule import Schedule, Step
 
 __all__ = ["DELETED", "REBUILT", "THREE_STOPS", "stopped_and_killed", "stopped_once", "three_stops"]
 
-CHANGES = frozenset({"create stream", "update", "scale", "append", "truncate", "truncate segment", "seal", "delete"})
+CHANGES = frozenset(
+    {"create stream", "update", "scale", "append", "truncate", "truncate segment", "seal", "delete stream"}
+)
 """The calls of a store that a command is stopped before: between two of them, it changes nothing."""
 
 NEXT = 6

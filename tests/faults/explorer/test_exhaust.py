@@ -29,6 +29,7 @@ from tests.servers.availability import is_required
         (("append", "c/s/a/0.#epoch.0:0"), ("append", "c/s/a/0.#epoch.0:96"), False),
         (("list streams", "c/s"), ("create stream", "c/s/a"), False),
         (("read", "c/s/a/0.#epoch.0:0"), ("describe", "c/s/a"), True),
+        (("delete stream", "c/s/a"), ("describe", "c/s/a"), False),
     ],
 )
 def test_calls_commute(one: tuple[str, str], other: tuple[str, str], expected: bool) -> None:

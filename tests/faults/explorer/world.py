@@ -39,7 +39,7 @@ R = TypeVar("R")
 OBJECT_CALLS = frozenset({"put", "get", "head", "list", "delete"})
 CHANGES = frozenset(
     "put delete append scale seal truncate update".split()  # noqa: SIM905
-) | {"create scope", "create stream", "truncate segment", "delete scope"}
+) | {"create scope", "create stream", "truncate segment", "delete stream", "delete scope"}
 """Calls that change a store; only these can be late."""
 _TICK = 0.001
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
