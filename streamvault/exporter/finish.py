@@ -17,32 +17,31 @@ from streamvault.sparkrun.opening import open_runner
 __all__ = ["finish", "finish_again", "tidy_up"]
 
 
-def finish(archive: Archive, generation: int, progress: Progress, *, strays: bool) -> None:
+def finish(archive: Archive, span: GenerationSpan, progress: Progress, *, strays: bool) -> None:
     """Delete the strays of a published generation and the work files of its runs. Any later run may repeat it.
 
     Args:
         archive: the archive.
-        generation: the generation's number.
+        span: the generation.
         progress: receives warnings about what could not be deleted.
         strays: whether there may be strays.
     """
     if strays:
         try:
-            _sweep(archive, generation)
+            _sweep(archive, span)
         except (AccessDenied, ObjectStoreUnavailable) as error:
             progress.warn(f"stray objects could not be deleted; they are harmless: {error}")
-    tidy_up(archive, GenerationSpan.of(generation), progress)
+    tidy_up(archive, span, progress)
 
 
-def finish_again(archive: Archive, generation: int, progress: Progress) -> None:
+def finish_again(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
     """Like `finish`, for a generation that an earlier run published: its plan remains if that run was interrupted."""
-    if find_plan(archive.store, archive.prefix, GenerationSpan.of(generation)) is not None:
-        finish(archive, generation, progress, strays=True)
+    if find_plan(archive.store, archive.prefix, span) is not None:
+        finish(archive, span, progress, strays=True)
 
 
-def _sweep(archive: Archive, generation: int) -> None:
+def _sweep(archive: Archive, span: GenerationSpan) -> None:
     def sweep(listing: Listing) -> None:
-        span = GenerationSpan.of(generation)
         if span not in listing.spans:
             return  # merged or expired meanwhile, so the objects no longer follow its index
         published = archive.load_span(span)
@@ -61,8 +60,8 @@ def _in_other_layouts(archive: Archive, published: Generation) -> Iterator[Sweep
     What begins between the generation's cuts is in its layout; no other generation is in force there, now or later.
     """
     manifest = published.manifest
-    _, attempt = current_plan(archive.store, archive.prefix, manifest.generation)
-    plans = ended_plans(archive.store, archive.prefix, manifest.generation, attempt)
+    _, attempt = current_plan(archive.store, archive.prefix, manifest.span)
+    plans = ended_plans(archive.store, archive.prefix, manifest.span, attempt)
     for layout in {plan.layout for plan in plans} - {manifest.layout}:
         for entry in manifest.segments:
             if entry.start < entry.end:
