@@ -96,9 +96,9 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "end-of-conversion-swept",
         "deletion of strays: not while a plan of overlapping generations may yet be published",
-        "exporter/convert/run.py",
-        "strays=attempt > 1 and not others",
-        "strays=attempt > 1",
+        "exporter/finish.py",
+        "    return [one for one in found if one != span and one.first <= span.last and span.first <= one.last]\n",
+        "    return []\n",
         tests=("tests/unit/exporter/convert/test_convert_restart.py",),
     ),
     Mutant(

@@ -16,11 +16,11 @@ from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
 from streamvault.exporter.archived_events import verified_events
 from streamvault.exporter.convert.plan import draft_conversion
-from streamvault.exporter.finish import finish, tidy_up
+from streamvault.exporter.finish import finish, overlapping_plans, tidy_up
 from streamvault.exporter.manifest_plan import plan_of
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import Planned, record_end, settle
-from streamvault.layouts.keys import WORK, GenerationSpan, parse_work
+from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive import Archive, Generation
@@ -127,7 +127,7 @@ def convert_generation(
     while True:
         part = next_part(generation, archive, options)
         if part is None:
-            _clean_up(archive, generation.manifest.span, progress)
+            _clean_up(archive, generation.manifest.span, progress, originals=False)
             return Converted()
         planned = settle(archive, partial(draft_conversion, archive, plan_of(part.manifest), restart=options.restart))
         if planned.plan is not None:
@@ -175,7 +175,7 @@ def convert_generation(
     manifest = wanted if part.remainder is None else finish_remainder(part.remainder, rows, archive.uri)
     record_end(archive, planned.plan, attempt)
     archive.commit(manifest, rows)
-    _clean_up(archive, wanted.span, progress)
+    _clean_up(archive, wanted.span, progress, originals=True)
     return Converted(moved, planned)
 
 
@@ -199,19 +199,17 @@ def next_part(generation: Generation, archive: Archive, options: ConvertOptions)
     return Part(wanted, [(row, row.start) for segment in sorted(generation.rows) for row in generation.rows[segment]])
 
 
-def _clean_up(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
-    """Delete what plans that were given up have left of a published generation, and the work files.
+def _clean_up(archive: Archive, span: GenerationSpan, progress: Progress, *, originals: bool) -> None:
+    """Delete what plans that were given up have left of a published generation, and its work files.
 
-    Nothing is swept while there is a plan of other generations that overlap this one, as there may be if the old
-    archive was compacted: its run may yet publish objects between the same cuts, in any layout. A plan that is made
-    after this look is dropped, because its run finds the generation published (`exporter.plan.settle`).
+    `originals` says whether to delete the work files of its original generations, too, as the run may that has just
+    published it; later, the new archive may be compacting them.
     """
-    found = filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK)))
-    others = [one for one in found if one != span and one.first <= span.last and span.first <= one.last]
+    others = overlapping_plans(archive, span)
     _, attempt = current_plan(archive.store, archive.prefix, span)
     finish(archive, span, progress, strays=attempt > 1 and not others)
     for one in others:
-        if span.first <= one.first and one.last <= span.last:  # of merged originals
+        if originals and span.first <= one.first and one.last <= span.last:
             tidy_up(archive, one, progress)
 
 
