@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamvault.cli.costs import cost_fields
+from streamvault.cli.export import plan_fields
 from streamvault.cli.options import ArchiveArgument, DryRun, Master, RootArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
@@ -45,6 +46,7 @@ def _show(results: Results, report: ConvertReport) -> None:
     results.line(f"{would} {generations_text(report.converted)} of {report.archive}")
     results.fields(
         {
+            **plan_fields(report),
             "events": events_text(report.events, report.bytes),
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
             "ranges": f"{report.ranges:,}",

@@ -11,7 +11,7 @@ from streamvault.cli.running import Running, run, whole_command
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, events_text, seconds_text, size_text
 from streamvault.exporter.options import ExportOptions
-from streamvault.exporter.reports import ExportReport
+from streamvault.exporter.reports import ConvertReport, ExportReport
 
 __all__ = ["export", "plan_fields"]
 
@@ -65,8 +65,8 @@ def _show(results: Results, report: ExportReport) -> None:
     )
 
 
-def plan_fields(report: ExportReport) -> dict[str, str]:
-    """Return the fields on the unfinished run that an export resumes or gives up."""
+def plan_fields(report: ExportReport | ConvertReport) -> dict[str, str]:
+    """Return the fields on the unfinished run that an export or a conversion resumes or gives up."""
     return {
         "resumes": _options_text(report.resumes) if report.dry_run else "",
         "gives up" if report.dry_run else "gave up": _options_text(report.gave_up),

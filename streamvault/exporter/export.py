@@ -18,7 +18,7 @@ from streamvault.exporter.plan import Planned, draft_plan, settle_plan
 from streamvault.exporter.plan_options import PlanOptions, describe_options
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
-from streamvault.layouts.keys import line_folder
+from streamvault.layouts.keys import GenerationSpan, line_folder
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
 from streamvault.manifests.archive import Archive
@@ -275,7 +275,7 @@ def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: fl
     if planned.newest is None:
         raise RuntimeError("a first generation always has a plan")
     # clean up after a run that was killed between publication and cleanup
-    finish_again(archive, planned.newest.generation, progress)
+    finish_again(archive, GenerationSpan.of(planned.newest.generation), progress)
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(
         archive=archive.uri,

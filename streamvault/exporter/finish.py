@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamvault.common.progress import Progress
-from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.keys import WORK, GenerationSpan, parse_work
 from streamvault.manifests.archive import Archive, Generation
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.model import segment_key
@@ -14,35 +14,34 @@ from streamvault.manifests.sweeping import SweepTask, remove_strays, tasks_of
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable
 from streamvault.sparkrun.opening import open_runner
 
-__all__ = ["finish", "finish_again", "tidy_up"]
+__all__ = ["finish", "finish_again", "overlapping_plans", "tidy_up"]
 
 
-def finish(archive: Archive, generation: int, progress: Progress, *, strays: bool) -> None:
+def finish(archive: Archive, span: GenerationSpan, progress: Progress, *, strays: bool) -> None:
     """Delete the strays of a published generation and the work files of its runs. Any later run may repeat it.
 
     Args:
         archive: the archive.
-        generation: the generation's number.
+        span: the generation.
         progress: receives warnings about what could not be deleted.
         strays: whether there may be strays.
     """
     if strays:
         try:
-            _sweep(archive, generation)
+            _sweep(archive, span)
         except (AccessDenied, ObjectStoreUnavailable) as error:
             progress.warn(f"stray objects could not be deleted; they are harmless: {error}")
-    tidy_up(archive, GenerationSpan.of(generation), progress)
+    tidy_up(archive, span, progress)
 
 
-def finish_again(archive: Archive, generation: int, progress: Progress) -> None:
+def finish_again(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
     """Like `finish`, for a generation that an earlier run published: its plan remains if that run was interrupted."""
-    if find_plan(archive.store, archive.prefix, GenerationSpan.of(generation)) is not None:
-        finish(archive, generation, progress, strays=True)
+    if find_plan(archive.store, archive.prefix, span) is not None:
+        finish(archive, span, progress, strays=True)
 
 
-def _sweep(archive: Archive, generation: int) -> None:
+def _sweep(archive: Archive, span: GenerationSpan) -> None:
     def sweep(listing: Listing) -> None:
-        span = GenerationSpan.of(generation)
         if span not in listing.spans:
             return  # merged or expired meanwhile, so the objects no longer follow its index
         published = archive.load_span(span)
@@ -58,16 +57,30 @@ def _sweep(archive: Archive, generation: int) -> None:
 def _in_other_layouts(archive: Archive, published: Generation) -> Iterator[SweepTask]:
     """Yield the tasks that sweep what plans that were given up have left in another layout.
 
-    What begins between the generation's cuts is in its layout; no other generation is in force there, now or later.
+    What begins between the generation's cuts is in its layout; no other generation is in force there, now or later,
+    unless a conversion of several generations has been begun there.
     """
     manifest = published.manifest
-    _, attempt = current_plan(archive.store, archive.prefix, manifest.generation)
-    plans = ended_plans(archive.store, archive.prefix, manifest.generation, attempt)
+    if overlapping_plans(archive, manifest.span):
+        return
+    _, attempt = current_plan(archive.store, archive.prefix, manifest.span)
+    plans = ended_plans(archive.store, archive.prefix, manifest.span, attempt)
     for layout in {plan.layout for plan in plans} - {manifest.layout}:
         for entry in manifest.segments:
             if entry.start < entry.end:
                 segment = segment_key(entry.name)
                 yield SweepTask(archive.root, archive.prefix, layout, segment, entry.start, entry.end, ranges=())
+
+
+def overlapping_plans(archive: Archive, span: GenerationSpan) -> list[GenerationSpan]:
+    """Return the generations that overlap a published one and have a plan: one of the two is merged.
+
+    Two conversions may have read the old archive before and after a compaction. The run of such a plan may yet publish
+    objects between the same cuts, in any layout. A plan that is made after this look is dropped, because its run finds
+    the generation published (`exporter.plan.settle`).
+    """
+    found = filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK)))
+    return [one for one in found if one != span and one.first <= span.last and span.first <= one.last]
 
 
 def tidy_up(archive: Archive, span: GenerationSpan, progress: Progress) -> None:

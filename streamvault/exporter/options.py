@@ -29,3 +29,4 @@ class ConvertOptions(Options):
     layout: Annotated[Layout, Field(description="Layout of the copy."), CommandLine(environment=False)]
     compress: CompressOption = None
     window: Window = WINDOW
+    restart: Restart = False

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from streamvault.common.errors import Conflict, Usage
+from streamvault.common.errors import Conflict, Overtaken, Usage
 from streamvault.exporter.comparing import check_continues, sealed_ends
 from streamvault.exporter.identity import check_gone, check_same_stream, take_witness
 from streamvault.exporter.plan_options import (
@@ -14,6 +15,7 @@ from streamvault.exporter.plan_options import (
     compressed_alike,
     has_other_options,
 )
+from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.model import Configuration, EpochEntry, GapEntry, Manifest, now_utc
 from streamvault.manifests.options import RANGE_SIZE
@@ -34,7 +36,7 @@ from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["TRUNCATED_BEFORE", "Planned", "draft_plan", "make_plan", "settle_plan"]
+__all__ = ["TRUNCATED_BEFORE", "Planned", "draft_plan", "make_plan", "record_end", "settle", "settle_plan"]
 
 GIVEN_UP = "given up with --restart"
 TRUNCATED_BEFORE = "truncated at the source before this generation began"
@@ -45,8 +47,8 @@ class Planned:
     """The plan to work on.
 
     Attributes:
-        plan: the plan; None if the newest generation already has everything.
-        newest: the newest generation's manifest, if there is one.
+        plan: the plan; None if the newest generation already has everything, or of a conversion, a part of it.
+        newest: the newest generation's manifest, if there is one; None for a conversion.
         attempt: number of the plan, see `layouts.keys.work_folder`.
         adopted: whether an earlier or concurrent run created the plan.
         gave_up: the plan of the unfinished run that this one has given up; None if there was none.
@@ -76,10 +78,23 @@ def settle_plan(
         Conflict: the stream is not the one archived or planned, or is not a user's stream; or a plan cannot be given
             up, as all of it is archived.
     """
+    return settle(archive, lambda: draft_plan(archive, store, wanted, source, restart=restart))
+
+
+def settle(archive: Archive, draft: Callable[[], Planned]) -> Planned:
+    """Do what a draft says, until it says that there is a plan to work on, or nothing to do.
+
+    Args:
+        archive: the archive.
+        draft: says what to do next, as `draft_plan` does; it is called again when another run was first.
+
+    Raises:
+        Conflict: a plan cannot be given up, as all of it is archived.
+    """
     gave_up: Plan | None = None
     while True:
-        drafted = draft_plan(archive, store, wanted, source, restart=restart)
-        newest, plan, attempt = drafted.newest, drafted.plan, drafted.attempt
+        drafted = draft()
+        plan, attempt = drafted.plan, drafted.attempt
         if drafted.adopted:
             return replace(drafted, gave_up=gave_up)
         if drafted.gave_up is not None:
@@ -94,10 +109,10 @@ def settle_plan(
         listing = archive.listing()
         # An index without a manifest is of this plan only if the plan has ended: another run publishes it right now.
         lost = plan.span in listing.orphans or (
-            plan.span in listing.begun and not has_ended(archive.store, archive.prefix, plan.generation, attempt)
+            plan.span in listing.begun and not has_ended(archive.store, archive.prefix, plan.span, attempt)
         )
-        if plan.generation > listing.newest and not lost:
-            return Planned(plan, newest, attempt, gave_up=gave_up)
+        if plan.first > listing.newest and not lost:
+            return Planned(plan, drafted.newest, attempt, gave_up=gave_up)
         # Another run has published this generation meanwhile and deleted its plan, so this plan is too late.
         remove_work(archive.store, archive.prefix, plan.span)
 
@@ -116,9 +131,10 @@ def draft_plan(
     """
     newest = archive.newest()
     generation = newest.generation + 1 if newest else 1
-    found, attempt = current_plan(archive.store, archive.prefix, generation)
+    span = GenerationSpan.of(generation)
+    found, attempt = current_plan(archive.store, archive.prefix, span)
     described = describe_source(store, archive.stream)
-    for ended in ended_plans(archive.store, archive.prefix, generation, attempt):
+    for ended in ended_plans(archive.store, archive.prefix, span, attempt):
         check_same_stream(described, store, ended)
         wanted = compressed_alike(wanted, ended, newest)
     if found is not None:
@@ -145,19 +161,33 @@ def _give_up(archive: Archive, plan: Plan, attempt: int) -> bool:
     Raises:
         Conflict: everything was archived by its run, so it will be published.
     """
-    store, prefix = archive.store, archive.prefix
-    ended = end_plan(store, prefix, plan.generation, attempt, GIVEN_UP)
-    if plan.generation <= archive.listing().newest:
-        if find_plan(store, prefix, plan.span) is None:
-            remove_work(store, prefix, plan.span)  # only the record that was just written is there
+    store, prefix, span = archive.store, archive.prefix, plan.span
+    # A conversion of an earlier state of this program has written its index without a record of the end.
+    begun = span in archive.listing().begun and not has_ended(store, prefix, span, attempt)
+    ended = "" if begun and find_plan(store, prefix, span) else end_plan(store, prefix, span, attempt, GIVEN_UP)
+    if plan.first <= archive.listing().newest:
+        if find_plan(store, prefix, span) is None:
+            remove_work(store, prefix, span)  # only the record that was just written is there
         return False
     if not ended:
         raise Conflict(
             "the unfinished run cannot be given up: it has archived everything, and only its manifest may be missing",
             where=f"{archive.uri}, generation {plan.generation}",
-            todo="Omit --restart and the options that differ to publish it.",
+            todo="To publish it, run again with its options, and without --restart.",
         )
     return True
+
+
+def record_end(archive: Archive, plan: Plan, attempt: int, reason: str = "") -> None:
+    """Record how a plan ended, before its index is written; `reason` as for `manifests.plan.end_plan`.
+
+    Raises:
+        Conflict: everything is archived, but another run has given the plan up.
+    """
+    given_up = end_plan(archive.store, archive.prefix, plan.span, attempt, reason)
+    if given_up and not reason:
+        where = f"{archive.uri}, generation {plan.generation}"
+        raise Overtaken(f"another run has abandoned this generation's plan ({given_up})", where=where)
 
 
 def make_plan(

@@ -110,8 +110,22 @@ def compressed_alike(wanted: PlanOptions, ended: Plan, newest: Manifest | None) 
     return replace(wanted, compression=ended.compression) if ended.layout == layout else wanted
 
 
-def check_can_restart(plan: Plan, wanted: PlanOptions, newest: Manifest | None, where: str) -> None:
+def check_can_restart(
+    plan: Plan,
+    wanted: PlanOptions,
+    newest: Manifest | None,
+    where: str,
+    *,
+    todo: str = "Omit --compress for this generation, or begin another archive with --line.",
+) -> None:
     """Check that a plan that is given up for other options can be followed by one that has them.
+
+    Args:
+        plan: the plan to give up.
+        wanted: the options.
+        newest: the newest generation's manifest, if there is one.
+        where: the archive's name in messages.
+        todo: what to do otherwise, for the message.
 
     Raises:
         Usage: another compression was given, but chunks of the plan's runs have the names.
@@ -121,7 +135,7 @@ def check_can_restart(plan: Plan, wanted: PlanOptions, newest: Manifest | None, 
             f"the unfinished run has written chunks with --compress {plan.compression or 'none'}, and no others can "
             "take their names",
             where=f"{where}, generation {plan.generation}",
-            todo="Omit --compress for this generation, or begin another archive with --line.",
+            todo=todo,
         )
 
 

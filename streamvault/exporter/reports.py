@@ -63,6 +63,8 @@ class ConvertReport(Report):
         generations: the generations of the old archive.
         converted: the generations written by this run.
         unchanged: whether all of them already existed.
+        resumes: the options of the unfinished plan that was resumed; None if there was none.
+        gave_up: as for an export.
         events: number of events in all generations.
         bytes: number of bytes in all generations, event headers included.
         moved_bytes: the bytes written by this run.
@@ -78,6 +80,8 @@ class ConvertReport(Report):
     generations: tuple[int, ...]
     converted: tuple[int, ...]
     unchanged: bool = False
+    resumes: dict[str, Any] | None = None
+    gave_up: dict[str, Any] | None = None
     events: int = 0
     bytes: int = 0
     moved_bytes: int = 0

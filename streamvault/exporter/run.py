@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from streamvault.common.errors import Overtaken, Problem
+from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.exporter.finish import finish
 from streamvault.exporter.identity import check_same_stream, check_witness
+from streamvault.exporter.plan import record_end
 from streamvault.exporter.proof import SegmentChain, prove_all
 from streamvault.exporter.ranges import NotEvents
 from streamvault.exporter.spans import Span
@@ -18,7 +19,7 @@ from streamvault.exporter.task import ExportTask, export_range
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive, Generation
 from streamvault.manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
-from streamvault.manifests.plan import Plan, PlannedSegment, end_plan
+from streamvault.manifests.plan import Plan, PlannedSegment
 from streamvault.manifests.range_row import RangeRow, segment_digest
 from streamvault.manifests.rows import FinishedRange, Piece, find_rows, leave_row
 from streamvault.manifests.sweeping import SweepTask, prove, sweep_tasks
@@ -108,33 +109,21 @@ class ExportRun:
             self._check_source()
             strays = self._prove(runner, progress)
             manifest, rows = self._manifest()
-            self._end()
+            record_end(self._archive, self._plan, self._attempt)
             generation = self._archive.commit(manifest, rows)
         except Problem as problem:
             if self._published() is None:
                 if isinstance(problem, (NotEvents, InvalidCut)):
-                    self._end(str(problem))
+                    record_end(self._archive, self._plan, self._attempt, str(problem))
                 raise
             generation, strays = None, 0
         committed = time.monotonic()
-        finish(self._archive, self._plan.generation, progress, strays=bool(strays) or self._attempt > 1)
+        finish(self._archive, self._plan.span, progress, strays=bool(strays) or self._attempt > 1)
         progress.end()
         first = generation is not None
         return Published(
             generation or self._archive.load(self._plan.generation), self._moved, first=first, committed=committed
         )
-
-    def _end(self, reason: str = "") -> None:
-        """Record how the plan ended; `reason` as for `manifests.plan.end_plan`.
-
-        Raises:
-            Conflict: everything is archived, but another run has found that the plan can never be finished.
-        """
-        store, prefix = self._archive.store, self._archive.prefix
-        given_up = end_plan(store, prefix, self._plan.generation, self._attempt, reason)
-        if given_up and not reason:
-            where = f"{self._archive.uri}, generation {self._plan.generation}"
-            raise Overtaken(f"another run has abandoned this generation's plan ({given_up})", where=where)
 
     def _published(self) -> Manifest | None:
         """Return the generation's manifest if another run has published it.

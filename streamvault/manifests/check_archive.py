@@ -162,7 +162,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     under_way = merges_under_way(source)
     listing = source.listing()
     plan = partial(plan_check, root=source.root, prefix=source.prefix, share=share, seed=seed)
-    if not listing.newest and current_plan(source.store, source.prefix, 1)[0] is not None:
+    if not listing.newest and current_plan(source.store, source.prefix, GenerationSpan.of(1))[0] is not None:
         what = "generation 1 is unfinished, and there is no other"
         raise NoSuchArchive(what, where=source.uri, todo="Run its export again, which resumes it.")
     if generation is not None:
@@ -171,7 +171,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
         notes = [f"only generation {history.generation} was checked; strays were not searched for"]
         return _Scope(history, ranges, strays=[], layouts=[], notes=tuple(notes), state=state, newest=0)
     history = source.history()
-    unfinished, _ = current_plan(source.store, source.prefix, history.generation + 1)
+    unfinished, _ = current_plan(source.store, source.prefix, GenerationSpan.of(history.generation + 1))
     joins = _joins(source, under_way)
     below = below_head(history.generations[0].manifest)
     ranges, strays = plan(history, unfinished=unfinished, below=below, joins=joins)
@@ -249,4 +249,5 @@ def run_checks(
 def _went_on(source: Archive, generation: int) -> bool:
     """Check whether an export has published or begun a generation since the check began."""
     newest = source.listing().newest
-    return newest != generation or current_plan(source.store, source.prefix, newest + 1)[0] is not None
+    begun, _ = current_plan(source.store, source.prefix, GenerationSpan.of(newest + 1))
+    return newest != generation or begun is not None

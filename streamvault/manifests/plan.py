@@ -98,7 +98,7 @@ class Ended(File):
     reason: str
 
 
-def current_plan(store: ObjectStore, prefix: str, generation: int) -> tuple[Plan | None, int]:
+def current_plan(store: ObjectStore, prefix: str, span: GenerationSpan) -> tuple[Plan | None, int]:
     """Return the current plan of a generation, or None, and the number of its attempt or of the next one.
 
     Raises:
@@ -106,50 +106,50 @@ def current_plan(store: ObjectStore, prefix: str, generation: int) -> tuple[Plan
     """
     attempt = 1
     while True:
-        plan = find_plan(store, prefix, GenerationSpan.of(generation), attempt=attempt)
-        if plan is None or not _is_given_up(store, prefix, generation, attempt):
+        plan = find_plan(store, prefix, span, attempt=attempt)
+        if plan is None or not _is_given_up(store, prefix, span, attempt):
             return plan, attempt
         attempt += 1
 
 
-def ended_plans(store: ObjectStore, prefix: str, generation: int, attempt: int) -> Iterator[Plan]:
+def ended_plans(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int) -> Iterator[Plan]:
     """Yield the plans of the attempts before this one; their runs have written to the same folders.
 
     Raises:
         Damaged: as for `find_plan`.
     """
     for earlier in range(1, attempt):
-        plan = find_plan(store, prefix, GenerationSpan.of(generation), attempt=earlier)
+        plan = find_plan(store, prefix, span, attempt=earlier)
         if plan is not None:
             yield plan
 
 
-def end_plan(store: ObjectStore, prefix: str, generation: int, attempt: int, reason: str = "") -> str:
+def end_plan(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int, reason: str = "") -> str:
     """Record how a plan ended, create-only. Nothing is deleted.
 
     Args:
         store: the store.
         prefix: the archive's folder in the store.
-        generation: the plan's generation.
+        span: the plan's generation.
         attempt: the plan's attempt.
         reason: why it can never be finished; empty if everything is archived.
 
     Returns:
         The recorded reason, which is another run's if that was first.
     """
-    key = prefix + ended_key(GenerationSpan.of(generation), attempt)
-    ended = Ended(generation=generation, attempt=attempt, reason=one_line(reason))
+    key = prefix + ended_key(span, attempt)
+    ended = Ended(generation=span.last, attempt=attempt, reason=one_line(reason))
     data, _ = decide(store, key, ended.encode())
     return decode(Ended, data, f"{store.uri}/{key}").reason
 
 
-def has_ended(store: ObjectStore, prefix: str, generation: int, attempt: int) -> bool:
+def has_ended(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int) -> bool:
     """Return whether there is a record of how a plan ended; arguments as for `end_plan`."""
-    return find_file(Ended, store, prefix + ended_key(GenerationSpan.of(generation), attempt)) is not None
+    return find_file(Ended, store, prefix + ended_key(span, attempt)) is not None
 
 
-def _is_given_up(store: ObjectStore, prefix: str, generation: int, attempt: int) -> bool:
-    ended = find_file(Ended, store, prefix + ended_key(GenerationSpan.of(generation), attempt))
+def _is_given_up(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int) -> bool:
+    ended = find_file(Ended, store, prefix + ended_key(span, attempt))
     return ended is not None and bool(ended.reason)
 
 

@@ -37,7 +37,7 @@ RULES: tuple[Mutant, ...] = (
         "plan-late",
         "plan: one that comes after its generation was published is removed",
         "exporter/plan.py",
-        "        if plan.generation > listing.newest and not lost:",
+        "        if plan.first > listing.newest and not lost:",
         "        if True:",
         tests=(LATE, PLAN),
         families=("chunks/new export,export,retain", "chunks/grown export,rotate"),
@@ -80,10 +80,26 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "end-given-up",
         "end of the plan: a run that finished a plan that was given up is a conflict",
-        "exporter/run.py",
+        "exporter/plan.py",
         "if given_up and not reason:",
         "if False:",
         tests=(LATE, PLAN),
+    ),
+    Mutant(
+        "end-of-conversion",
+        "end of the plan: a conversion publishes only what was not given up",
+        "exporter/convert/run.py",
+        "    record_end(archive, planned.plan, attempt)\n",
+        "",
+        tests=("tests/unit/exporter/convert/test_convert_restart.py",),
+    ),
+    Mutant(
+        "end-of-conversion-swept",
+        "deletion of strays: not while a plan of overlapping generations may yet be published",
+        "exporter/finish.py",
+        "    return [one for one in found if one != span and one.first <= span.last and span.first <= one.last]\n",
+        "    return []\n",
+        tests=("tests/unit/exporter/convert/test_convert_restart.py",),
     ),
     Mutant(
         "end-unread",
@@ -91,10 +107,10 @@ RULES: tuple[Mutant, ...] = (
         "exporter/run.py",
         "            if self._published() is None:\n"
         "                if isinstance(problem, (NotEvents, InvalidCut)):\n"
-        "                    self._end(str(problem))\n"
+        "                    record_end(self._archive, self._plan, self._attempt, str(problem))\n"
         "                raise\n",
         "            if isinstance(problem, (NotEvents, InvalidCut)):\n"
-        "                self._end(str(problem))\n"
+        "                record_end(self._archive, self._plan, self._attempt, str(problem))\n"
         "            if self._published() is None:\n"
         "                raise\n",
         tests=(LATE,),

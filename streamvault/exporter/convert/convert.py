@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 from streamvault.common.errors import Usage
 from streamvault.common.progress import Progress
-from streamvault.common.version import TOOL
 from streamvault.exporter.convert.head import begin_where, check_beginning
-from streamvault.exporter.convert.run import convert_generation
+from streamvault.exporter.convert.plan import draft_conversion
+from streamvault.exporter.convert.run import convert_generation, next_part
+from streamvault.exporter.manifest_plan import plan_of
 from streamvault.exporter.options import ConvertOptions
+from streamvault.exporter.plan import Planned
+from streamvault.exporter.plan_options import describe_options
 from streamvault.exporter.reports import ConvertReport
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
-from streamvault.manifests.archive import Archive
+from streamvault.manifests.archive import Archive, Generation
 from streamvault.manifests.costs import cost_of_conversion
 from streamvault.manifests.listing import manifest_lost
 from streamvault.manifests.model import Compression, Layout
@@ -32,6 +37,7 @@ def convert_archive(
     layout: Layout,
     compress: Compression | None = None,
     window: int = WINDOW,
+    restart: bool = False,
     master: str = "local[*]",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -39,7 +45,8 @@ def convert_archive(
     """Copy an archive to another root in another layout.
 
     Every generation is verified: it is published only if its bytes match the manifest's digests. The old archive is not
-    changed. The same call resumes an interrupted conversion, and adds new generations later.
+    changed. The same call resumes an interrupted conversion, and adds new generations later. An unfinished conversion
+    with another layout or compression is an error.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
@@ -47,6 +54,8 @@ def convert_archive(
         layout: ``"events"`` or ``"chunks"``.
         compress: ``"zstd"`` compresses chunks; None or ``""``: no compression.
         window: maximum data a task buffers in memory (bytes); for chunks, at least the archive's range size.
+        restart: give up an unfinished conversion that was begun with another layout, and begin its generation anew. A
+            run that still works on it ends with a `Conflict`.
         master: a Spark master, or ``"inline"`` to run without Spark.
         dry_run: report what would be written, and its cost in S3, without writing.
         progress: receives the progress.
@@ -54,13 +63,14 @@ def convert_archive(
     Raises:
         NoSuchArchive: there is no archive.
         Damaged: the archive is damaged.
-        Conflict: the target is another archive, or generations expired or were merged meanwhile.
+        Usage: an unfinished conversion has other options.
+        Conflict: the target is another archive, or generations expired or were merged meanwhile; or the unfinished
+            conversion cannot be given up, as only its manifest may be missing.
     """
     began = time.monotonic()
     progress = progress or Progress()
-    options = ConvertOptions(layout=layout, compress=compress, window=window)
-    compression = compress or ""
-    open_layout(layout, compression)
+    options = ConvertOptions(layout=layout, compress=compress, window=window, restart=restart)
+    open_layout(layout, compress or "")
     Master.parse(master)
     source = Archive.open(archive)
     target = Archive.at(RootAddress.parse(root).resolve(), source.stream)
@@ -91,22 +101,31 @@ def convert_archive(
     )
     check_beginning(target, history)
     if dry_run:
-        return report.timed(time.monotonic() - began, 0.0)
+        return _planned(report, _rehearse(todo, target, options)).timed(time.monotonic() - began, 0.0)
     begin_where(target, history, source.listing().decision.begin)
     moved = 0
     with open_runner(master if todo else "inline", TASK_MODULES) as runner:
         for generation in wanted:
             with unless_changed(source, history, generation.manifest.first, doing="converted"):
-                moved += convert_generation(
-                    (source.root, generation),
-                    (target.root, target),
-                    runner,
-                    progress,
-                    layout=options.layout,
-                    compression=compression,
-                    window=options.window,
-                    tool=TOOL,
-                ).moved_bytes
+                done = convert_generation((source.root, generation), (target.root, target), runner, progress, options)
+            moved += done.moved_bytes
+            report = _planned(report, done.planned)
         start_seconds = runner.start_seconds
     progress.end()
     return report.timed(time.monotonic() - began, start_seconds, moved)
+
+
+def _planned(report: ConvertReport, planned: Planned | None) -> ConvertReport:
+    """Return the report with the plan that was resumed or given up, if there is one: only the first can be."""
+    if planned is None:
+        return report
+    return replace(
+        report,
+        resumes=report.resumes or describe_options(planned.plan if planned.adopted else None),
+        gave_up=report.gave_up or describe_options(planned.gave_up),
+    )
+
+
+def _rehearse(todo: Sequence[Generation], target: Archive, options: ConvertOptions) -> Planned | None:
+    part = next_part(todo[0], target, options) if todo else None
+    return None if part is None else draft_conversion(target, plan_of(part.manifest), restart=options.restart)

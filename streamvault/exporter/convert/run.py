@@ -9,30 +9,35 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.common.progress import Progress
+from streamvault.common.version import TOOL
 from streamvault.exporter.archived_events import verified_events
-from streamvault.exporter.finish import tidy_up
+from streamvault.exporter.convert.plan import draft_conversion
+from streamvault.exporter.finish import finish, overlapping_plans, tidy_up
 from streamvault.exporter.manifest_plan import plan_of
-from streamvault.exporter.plan_options import other_options_error
-from streamvault.layouts.keys import WORK, GenerationSpan, parse_work
+from streamvault.exporter.options import ConvertOptions
+from streamvault.exporter.plan import Planned, record_end, settle
+from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive import Archive, Generation
 from streamvault.manifests.archived_range import read_verified
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.model import Compression, Layout, Manifest
-from streamvault.manifests.plan import Plan, create_plan
+from streamvault.manifests.plan import current_plan
 from streamvault.manifests.range_row import RangeRow
-from streamvault.manifests.remainder import Remainder, finish, remainder_of
+from streamvault.manifests.remainder import Remainder, remainder_of
+from streamvault.manifests.remainder import finish as finish_remainder
 from streamvault.manifests.rows import FinishedRange, Piece, find_rows, leave_row
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.splitting import EventBlock
 
-__all__ = ["Converted", "convert_generation"]
+__all__ = ["Converted", "convert_generation", "next_part"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class ConvertTask:
         start: offset of the first byte to write; the range's start, unless the new archive has a part of it.
         end: offset after the last byte to write.
         span: the generation.
+        attempt: the plan's attempt.
         layout: the new layout.
         compression: the new compression.
         window: maximum data buffered in memory (bytes).
@@ -61,6 +67,7 @@ class ConvertTask:
     start: int
     end: int
     span: GenerationSpan
+    attempt: int
     layout: Layout
     compression: Compression
     window: int
@@ -68,10 +75,30 @@ class ConvertTask:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Result of converting a generation: whether it already existed, and the bytes written by this run."""
+    """Result of converting a generation.
 
-    unchanged: bool
-    moved_bytes: int
+    Attributes:
+        moved_bytes: the bytes written by this run.
+        planned: its plan; None if the generation already existed.
+    """
+
+    moved_bytes: int = 0
+    planned: Planned | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What the new archive lacks of a generation.
+
+    Attributes:
+        manifest: the manifest to publish; of a remainder, without events and digests.
+        parts: its ranges in the old archive, and the offset (bytes) at which each begins.
+        remainder: the remainder; None if it is the whole generation.
+    """
+
+    manifest: Manifest
+    parts: Sequence[tuple[RangeRow, int]]
+    remainder: Remainder | None = None
 
 
 def convert_generation(
@@ -79,11 +106,7 @@ def convert_generation(
     target: tuple[RootAddress, Archive],
     runner: Runner,
     progress: Progress,
-    *,
-    layout: Layout,
-    compression: Compression,
-    window: int,
-    tool: str,
+    options: ConvertOptions,
 ) -> Converted:
     """Convert one generation; earlier ones have been converted.
 
@@ -92,35 +115,27 @@ def convert_generation(
         target: the new archive's root, and the archive.
         runner: runs the tasks.
         progress: receives the progress.
-        layout: the new layout.
-        compression: the compression of its chunks.
-        window: maximum data a task buffers in memory (bytes).
-        tool: name and version of the program, for the manifest.
+        options: the options.
 
     Raises:
         Usage: an unfinished conversion has other options.
-        Conflict: the new archive has a different generation of this number, or another plan of it.
+        Conflict: the new archive has a different generation of this number, or another plan of it; or another run has
+            given up the plan of this one.
         Damaged: a range's bytes differ from the manifest; nothing is published.
     """
     (old_root, generation), (new_root, archive) = source, target
-    wanted = generation.manifest.model_copy(update={"layout": layout, "compression": compression, "tool": tool})
-    listing = archive.listing()
-    parts = [(row, row.start) for segment in sorted(generation.rows) for row in generation.rows[segment]]
-    if listing.newest >= wanted.generation:
-        _check_same(archive, listing, wanted)
-        tidy_up(archive, wanted.span, progress)
-        return Converted(unchanged=True, moved_bytes=0)
-    remainder: Remainder | None = None
-    if listing.newest >= wanted.first:  # the old archive has merged converted generations with others
-        _check_same_end(archive, wanted)
-        remainder = remainder_of(Generation(wanted, generation.rows), listing.newest)
-        wanted, parts = remainder.manifest, list(remainder.parts)
-    planned = plan_of(wanted)
-    found, created = create_plan(archive.store, archive.prefix, planned)
-    _check_same_plan(found, planned, archive)
+    while True:
+        part = next_part(generation, archive, options)
+        if part is None:
+            _clean_up(archive, generation.manifest.span, progress, originals=False)
+            return Converted()
+        planned = settle(archive, partial(draft_conversion, archive, plan_of(part.manifest), restart=options.restart))
+        if planned.plan is not None:
+            break
+    wanted, attempt, parts = part.manifest, planned.attempt, part.parts
     done: dict[SegmentId, list[Piece]] = {}
-    if not created:
-        for segment, row in find_rows(archive.store, archive.prefix, wanted.span):
+    if planned.adopted:
+        for segment, row in find_rows(archive.store, archive.prefix, wanted.span, attempt=attempt):
             done.setdefault(segment, []).extend(row.pieces)
     total = sum(row.end - start for row, start in parts)
     progress.begin(
@@ -141,9 +156,10 @@ def convert_generation(
                 start=start,
                 end=end,
                 span=wanted.span,
-                layout=layout,
-                compression=compression,
-                window=window,
+                attempt=attempt,
+                layout=wanted.layout,
+                compression=wanted.compression,
+                window=options.window,
             )
             for row, start, end in missing
         ]
@@ -156,23 +172,45 @@ def convert_generation(
         for segment in sorted(done)
         for piece in sorted(done[segment], key=lambda piece: piece.start)
     ]
-    archive.commit(wanted if remainder is None else finish(remainder, rows, archive.uri), rows)
-    for span in filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK))):
-        if wanted.first <= span.first and span.last <= wanted.generation:  # its own, and those of merged originals
-            tidy_up(archive, span, progress)
-    return Converted(unchanged=False, moved_bytes=moved)
+    manifest = wanted if part.remainder is None else finish_remainder(part.remainder, rows, archive.uri)
+    record_end(archive, planned.plan, attempt)
+    archive.commit(manifest, rows)
+    _clean_up(archive, wanted.span, progress, originals=True)
+    return Converted(moved, planned)
 
 
-def _check_same_plan(found: Plan, planned: Plan, archive: Archive) -> None:
-    """Reject the plan of a conversion with other options, or of something else."""
-    if found == planned:
-        return
-    where = f"{archive.uri}, generation {planned.generation}"
-    if found == planned.model_copy(update={"layout": found.layout, "compression": found.compression}):
-        begun = [f"--layout {found.layout}", f"--compress {found.compression or 'none'}"]
-        raise other_options_error(begun, where, "Give these options to finish it, or convert to another root.")
-    todo = "Finish it, or convert to another root."
-    raise Conflict("an export or another conversion has begun the generation", where=where, todo=todo)
+def next_part(generation: Generation, archive: Archive, options: ConvertOptions) -> Part | None:
+    """Return what the new archive lacks of a generation of the old one; None if it has all of it.
+
+    Raises:
+        Conflict: the new archive has a different generation of this number.
+        Damaged: a manifest of the new archive is missing.
+    """
+    written = {"layout": options.layout, "compression": options.compress or "", "tool": TOOL}
+    wanted = generation.manifest.model_copy(update=written)
+    listing = archive.listing()
+    if listing.newest >= wanted.generation:
+        _check_same(archive, listing, wanted)
+        return None
+    if listing.newest >= wanted.first:  # the old archive has merged converted generations with others
+        _check_same_end(archive, wanted)
+        remainder = remainder_of(Generation(wanted, generation.rows), listing.newest)
+        return Part(remainder.manifest, remainder.parts, remainder)
+    return Part(wanted, [(row, row.start) for segment in sorted(generation.rows) for row in generation.rows[segment]])
+
+
+def _clean_up(archive: Archive, span: GenerationSpan, progress: Progress, *, originals: bool) -> None:
+    """Delete what plans that were given up have left of a published generation, and its work files.
+
+    `originals` says whether to delete the work files of its original generations, too, as the run may that has just
+    published it; later, the new archive may be compacting them.
+    """
+    others = overlapping_plans(archive, span)
+    _, attempt = current_plan(archive.store, archive.prefix, span)
+    finish(archive, span, progress, strays=attempt > 1 and not others)
+    for one in others:
+        if originals and span.first <= one.first and one.last <= span.last:
+            tidy_up(archive, one, progress)
 
 
 def _missing(
@@ -218,7 +256,7 @@ def convert_range(task: ConvertTask) -> Piece:
         written = layout.write_run(place, row.segment, counted(), task.window)
         piece = Piece(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames)
     finished = FinishedRange(start=task.start, end=task.end, pieces=(piece,))
-    return leave_row(target, task.prefix, task.span, row.segment, finished).pieces[0]
+    return leave_row(target, task.prefix, task.span, row.segment, finished, attempt=task.attempt).pieces[0]
 
 
 def _blocks(task: ConvertTask) -> Iterator[EventBlock]:

@@ -116,6 +116,12 @@ def _convert(scene: Scene, _: World) -> object:
     return convert_archive(scene.archive, CONVERTED, layout=layout, master="inline")  # type: ignore[arg-type]
 
 
+def _convert_restart(scene: Scene, _: World) -> object:
+    """Into the layout that `_convert` does not write."""
+    layout = "events" if scene.layout == "events" else "chunks"
+    return convert_archive(scene.archive, CONVERTED, layout=layout, restart=True, master="inline")  # type: ignore[arg-type]
+
+
 def _hold(first: bool) -> Callable[[Scene, World], object]:
     def hold(scene: Scene, _: World) -> object:
         from streamvault.manifests.archive import Archive  # noqa: PLC0415
@@ -242,6 +248,7 @@ COMMANDS: dict[str, Command] = {
     "release": Command(lambda scene, _: release_archive(scene.archive, "kept")),
     "import": Command(_import, again=lambda scene, world: _import(scene, world, again=True)),
     "convert": Command(_convert),
+    "convert-restart": Command(_convert_restart),
     "handoff": Command(
         lambda scene, _: handoff_archive(scene.archive, table="orders", format="parquet", master="inline")
     ),

@@ -22,7 +22,7 @@ from streamvault.manifests.hold import NoSuchHold
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StreamSealed
 from streamvault.streamstore.model import StreamName
-from tests.faults.explorer.commands import COMMANDS, OTHER
+from tests.faults.explorer.commands import COMMANDS, CONVERTED, OTHER
 from tests.faults.explorer.memory import StreamState
 from tests.faults.explorer.proof import Proof
 from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene
@@ -410,6 +410,7 @@ def _rest(
     _names = names
     while world.late:
         world.arrive()
+    yield from _converted(again)
     _names = ("export",)
     last = Actor(0, lambda: export_stream(scene.stream, ROOT, same_stream=True, **scene.options))
     last.go_on()
@@ -435,6 +436,14 @@ def _rest(
     yield from _restored(scene, world)
 
 
+def _converted(again: Sequence[str]) -> Iterator[str]:
+    is_there = not {"convert", "convert-restart"}.isdisjoint(again)
+    if is_there and Archive(RootAddress.parse(CONVERTED).open(), NAME).listing().spans:
+        report = check_archive(f"{CONVERTED}/{NAME}", read_data=True, master="inline")
+        if not report.ok:
+            yield f"COPY {report.findings[0]}"
+
+
 def _has_other_options(error: BaseException | None) -> bool:
     return isinstance(error, Usage) and error.what.startswith("an unfinished run has other options")
 
@@ -450,7 +459,7 @@ def _may_fail(world: World, name: str, error: BaseException, *, foreign: bool, e
     if isinstance(error, Conflict) and error.what.startswith("the stream has events before the archive's beginning"):
         return any("--from" in one or "export-from" in one for one in _names) or name in {"rotate", "expire-all"}
     name = name.removeprefix(FORMER)
-    ends = foreign or name in {"import", "handoff"} or (name == "convert" and expired)
+    ends = foreign or name in {"import", "handoff"} or (name.startswith("convert") and expired)
     is_there = not (name == "work" and isinstance(error, NoSuchScope))  # no request was added to the queue
     return not is_there or isinstance(error, (NoSuchHold, NoSuchArchive)) or (ends and isinstance(error, Conflict))
 

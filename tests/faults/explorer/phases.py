@@ -28,7 +28,7 @@ BYTES = [
     for base in ("bytes", "bytes-grown")
     for harsh in ("", "/harsh")
 ]
-NOT_OF_BYTES = frozenset("handoff handoff-stream export-other-layout convert other remake".split())  # noqa: SIM905
+NOT_OF_BYTES = frozenset("handoff handoff-stream export-other-layout convert convert-restart other remake".split())  # noqa: SIM905
 FEW = 4
 """Schedules that are drawn of a family before the next one: the first takes a run of its own to count calls."""
 

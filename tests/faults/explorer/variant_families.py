@@ -20,6 +20,16 @@ VARIED: dict[str, tuple[str, ...]] = {
         "chunks/grown export,export-other-layout,retain",
         "zstd/grown compact,export-other-layout,compact,hour,compact",
     ),
+    "a conversion that is given up for another layout": (
+        "chunks/grown convert,convert-restart ,!,+!",
+        "events/new convert,convert-restart ,!,+!",
+        "chunks/grown convert-restart,convert ,!,+!",
+        "events/grown convert;convert-restart,convert !,+!",
+    ),
+    "a conversion that is given up after its archive was compacted": (
+        "chunks/grown convert,compact,convert-restart !",
+        "chunks/merged convert-restart,compact,convert",
+    ),
     "an export to a cut beside one to the tail": (
         "chunks/grown export-to,export,retain",
         "events/scaled export,export-to",

@@ -86,19 +86,19 @@ def test_invalid_plan_is_damage(store: ObjectStore, changes: dict[str, object], 
 
 
 def test_ended_plan_is_followed_by_another_attempt(store: ObjectStore) -> None:
-    assert current_plan(store, PREFIX, 1) == (None, 1)
+    assert current_plan(store, PREFIX, GenerationSpan.of(1)) == (None, 1)
     create_plan(store, PREFIX, plan_of())
     leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, row(0))
     before = [found.key for found in store.list(PREFIX)]
-    assert current_plan(store, PREFIX, 1) == (plan_of(), 1)
-    end_plan(store, PREFIX, 1, 1, "its cut lies inside an event")
-    end_plan(store, PREFIX, 1, 1, "said twice")
-    assert current_plan(store, PREFIX, 1) == (None, 2)
+    assert current_plan(store, PREFIX, GenerationSpan.of(1)) == (plan_of(), 1)
+    end_plan(store, PREFIX, GenerationSpan.of(1), 1, "its cut lies inside an event")
+    end_plan(store, PREFIX, GenerationSpan.of(1), 1, "said twice")
+    assert current_plan(store, PREFIX, GenerationSpan.of(1)) == (None, 2)
     assert set(before) < {found.key for found in store.list(PREFIX)}
     other = plan_of(end=90)
     assert create_plan(store, PREFIX, other, 2) == (other, True)
     assert create_plan(store, PREFIX, plan_of(), 2) == (other, False)
-    assert current_plan(store, PREFIX, 1) == (other, 2)
+    assert current_plan(store, PREFIX, GenerationSpan.of(1)) == (other, 2)
     leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, row(20), attempt=2)
     assert [found.start for _, found in find_rows(store, PREFIX, GenerationSpan.of(1))] == [0]
     assert [found.start for _, found in find_rows(store, PREFIX, GenerationSpan.of(1), attempt=2)] == [20]
@@ -130,7 +130,7 @@ def test_plan_is_removed_last(store: ObjectStore, monkeypatch: pytest.MonkeyPatc
     span = GenerationSpan.of(1)
     create_plan(store, PREFIX, plan_of())
     leave_row(store, PREFIX, span, LEFT, row(0))
-    end_plan(store, PREFIX, 1, 1)
+    end_plan(store, PREFIX, GenerationSpan.of(1), 1)
     delete, seen = ObstoreStore.delete, []
 
     def watched(self: ObstoreStore, keys: Sequence[str]) -> None:

@@ -1,0 +1,69 @@
+"""The plan of a converted generation: what an unfinished conversion has begun is resumed, or given up."""
+
+from __future__ import annotations
+
+from streamvault.common.errors import Conflict
+from streamvault.exporter.plan import Planned
+from streamvault.exporter.plan_options import PlanOptions, check_can_restart, other_options_error
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.listing import Listing, manifest_lost
+from streamvault.manifests.plan import Plan, current_plan, ended_plans
+
+__all__ = ["draft_conversion"]
+
+ANOTHER_ROOT = "Convert to another root."
+
+
+def draft_conversion(archive: Archive, wanted: Plan, *, restart: bool) -> Planned:
+    """Return what `exporter.plan.settle` is to do next about a generation of a converted archive, and write nothing.
+
+    Args:
+        archive: the new archive.
+        wanted: the plan that a new conversion of the generation has.
+        restart: give up an unfinished conversion with other options.
+
+    Returns:
+        The unfinished plan (`Planned.adopted`), or the wanted one; None if another run has published a part of the
+        generation meanwhile. `Planned.gave_up` as for `exporter.plan.draft_plan`.
+
+    Raises:
+        Usage: an unfinished conversion has other options, or objects whose names the wanted ones would need.
+        Conflict: something else has begun the generation.
+        Damaged: the newest manifest was lost.
+    """
+
+    def is_late(listing: Listing) -> bool:
+        if listing.orphans:
+            raise manifest_lost(listing, archive.uri)
+        return listing.newest >= wanted.first
+
+    if archive.stable(is_late):
+        return Planned(None, None)
+    store, prefix = archive.store, archive.prefix
+    found, attempt = current_plan(store, prefix, wanted.span)
+    for ended in ended_plans(store, prefix, wanted.span, attempt):
+        _check_same_generation(ended, wanted, archive)
+        _check_names(ended, wanted, archive)
+    if found is None:
+        return Planned(wanted, None, attempt)
+    _check_same_generation(found, wanted, archive)
+    if found == wanted:
+        return Planned(found, None, attempt, adopted=True)
+    if not restart:
+        options = [f"--layout {found.layout}", f"--compress {found.compression or 'none'}"]
+        where = f"{archive.uri}, generation {wanted.generation}"
+        raise other_options_error(options, where, "Give these options to resume it, or give it up with --restart.")
+    _check_names(found, wanted, archive)
+    return Planned(wanted, None, attempt, gave_up=found)
+
+
+def _check_same_generation(found: Plan, wanted: Plan, archive: Archive) -> None:
+    if found != wanted.model_copy(update={"layout": found.layout, "compression": found.compression}):
+        where = f"{archive.uri}, generation {wanted.generation}"
+        todo = "Finish it, or convert to another root."
+        raise Conflict("an export or another conversion has begun the generation", where=where, todo=todo)
+
+
+def _check_names(given_up: Plan, wanted: Plan, archive: Archive) -> None:
+    options = PlanOptions(layout=wanted.layout, compression=wanted.compression, content=wanted.content)
+    check_can_restart(given_up, options, None, archive.uri, todo=ANOTHER_ROOT)

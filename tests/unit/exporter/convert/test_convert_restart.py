@@ -1,0 +1,299 @@
+"""A conversion that finds an unfinished one in another layout: it says so, or gives that one up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault import check_archive, compact_archive, convert_archive
+from streamvault.cli import main
+from streamvault.common.errors import Conflict, Overtaken, Usage
+from streamvault.exporter import plan as planning
+from streamvault.exporter.convert import run as converting
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.plan import create_plan, current_plan
+from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, data_keys, segments_of
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    vault = Vault(tmp_path)
+    vault.make(events=60)
+    vault.export("chunks")
+    return vault
+
+
+@pytest.fixture
+def root() -> str:
+    return a_root()
+
+
+@pytest.fixture
+def begin(vault: Vault, root: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Begin a conversion that is killed once everything is written, or before the manifest."""
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    def begin(*, ended: bool = False, **options: Any) -> None:
+        with monkeypatch.context() as patch:
+            if ended:
+                patch.setattr(Archive, "commit", killed)
+            else:
+                patch.setattr(converting, "record_end", killed)
+            with pytest.raises(Killed):
+                convert(vault, root, **options)
+
+    return begin
+
+
+def convert(vault: Vault, root: str, **options: Any) -> Any:
+    return convert_archive(vault.archive, root, **{"layout": "events", **options}, master="inline")
+
+
+def is_converted(vault: Vault, root: str, *layouts: str) -> None:
+    """Check that the copy is whole, in these layouts alone, and nothing of its runs is left."""
+    assert segments_of(root) == segments_of(vault.root)
+    assert check_archive(f"{root}/{NAME}", read_data=True, master="inline").ok
+    assert {key.split("/")[2] for key in data_keys(root)} == {*layouts}
+    assert not [key for key in contents(root) if "/_work/" in key]
+
+
+def attempts(root: str) -> int:
+    archive = archive_of(root)
+    return current_plan(archive.store, archive.prefix, GenerationSpan.of(1))[1]
+
+
+def test_other_layout_than_the_unfinished_conversion_is_wrong_usage(
+    vault: Vault, root: str, begin: Callable[..., None]
+) -> None:
+    begin()
+    before = contents(root)
+    for more in ({}, {"dry_run": True}):
+        with pytest.raises(Usage, match="an unfinished run has other options: --layout events") as caught:
+            convert(vault, root, layout="chunks", **more)
+        assert "--restart" in str(caught.value)
+    assert contents(root) == before
+    assert convert(vault, root).resumes["layout"] == "events"
+    is_converted(vault, root, "events")
+
+
+@pytest.mark.parametrize("compress", ["", "zstd"])
+def test_restart_gives_the_unfinished_conversion_up(
+    vault: Vault, root: str, begin: Callable[..., None], compress: str
+) -> None:
+    begin()
+    assert any("/events/" in key for key in data_keys(root))
+    options = {"layout": "chunks", "compress": compress, "restart": True}
+    rehearsed = convert(vault, root, **options, dry_run=True)
+    report = convert(vault, root, **options)
+    assert (report.resumes, report.gave_up["layout"]) == (None, "events")
+    assert rehearsed.gave_up == report.gave_up
+    assert archive_of(root).manifest().compression == compress
+    is_converted(vault, root, "chunks")
+
+
+def test_restart_resumes_what_has_the_same_options(vault: Vault, root: str, begin: Callable[..., None]) -> None:
+    begin(restart=True)
+    report = convert(vault, root, restart=True)
+    assert (report.gave_up, report.resumes["layout"], report.moved_bytes) == (None, "events", 0)
+    is_converted(vault, root, "events")
+
+
+def test_restart_keeps_the_former_generations(vault: Vault, root: str, begin: Callable[..., None]) -> None:
+    """They may have the layout that the plan which is given up had."""
+    convert(vault, root)
+    vault.add(b"more")
+    vault.export("chunks")
+    begin()
+    convert(vault, root, layout="chunks", restart=True)
+    is_converted(vault, root, "chunks", "events")
+
+
+def test_layout_may_be_changed_there_and_back(vault: Vault, root: str, begin: Callable[..., None]) -> None:
+    begin()
+    begin(layout="chunks", restart=True)
+    assert convert(vault, root, restart=True).gave_up["layout"] == "chunks"
+    is_converted(vault, root, "events")
+
+
+def test_merged_generation_is_given_up_like_any_other(vault: Vault, root: str, begin: Callable[..., None]) -> None:
+    vault.add(b"more")
+    vault.export("chunks")
+    compact_archive(vault.archive, master="inline")
+    begin()
+    assert convert(vault, root, layout="chunks", restart=True).gave_up is not None
+    is_converted(vault, root, "chunks")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_conversion_whose_plan_was_given_up_publishes_nothing(
+    vault: Vault, root: str, begin: Callable[..., None], is_killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be paused for as long as it likes, and the one that gave it up may have been killed."""
+    record_end = converting.record_end
+
+    def paused(*arguments: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(converting, "record_end", record_end)
+            if is_killed:
+                begin(layout="chunks", restart=True)
+            else:
+                convert(vault, root, layout="chunks", restart=True)
+        record_end(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(converting, "record_end", paused)
+        with pytest.raises(Overtaken, match=r"given up with --restart" if is_killed else r"another run"):
+            convert(vault, root)
+    assert bool(archive_of(root).generations()) == (not is_killed)
+    convert(vault, root, layout="chunks")
+    is_converted(vault, root, "chunks")
+
+
+def test_conversion_that_has_written_everything_is_not_given_up(
+    vault: Vault, root: str, begin: Callable[..., None]
+) -> None:
+    begin(ended=True)
+    with pytest.raises(Conflict, match="it has archived everything"):
+        convert(vault, root, layout="chunks", restart=True)
+    convert(vault, root)
+    is_converted(vault, root, "events")
+
+
+def test_index_without_a_record_of_the_end_is_not_given_up(
+    vault: Vault, root: str, begin: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a conversion of an earlier state leaves it: the index would have the name of the next one's."""
+    create = Archive._create_or_compare
+
+    def killed(self: Archive, key: str, *arguments: Any) -> Any:
+        if key.endswith(".json"):
+            raise Killed
+        return create(self, key, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(converting, "record_end", lambda *_: None)
+        patch.setattr(Archive, "_create_or_compare", killed)
+        with pytest.raises(Killed):
+            convert(vault, root)
+    with pytest.raises(Conflict, match="it has archived everything"):
+        convert(vault, root, layout="chunks", restart=True)
+    convert(vault, root)
+    is_converted(vault, root, "events")
+
+
+def test_other_compression_is_refused_before_the_plan_is_given_up(
+    vault: Vault, root: str, begin: Callable[..., None]
+) -> None:
+    begin(layout="chunks")
+    for _ in range(2):
+        with pytest.raises(Usage, match="--compress none, and no others can take their names"):
+            convert(vault, root, layout="chunks", compress="zstd", restart=True)
+    assert attempts(root) == 1
+    begin(layout="events", restart=True)
+    with pytest.raises(Usage, match="--compress none, and no others can take their names"):
+        convert(vault, root, layout="chunks", compress="zstd", restart=True)
+    assert attempts(root) == 2
+    convert(vault, root)
+    is_converted(vault, root, "events")
+
+
+def test_export_that_is_not_finished_is_not_given_up(vault: Vault, root: str) -> None:
+    plan = converting.plan_of(archive_of(vault.root).manifest())
+    archive = archive_of(root)
+    create_plan(archive.store, archive.prefix, plan.model_copy(update={"range_size": 1}))
+    with pytest.raises(Conflict, match="an export or another conversion has begun"):
+        convert(vault, root, restart=True)
+    assert attempts(root) == 1
+
+
+def test_late_restart_changes_nothing_of_a_published_generation(
+    vault: Vault, root: str, begin: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unfinished run is resumed and published between the look at its plan and the record that it is given up."""
+    begin()
+    end = planning.end_plan
+
+    def late(*arguments: Any) -> str:
+        with monkeypatch.context() as patch:
+            patch.setattr(planning, "end_plan", end)
+            convert(vault, root)
+        return end(*arguments)
+
+    monkeypatch.setattr(planning, "end_plan", late)
+    assert convert(vault, root, layout="chunks", restart=True).gave_up is None
+    is_converted(vault, root, "events")
+
+
+def test_plan_that_comes_after_the_generation_was_published_is_dropped(
+    vault: Vault, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = planning.create_plan
+
+    def late(*arguments: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(planning, "create_plan", create)
+            convert(vault, root)
+        return create(*arguments)
+
+    monkeypatch.setattr(planning, "create_plan", late)
+    assert convert(vault, root, layout="chunks").moved_bytes == 0
+    is_converted(vault, root, "events")
+
+
+def test_nothing_is_swept_beside_a_conversion_of_the_merged_generation(
+    vault: Vault, root: str, begin: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conversion of the compacted archive may replace what another has published, in the layout that is swept."""
+    vault.add(b"more")
+    vault.export("chunks")
+    begin()
+    commit, record_end = Archive.commit, converting.record_end
+    asked: list[Any] = []
+
+    def paused(*arguments: Any) -> None:
+        asked[:] = arguments
+        raise Killed
+
+    def beside(*arguments: Any) -> None:
+        compact_archive(vault.archive, master="inline")
+        with monkeypatch.context() as patch:
+            patch.setattr(converting, "record_end", record_end)
+            patch.setattr(Archive, "commit", paused)
+            with pytest.raises(Killed):
+                convert(vault, root)
+        monkeypatch.setattr(converting, "record_end", record_end)
+        record_end(*arguments)
+
+    monkeypatch.setattr(converting, "record_end", beside)
+    assert convert(vault, root, layout="chunks", restart=True).converted == (1, 2)
+    commit(*asked)
+    assert archive_of(root).generations() == [2]
+    assert archive_of(root).manifest().layout == "events"
+    assert segments_of(root) == segments_of(vault.root)
+    assert check_archive(f"{root}/{NAME}", read_data=True, master="inline").ok
+
+
+def test_command_says_what_it_would_give_up(
+    vault: Vault, begin: Callable[..., None], capfd: pytest.CaptureFixture[str], root: str
+) -> None:
+    begin()
+    line = ["convert", vault.archive, root, "--master", "inline", "--dry-run"]
+    assert main([*line, "--layout", "events"]) == 0
+    assert "resumes" in capfd.readouterr().out
+    assert main([*line, "--layout", "chunks"]) == 2
+    assert "--restart" in capfd.readouterr().err
+    assert main([*line, "--layout", "chunks", "--restart"]) == 0
+    assert "gives up" in capfd.readouterr().out
+    assert main([*line, "--layout", "chunks", "--restart", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["gave_up"]["layout"] == "events"
