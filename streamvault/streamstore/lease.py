@@ -53,8 +53,8 @@ __all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "
 BEAT_SECONDS = 2.0
 """Interval between a holder's heartbeats."""
 
-PATIENCE_SECONDS = 12.0
-"""How long a silent holder is watched before it is considered dead: six heartbeats."""
+PATIENCE_SECONDS = 6 * BEAT_SECONDS
+"""How long a silent holder is watched before it is considered dead."""
 
 RECORD_BYTES = 512
 

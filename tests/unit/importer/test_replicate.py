@@ -15,14 +15,14 @@ import pytest
 
 from streamvault import export_stream, import_stream, move_stream, promote_replica, replicate_stream
 from streamvault.cli import main
-from streamvault.common.errors import Conflict, Failed, Problem, Usage
+from streamvault.common.errors import Conflict, Failed, Overtaken, Problem, Usage
 from streamvault.importer.lease import incarnation
 from streamvault.importer.options import MirrorOptions
 from streamvault.importer.replica import NotAReplica, Replica
 from streamvault.importer.replication import Replication
 from streamvault.importer.run import ImportRun
 from streamvault.importer.source import open_stream
-from streamvault.importer.target import TargetTaken
+from streamvault.importer.target import LOOKS, TargetTaken
 from streamvault.importer.witness import check_same
 from streamvault.manifests.rounds import Round
 from streamvault.streamstore.errors import ScaleRefused, SegmentSealed
@@ -378,6 +378,22 @@ def test_source_made_again_is_refused(streams: Streams) -> None:
     streams.promote()
 
 
+@pytest.mark.usefixtures("impatient")
+def test_dry_run_leaves_the_lease_of_an_interrupted_promotion(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams.replicate()
+    with monkeypatch.context() as patched:
+        patched.setattr(Lease, "release", lambda lease, **_: lease._stop.set() or lease._appender.close())
+        streams.promote()
+    left = streams.own()
+    assert left
+    streams.promote(dry_run=True)
+    assert streams.own() == left
+    streams.promote()
+    assert streams.own() == []
+
+
 def test_what_is_no_replica_is_not_promoted(streams: Streams) -> None:
     with pytest.raises(NotAReplica, match="not a replica"):
         promote_replica(streams.source, master="inline")
@@ -611,6 +627,20 @@ def test_target_deleted_during_the_cut_over_is_made_again(streams: Streams, monk
     streams.move(numbers="map")
     with streams.store as store:
         assert not store.describe(TARGET).sealed, "its user never sealed it"
+
+
+def test_round_that_is_overtaken_again_and_again_ends(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[object] = []
+
+    def bring_up(*of: object) -> None:
+        tries.append(of)
+        assert len(tries) <= LOOKS
+        raise Overtaken("merged meanwhile")
+
+    monkeypatch.setattr(Replication, "_bring_up", bring_up)
+    with pytest.raises(Overtaken):
+        streams.replicate()
+    assert len(tries) == LOOKS
 
 
 def test_record_of_a_round_is_not_merged_with_that_of_another(streams: Streams) -> None:

@@ -94,6 +94,19 @@ def test_generation_missing_from_one_listing_is_looked_for_again(
     assert (found.generations, found.missing, found.orphans) == ((1, 2, 3), None, ())
 
 
+def test_generations_with_a_hole_are_not_a_whole() -> None:
+    found = listing_of(*published(1, 3))
+    assert found.within(GenerationSpan(1, 3)) == ()
+    assert found.within(GenerationSpan(3, 3)) == (GenerationSpan.of(3),)
+
+
+def test_hundreds_of_generations_are_in_force() -> None:
+    found = listing_of(*(manifest_key(GenerationSpan.of(number)) for number in range(1, 301)))
+    assert found.missing is None
+    assert found.within(GenerationSpan(299, 300)) == found.spans[298:]
+    assert (found.holder(300), found.holder(301)) == (GenerationSpan.of(300), None)
+
+
 def test_generation_with_a_mark_or_an_index_but_no_plan_was_published() -> None:
     newest, after = GenerationSpan.of(3), GenerationSpan.of(4)
     marked = listing_of(*published(1, 2), checked_key(newest))

@@ -33,6 +33,14 @@ def test_reading_creates_a_ledger_only_if_asked(store: LocalStore) -> None:
     assert Ledger(store, NAME, ABOUT).newest(create=False) == {"n": 1}
 
 
+def test_writer_goes_on_after_its_own_record(store: LocalStore) -> None:
+    ledger = Ledger(store, NAME, ABOUT)
+    ledger.newest()
+    for number in range(3):
+        ledger.record({"n": number})
+    assert Ledger(store, NAME, ABOUT).newest(create=False) == {"n": 2}
+
+
 def test_only_the_ledger_that_was_read_is_deleted(store: LocalStore) -> None:
     late, other = (Ledger(store, NAME, ABOUT) for _ in range(2))
     late.newest()
