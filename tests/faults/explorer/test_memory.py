@@ -11,12 +11,16 @@ from tests.faults.explorer.memory import Bucket, Cluster, MemoryObjects, MemoryS
 
 
 class TestObjects(ObjectStoreContract):
+    has_clock = False
+
     @pytest.fixture
     def store(self) -> ObjectStore:
         return MemoryObjects(Bucket(), "memory://bucket")
 
 
 class TestObjectsBelowAPrefix(ObjectStoreContract):
+    has_clock = False
+
     @pytest.fixture
     def store(self) -> ObjectStore:
         return MemoryObjects(Bucket({"root": b"x", "rooty/z": b"y"}), "memory://bucket/root", "root")
