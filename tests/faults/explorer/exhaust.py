@@ -25,6 +25,8 @@ from tests.faults.explorer.world import OBJECT_CALLS, World, in_memory
 __all__ = ["PAIR_COLUMNS", "Pair", "commute", "exhaust", "exhaust_pairs"]
 
 Call = tuple[str, str]
+WAIT = "wait"
+"""A call after which the command waits: time passes for the other one, too, so that the two never commute."""
 """What is called, and where: the full keys of objects, one a line, or cluster and stream."""
 READS = frozenset({"get", "head", "list", "describe", "exists", "segment info", "read", "open appender"})
 READS_TOO = frozenset({"list scopes", "list streams"})
@@ -52,6 +54,8 @@ MIRROR_THREE = (("replicate", "promote"), ("replicate", "promote-seal"), ("promo
 
 def commute(one: Call, other: Call) -> bool:
     """Whether two calls of different commands give the same in either order."""
+    if WAIT in {one[0], other[0]}:
+        return False
     objects = one[0] in OBJECT_CALLS, other[0] in OBJECT_CALLS
     if objects[0] != objects[1]:
         return True
@@ -147,7 +151,9 @@ class _Two:
 
 
 def _calls(outcome: Outcome, place: int) -> tuple[Call, ...]:
-    return tuple((call, where) for (call, _), where in zip(outcome.traces[place], outcome.touched[place], strict=True))
+    made = zip(outcome.traces[place], outcome.touched[place], strict=True)
+    slept = outcome.slept[place]
+    return tuple((WAIT if number in slept else call, where) for number, ((call, _), where) in enumerate(made, 1))
 
 
 def exhaust(scene: str, commands: tuple[str, str], stops: int = 2) -> Pair:

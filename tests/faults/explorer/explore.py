@@ -25,7 +25,8 @@ class Outcome:
 
     Attributes:
         wrong: what the judge found. calls: how many calls each command made. ended: what each ended with.
-        traces: each command's calls. touched: where each of them was, with its store.
+        traces: each command's calls. touched: where each of them was, with its store. slept: the numbers of
+            the calls after which it waited.
     """
 
     schedule: Schedule
@@ -34,6 +35,7 @@ class Outcome:
     ended: tuple[str, ...]
     traces: tuple[tuple[tuple[str, str], ...], ...]
     touched: tuple[tuple[str, ...], ...]
+    slept: tuple[frozenset[int], ...]
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -77,6 +79,7 @@ def run(schedule: Schedule) -> Outcome:
         tuple("ok" if a.error is None else f"{type(a.error).__name__}: {a.error}" for a in actors),
         tuple(tuple(actor.trace) for actor in actors),
         tuple(tuple(actor.touched) for actor in actors),
+        tuple(frozenset(actor.slept) for actor in actors),
     )
 
 

@@ -30,6 +30,7 @@ from tests.servers.availability import is_required
         (("list streams", "c/s"), ("create stream", "c/s/a"), False),
         (("read", "c/s/a/0.#epoch.0:0"), ("describe", "c/s/a"), True),
         (("delete stream", "c/s/a"), ("describe", "c/s/a"), False),
+        (("wait", "c/s/a"), ("get", "vault/a"), False),
     ],
 )
 def test_calls_commute(one: tuple[str, str], other: tuple[str, str], expected: bool) -> None:

@@ -55,7 +55,8 @@ class Actor(greenlet.greenlet):
     Attributes:
         place: which of the schedule's commands. calls: of stores that it has begun. until: the one to stop before.
         fault: what becomes of that. killed: whether it was. result, error: what it ended with.
-        trace: its calls, if anybody wants to know. touched: where each of them was, in the same order.
+        trace: its calls, if anybody wants to know. touched: where each of them was, in the same order. slept: the
+            numbers of those after which it waited.
     """
 
     def __init__(self, place: int, work: Callable[[], object]) -> None:
@@ -71,6 +72,7 @@ class Actor(greenlet.greenlet):
         self.error: BaseException | None = None
         self.trace: list[tuple[str, str]] = []
         self.touched: list[str] = []
+        self.slept: set[int] = set()
 
     def run(self) -> None:
         try:
@@ -160,6 +162,8 @@ class World:
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
+        if isinstance(actor := greenlet.getcurrent(), Actor):
+            actor.slept.add(len(actor.touched))
 
     def monotonic(self) -> float:
         self.ticks += 1
