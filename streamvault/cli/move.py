@@ -25,7 +25,8 @@ def move(
 ) -> int:
     """Move a stream to another name or cluster.
 
-    It may be written to meanwhile. The old stream is sealed, and deleted once the new one was read back and is equal.
+    Writers may continue until the cut-over. The old stream is sealed, and deleted only after the new one has been read
+    back and compared.
     """
 
     def work(progress: Progress) -> MoveReport:

@@ -64,7 +64,7 @@ TargetArgument = Annotated[
     str,
     typer.Argument(
         metavar="STREAM",
-        help="The stream to create. PRAVEGA_TARGET_USERNAME etc. give its cluster's login, if that is another one.",
+        help="The stream to create. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on.",
         show_default=False,
     ),
 ]

@@ -28,7 +28,7 @@ def translate(
         str,
         typer.Argument(
             metavar="STREAM",
-            help="The restored stream. PRAVEGA_TARGET_USERNAME etc. give its cluster's login, if that is another one.",
+            help="The restored stream. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on.",
             show_default=False,
         ),
     ],

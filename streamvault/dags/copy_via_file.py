@@ -1,8 +1,8 @@
 """Copies a stream to another cluster through a folder or a bucket that both sides can reach.
 
 Exports the stream below a root that is unique to the run, imports it, and removes the intermediate archive. Each step
-can be cleared and run again on its own: export and import resume, and the clean-up removes what is left. Before a
-finished import is run again, its stream must be deleted.
+can be cleared and run again on its own: export and import resume, and the clean-up removes what is left. As long as the
+intermediate archive exists, a finished import that is run again reads its stream back and verifies it.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ REPLICATE_EVERY = 1.0
 NumbersOption = Annotated[
     Numbers,
     Field(
-        description="Segments whose numbers the store cannot give again, as under a name that was used before: "
-        "reject them, or restore them with other numbers."
+        description="What to do if the store will not assign the source's segment numbers again (for example under a "
+        "reused name): fail, or use other numbers."
     ),
 ]
 
@@ -50,8 +50,8 @@ NumbersOption = Annotated[
 PromotedRetention = Annotated[
     KeptRetention,
     Field(
-        description="Retention policy of the promoted stream: the source's, by which the store may truncate what "
-        "--keep-head has kept, or none."
+        description="Whether the promoted stream gets the source's retention policy, which may truncate what "
+        "--keep-head has kept."
     ),
 ]
 
@@ -110,7 +110,7 @@ class ReplicateOptions(RoundOptions, MirrorOptions):
     every: Annotated[
         float | None, Field(gt=0, description="How often to check for new events; 1s if not given."), DURATION
     ] = None
-    keep_head: Annotated[bool, Field(description="Keep what is truncated at the source.")] = False
+    keep_head: Annotated[bool, Field(description="Do not truncate the replica when the source is truncated.")] = False
     numbers: NumbersOption = "map"
 
     @model_validator(mode="after")
@@ -133,8 +133,7 @@ class RestoreOptions(CopyOptions):
     retention: Annotated[
         KeptRetention,
         Field(
-            description="Retention policy of the new stream: the archived one, by which the store may soon delete "
-            "events, or none."
+            description="Whether the new stream gets the archived retention policy, which may delete events at once."
         ),
     ] = "keep"
 

@@ -111,8 +111,8 @@ def plan_replay(epochs: Sequence[Epoch], numbers: Numbers = "keep") -> Replay:
         kept = kept and opens == expected
         if not opens or not (kept or numbers == "map"):
             raise CannotReplay(
-                f"no new stream gets the segment numbers of the source's epoch {after.number}, as a transaction was "
-                "committed over a scale",
+                f"the segment numbers of epoch {after.number} cannot be reproduced: a transaction was committed across "
+                "a scale",
                 where=", ".join(map(str, opens[:3])),
                 todo=MAP_NUMBERS,
             )

@@ -462,7 +462,7 @@ class Replication:
             self._deleted, self.replica.record = record, None
         if self.replica.record is None and self._options.offsets == "shift" and has_data(described):
             raise TargetTaken(
-                "the replica's ledger is gone, which says from where offsets are shifted",
+                "the replica's ledger, which records the offset shifts, is missing",
                 where=self.replica.uri,
                 todo="Replicate into another stream. Delete this one only if the source still has all its events.",
             )

@@ -449,9 +449,11 @@ def taken_error(
     what, where, todo = "the stream exists", f"{store.uri}/{described.name}", OTHER_NAME
     begun = marked_work(described) or begun
     if begun:
-        what, generation = "the unfinished stream of another import, copy or replication", generation_of(begun)
+        what = "the stream is the unfinished target of another import, copy or replication"
+        generation = generation_of(begun)
         if plan is not None and generation and plan.generation not in (0, generation):
-            what = f"the unfinished stream of an import up to generation {generation}, not {plan.generation}"
+            what = f"the stream is the unfinished target of an import up to generation {generation}"
+            what += f", not {plan.generation}"
             todo = f"Try --generation {generation}, or choose another name."
     elif is_own(described.configuration):
         return own_stream(store, described.name, described)

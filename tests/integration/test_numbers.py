@@ -71,7 +71,7 @@ def test_stream_with_rolled_transactions_is_restored_with_other_numbers(
     root = f"file://{tmp_path}/vault"
     export_stream(f"{pravega.uri}/{source}", root, layout="chunks", master="inline")
     archive, target = f"{root}/{source}", f"{pravega.uri}/{restored}"
-    with pytest.raises(Failed, match=r"transaction was committed over a scale.*--numbers map"):
+    with pytest.raises(Failed, match=r"transaction was committed across a scale.*--numbers map"):
         import_stream(archive, target, master="inline")
     assert not store.exists(restored)
     report = import_stream(archive, target, numbers="map", read_back=True, master="inline")

@@ -199,7 +199,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "hold-passed-over",
-        "decision: holds are honoured",
+        "decision: holds are honored",
         "rotation/expire.py",
         "if manifest.generation in listing.holds:",
         "if False:",
@@ -515,7 +515,7 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "filler-promoted",
-        "promote: a replica that may begin with filler is refused",
+        "promote: a replica that may begin with filler is rejected",
         "importer/ends.py",
         "if record.tail is None or record.skipping or not record.is_about(described):",
         "if False:",

@@ -21,7 +21,7 @@ FINAL = (Usage, Conflict, Damaged)
 """Errors that a retry cannot fix."""
 
 TRIES = 3
-"""RequestProcessor at a request that fails for any other reason (no permission, a full disk, a bug)."""
+"""Attempts at a request that fails for any other reason (no permission, a full disk, a bug)."""
 
 TEXT_CHARACTERS = 2000
 """Maximum length of each text recorded with a failed request."""

@@ -571,7 +571,7 @@ def test_another_commands_lease_stays(streams: Streams, monkeypatch: pytest.Monk
             import_stream(f"{archive}/{TARGET}", streams_of, master="inline")
     monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.3)
     for dry_run in (True, False):
-        with pytest.raises(TargetTaken, match="the unfinished stream of another import"):
+        with pytest.raises(TargetTaken, match="the unfinished target of another import"):
             copy_stream(streams.source, streams_of, master="inline", dry_run=dry_run)
     assert import_stream(f"{archive}/{TARGET}", streams_of, master="inline").resumed
     with streams.store as store:

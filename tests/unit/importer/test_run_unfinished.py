@@ -137,7 +137,7 @@ def test_another_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixtur
         capfd.readouterr()
         assert restore(vault, *other) == 4
         line = capfd.readouterr().err.splitlines()[-1]
-        assert "unfinished stream of an import up to generation 2, not " in line
+        assert "unfinished target of an import up to generation 2, not " in line
         assert "--generation 2" in line
     with vault.store as store:
         assert store.describe(BACK) == before
@@ -158,7 +158,7 @@ def test_import_begun_with_other_options_is_refused(
         Path(vault.folder, "vault-2").mkdir()
         elsewhere.export()
         assert restore(elsewhere) == 4
-    said = "an unfinished import has other options" if other == "offsets" else "the unfinished stream of"
+    said = "an unfinished import has other options" if other == "offsets" else "the unfinished target of"
     assert said in capfd.readouterr().err
 
 

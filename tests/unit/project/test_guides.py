@@ -32,6 +32,14 @@ def test_every_message_of_the_troubleshooting_guide_is_in_the_sources(sources: s
     assert missing == []
 
 
+def test_every_term_of_the_glossary_is_used_in_the_sources(sources: str) -> None:
+    rows = re.findall(r"^\| (\*\*.*?) \|", (ROOT / "docs" / "concepts.md").read_text(), re.MULTILINE)
+    terms = [term for cell in rows for term in re.findall(r"\*\*(.+?)\*\*", cell)]
+    assert len(terms) > 50
+    assert {"replica", "ledger", "tombstone", "table"} < set(terms)
+    assert [term for term in terms if not re.search(rf"\b{term}\b", sources, re.IGNORECASE)] == []
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_existing_documents_and_headings(document: Path) -> None:
     text = document.read_text()

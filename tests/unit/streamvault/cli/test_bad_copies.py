@@ -362,7 +362,7 @@ TARGETS = [
             f"{verb}, {name}",
             command(verb),
             4,
-            rf"the unfinished stream of another import, copy or replication: {STANDBY}\. .*",
+            rf"the stream is the unfinished target of another import, copy or replication: {STANDBY}\. .*",
             spoil,
         )
         for verb in COPIES
@@ -376,7 +376,7 @@ TARGETS = [
             f"{verb}, an unfinished copy",
             command(verb),
             4,
-            rf"the unfinished stream of another import, copy or replication: {STANDBY}\. .*",
+            rf"the stream is the unfinished target of another import, copy or replication: {STANDBY}\. .*",
             copied,
         )
         for verb in ("replicate", "move")
@@ -511,7 +511,7 @@ PROMOTIONS = [
         "replicate --offsets shift, the ledger gone",
         command("replicate", "--offsets", "shift"),
         4,
-        rf"the replica's ledger is gone, .*: {STANDBY}\. Replicate into another stream\. .*",
+        rf"the replica's ledger, .*, is missing: {STANDBY}\. Replicate into another stream\. .*",
         both(replicated("--offsets", "shift"), lambda w: w.delete(LEDGER)),
     ),
     Bad(
