@@ -63,9 +63,10 @@ class Ground:
 
     def objects(self) -> int:
         """How many objects are listed beside unfinished work; reads none, for a compaction may be deleting them."""
-        pages = self.server.client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=f"{self.name}/")
-        keys = [entry["Key"].removeprefix(f"{self.name}/") for page in pages for entry in page.get("Contents", [])]
-        return sum(not key.startswith("_work/") for key in keys)
+        prefix = f"{self.name}/"
+        pages = self.server.client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+        keys = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+        return sum(not key.startswith(f"{prefix}_work/") for key in keys)
 
 
 @pytest.fixture
