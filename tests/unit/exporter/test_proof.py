@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamvault.common.errors import Failed
-from streamvault.exporter.proof import SegmentChain
+from streamvault.exporter.proof import SegmentChain, prove_all
+from streamvault.exporter.spans import Span
 from streamvault.manifests.rows import FinishedRange, Gap, Piece
+from streamvault.streamstore.model import SegmentId
 
 DIGEST = "0" * 64
 
@@ -69,6 +72,20 @@ def test_chain_ends_up_with_the_true_ranges(
     assert asked <= len(truth)
     assert [(p.start, p.end) for p in chain.pieces()] == [(r.start, r.end) for r in truth.values()]
     assert not list(chain.gaps())
+
+
+def test_what_is_left_begins_at_a_proved_boundary() -> None:
+    chain = SegmentChain(0, 300, 100)
+    chain.add(row(0, 120))
+    asked = []
+
+    def run(spans: Iterable[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange]]:
+        for segment, span in spans:
+            asked.append(span)
+            yield segment, row(span.low, span.high)
+
+    prove_all({SegmentId(0, 0): chain}, run, lambda _, gap: gap)
+    assert asked == [Span(120, 200, known=True), Span(200, 300, known=False)]
 
 
 def test_spans_in_which_a_range_begins_are_not_open() -> None:

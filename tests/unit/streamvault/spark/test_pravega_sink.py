@@ -95,6 +95,19 @@ def test_batch_is_written_once_whenever_the_driver_is_killed(
     assert place.events == [b"0", b"1", b"2", b"3"]
 
 
+def test_commit_that_arrives_late_writes_the_batch_once(place: Place) -> None:
+    """A driver that paused right before its commit wakes up after another driver has written the same batch."""
+    place.transactions.kill_before = "commit"
+    with pytest.raises(Killed):
+        PravegaStreamSink(place.writing()).commit([place.task(b"1")], 0)
+    place.transactions.kill_before = ""
+    noted = WriteLedger(place.store, TARGET, "query").newest("query")
+    assert noted is not None
+    PravegaStreamSink(place.writing()).commit([place.task(b"1")], 0)
+    place.transactions.commit(noted.transaction)
+    assert place.events == [b"1"]
+
+
 def test_query_that_lost_its_checkpoint_is_refused(place: Place) -> None:
     """It counts from 0 again, so its new events would be considered written."""
     sink = PravegaStreamSink(place.writing("orders-copy"))
