@@ -19,7 +19,7 @@ from benchmarks.results import Results, spread_text, table
 from benchmarks.setting import Setting, open_setting
 from streamvault.lake.batches import EVENT_SCHEMA
 from streamvault.lake.column_types import trino_type
-from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.arithmetic.framing import frame_many
 from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
 from tests.servers.moto import moto_server
 from tests.servers.trino import TrinoServer

@@ -17,19 +17,19 @@ from benchmarks.measuring import say
 from benchmarks.results import Results, table
 from streamvault.exporter.plan import make_plan
 from streamvault.exporter.plan_options import PlanOptions
-from streamvault.exporter.proof import SegmentChain
 from streamvault.importer.from_archive import archived_content
 from streamvault.importer.options import RestoreOptions
 from streamvault.importer.plan import plan_restore
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.model import Manifest, SegmentEntry, segment_key
-from streamvault.manifests.plan import Plan, create_plan, find_plan
-from streamvault.manifests.range_row import RangeRow, segment_digest
-from streamvault.manifests.ranges import encode_ranges
-from streamvault.manifests.rows import FinishedRange, Piece
-from streamvault.manifests.selection import select_parts
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.plan import Plan, create_plan, find_plan
+from streamvault.manifests.archive.rows import FinishedRange, Piece
+from streamvault.manifests.archive.selection import select_parts
+from streamvault.manifests.format.model import Manifest, SegmentEntry, segment_key
+from streamvault.manifests.format.range_row import RangeRow, segment_digest
+from streamvault.manifests.format.ranges import encode_ranges
 from streamvault.objectstore.uri import RootAddress
+from streamvault.reading.proof import SegmentChain
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,

@@ -14,10 +14,10 @@ from benchmarks.workload import Workload
 from streamvault.exporter.manifest_plan import plan_of
 from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.plan import create_plan
-from streamvault.manifests.range_row import RangeRow
-from streamvault.manifests.rows import FinishedRange, Piece, leave_row
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.plan import create_plan
+from streamvault.manifests.archive.rows import FinishedRange, Piece, leave_row
+from streamvault.manifests.format.range_row import RangeRow
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.store import ObjectStore

@@ -23,22 +23,22 @@ from benchmarks.measuring import say, spread
 from benchmarks.results import Results, size_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.workload import Workload
-from streamvault.exporter.reading import SegmentReader
-from streamvault.exporter.spans import Span, spans_of
 from streamvault.exporter.task import ExportTask, export_range
 from streamvault.importer.fill import FillTask, Section, fill_segment
 from streamvault.layouts.keys import archive_prefix
 from streamvault.layouts.layout import LayoutName, open_layout
 from streamvault.layouts.place import Place
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.archived_range import ArchivedRange
-from streamvault.manifests.range_row import RangeRow
-from streamvault.manifests.rows import FinishedRange
+from streamvault.manifests.archive.archived_range import ArchivedRange
+from streamvault.manifests.archive.rows import FinishedRange
+from streamvault.manifests.format.range_row import RangeRow
 from streamvault.objectstore.bulk import put_all
 from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.framing import MAX_BLOCK_BYTES
+from streamvault.reading.reader import SegmentReader
+from streamvault.reading.spans import Span, spans_of
+from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES
+from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.splitting import EventSplitter
 from streamvault.streamstore.uri import parse_stream
 
 __all__ = ["HELP", "add_arguments", "run"]

@@ -21,13 +21,13 @@ from benchmarks.setting import SCOPE, Setting, open_setting
 from benchmarks.workload import Workload
 from streamvault.common.progress import Progress
 from streamvault.importer.options import ReplicateOptions
-from streamvault.importer.replica import Replica
-from streamvault.importer.replicate import replicate_stream
-from streamvault.importer.replication import Replication
-from streamvault.importer.source import open_source
-from streamvault.manifests.rounds import Round
+from streamvault.manifests.archive.rounds import Round
+from streamvault.mirrors.replica import Replica
+from streamvault.mirrors.replicate import replicate_stream
+from streamvault.mirrors.replication import Replication
+from streamvault.mirrors.source import open_source
 from streamvault.sparkrun.opening import Tasks
-from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.arithmetic.framing import frame_many
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer

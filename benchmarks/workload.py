@@ -10,7 +10,7 @@ from typing import Self
 
 from benchmarks.measuring import Measured
 from streamvault.layouts.keys import archive_prefix, event_key
-from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.arithmetic.framing import frame_many
 from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from streamvault.demo import run_demo
     from streamvault.exporter.convert.convert import convert_archive
     from streamvault.exporter.export import export_stream
-    from streamvault.importer.copy import copy_stream
     from streamvault.importer.import_ import import_stream
-    from streamvault.importer.move import move_stream
-    from streamvault.importer.promote import promote_replica
-    from streamvault.importer.queue.request import request_restore
-    from streamvault.importer.queue.show import show_queue, skip_foreign
-    from streamvault.importer.queue.work import work_queue
-    from streamvault.importer.replicate import replicate_stream
-    from streamvault.importer.translate import translate
     from streamvault.lake.handoff import handoff_archive, print_table_ddl
     from streamvault.lake.read import read_archive
-    from streamvault.manifests.check_archive import check_archive
-    from streamvault.manifests.get import get_event
-    from streamvault.manifests.hold import hold_archive, release_archive
-    from streamvault.manifests.show import list_archives, show_archive, show_timeline
-    from streamvault.manifests.warm import warm_archive
+    from streamvault.manifests.verbs.check import check_archive
+    from streamvault.manifests.verbs.get import get_event
+    from streamvault.manifests.verbs.hold import hold_archive, release_archive
+    from streamvault.manifests.verbs.show import list_archives, show_archive, show_timeline
+    from streamvault.manifests.verbs.warm import warm_archive
+    from streamvault.mirrors.copy import copy_stream
+    from streamvault.mirrors.move import move_stream
+    from streamvault.mirrors.promote import promote_replica
+    from streamvault.mirrors.replicate import replicate_stream
+    from streamvault.mirrors.translate import translate
+    from streamvault.requests.request import request_restore
+    from streamvault.requests.show import show_queue, skip_foreign
+    from streamvault.requests.work import work_queue
     from streamvault.rotation.compact.compact import compact_archive
     from streamvault.rotation.follow import follow_stream
     from streamvault.rotation.rotate import rotate_stream
@@ -72,31 +72,31 @@ __all__ = [
 _HOMES = {
     "export_stream": "streamvault.exporter.export",
     "import_stream": "streamvault.importer.import_",
-    "copy_stream": "streamvault.importer.copy",
-    "replicate_stream": "streamvault.importer.replicate",
-    "promote_replica": "streamvault.importer.promote",
-    "move_stream": "streamvault.importer.move",
-    "translate": "streamvault.importer.translate",
-    "list_archives": "streamvault.manifests.show",
-    "show_archive": "streamvault.manifests.show",
-    "show_timeline": "streamvault.manifests.show",
+    "copy_stream": "streamvault.mirrors.copy",
+    "replicate_stream": "streamvault.mirrors.replicate",
+    "promote_replica": "streamvault.mirrors.promote",
+    "move_stream": "streamvault.mirrors.move",
+    "translate": "streamvault.mirrors.translate",
+    "list_archives": "streamvault.manifests.verbs.show",
+    "show_archive": "streamvault.manifests.verbs.show",
+    "show_timeline": "streamvault.manifests.verbs.show",
     "rotate_stream": "streamvault.rotation.rotate",
-    "hold_archive": "streamvault.manifests.hold",
-    "release_archive": "streamvault.manifests.hold",
-    "check_archive": "streamvault.manifests.check_archive",
+    "hold_archive": "streamvault.manifests.verbs.hold",
+    "release_archive": "streamvault.manifests.verbs.hold",
+    "check_archive": "streamvault.manifests.verbs.check",
     "compact_archive": "streamvault.rotation.compact.compact",
     "follow_stream": "streamvault.rotation.follow",
     "convert_archive": "streamvault.exporter.convert.convert",
-    "get_event": "streamvault.manifests.get",
+    "get_event": "streamvault.manifests.verbs.get",
     "read_archive": "streamvault.lake.read",
     "handoff_archive": "streamvault.lake.handoff",
     "print_table_ddl": "streamvault.lake.handoff",
     "run_demo": "streamvault.demo",
-    "warm_archive": "streamvault.manifests.warm",
-    "request_restore": "streamvault.importer.queue.request",
-    "show_queue": "streamvault.importer.queue.show",
-    "skip_foreign": "streamvault.importer.queue.show",
-    "work_queue": "streamvault.importer.queue.work",
+    "warm_archive": "streamvault.manifests.verbs.warm",
+    "request_restore": "streamvault.requests.request",
+    "show_queue": "streamvault.requests.show",
+    "skip_foreign": "streamvault.requests.show",
+    "work_queue": "streamvault.requests.work",
 }
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.model import Configuration, EpochEntry, GapEntry, Manifest, SegmentEntry
-from streamvault.manifests.range_row import RangeRow, segment_digest
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.format.model import Configuration, EpochEntry, GapEntry, Manifest, SegmentEntry
+from streamvault.manifests.format.range_row import RangeRow, segment_digest
+from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.splitting import EventBlock
 from tests.streams import frame
 
 NAME = StreamName("scope", "stream")

@@ -11,8 +11,8 @@ from streamvault.common.times import parse_moment
 from streamvault.importer.import_ import generation_at
 from streamvault.layouts.keys import MANIFESTS
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.cold import joined_ranges, stored_ranges
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.verbs.cold import joined_ranges, stored_ranges
 from streamvault.objectstore.s3.cold import ColdStorage
 from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.objectstore.uri import RootAddress

@@ -11,7 +11,7 @@ from streamvault.common.errors import Damaged, Usage
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text, events_text, seconds_text
 from streamvault.manifests.options import CheckOptions
-from streamvault.manifests.reports import CheckReport
+from streamvault.manifests.verbs.reports import CheckReport
 
 __all__ = ["check"]
 
@@ -27,7 +27,7 @@ def check(archive: ArchiveArgument, options: CheckOptions, *, master: Master = "
             raise Usage("--read-data and --read-data-subset are mutually exclusive", todo="Give only one of them.")
         if options.seed is not None and options.subset is None:
             raise Usage("--seed requires --read-data-subset", todo="Add --read-data-subset.")
-        from streamvault.manifests.check_archive import check_archive
+        from streamvault.manifests.verbs.check import check_archive
 
         return whole_command(check_archive(archive, **options.keywords(), master=master, progress=progress))
 

@@ -32,7 +32,7 @@ def copy(
     """
 
     def work(progress: Progress) -> CopyReport:
-        from streamvault.importer.copy import copy_stream
+        from streamvault.mirrors.copy import copy_stream
 
         report = copy_stream(source, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

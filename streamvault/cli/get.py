@@ -37,7 +37,7 @@ def get(
     """
 
     def work(_: Progress) -> bytes:
-        from streamvault.manifests.get import get_event
+        from streamvault.manifests.verbs.get import get_event
 
         return get_event(archive, pointer, verify=verify)
 

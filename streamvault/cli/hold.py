@@ -7,7 +7,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
 from streamvault.manifests.options import HoldOptions
-from streamvault.manifests.reports import HoldReport
+from streamvault.manifests.verbs.reports import HoldReport
 
 __all__ = ["hold"]
 
@@ -26,7 +26,7 @@ def hold(
     """
 
     def work(_progress: Progress) -> HoldReport:
-        from streamvault.manifests.hold import hold_archive
+        from streamvault.manifests.verbs.hold import hold_archive
 
         return hold_archive(archive, name, **options.keywords(), dry_run=dry_run)
 

@@ -7,7 +7,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, events_text
-from streamvault.manifests.reports import ArchiveSummary
+from streamvault.manifests.verbs.reports import ArchiveSummary
 
 __all__ = ["ls"]
 
@@ -16,7 +16,7 @@ def ls(root: RootArgument, *, running: Running) -> int:
     """List the archives and tables below a root."""
 
     def work(progress: Progress) -> list[ArchiveSummary]:
-        from streamvault.manifests.show import list_archives
+        from streamvault.manifests.verbs.show import list_archives
 
         archives = list_archives(root)
         for archive in archives:

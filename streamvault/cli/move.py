@@ -30,7 +30,7 @@ def move(
     """
 
     def work(progress: Progress) -> MoveReport:
-        from streamvault.importer.move import move_stream
+        from streamvault.mirrors.move import move_stream
 
         report = move_stream(source, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

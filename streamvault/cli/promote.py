@@ -36,7 +36,7 @@ def promote(
     """
 
     def work(progress: Progress) -> PromoteReport:
-        from streamvault.importer.promote import promote_replica
+        from streamvault.mirrors.promote import promote_replica
 
         report = promote_replica(stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)

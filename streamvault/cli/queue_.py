@@ -11,7 +11,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
-from streamvault.importer.queue.reports import QueueReport, WaitingRequest
+from streamvault.requests.reports import QueueReport, WaitingRequest
 
 __all__ = ["SUBCOMMANDS", "drop", "retry", "show", "skip"]
 
@@ -44,7 +44,7 @@ def skip(
     """Remove foreign bytes that block a queue."""
 
     def work(_progress: Progress) -> QueueReport:
-        from streamvault.importer.queue.show import skip_foreign
+        from streamvault.requests.show import skip_foreign
 
         return skip_foreign(queue, offset, failed=failed)
 
@@ -56,7 +56,7 @@ SUBCOMMANDS = {"show": show, "retry": retry, "drop": drop, "skip": skip}
 
 def _run(queue: str, failed: Literal["keep", "retry", "drop"], running: Running) -> int:
     def work(_progress: Progress) -> QueueReport:
-        from streamvault.importer.queue.show import show_queue
+        from streamvault.requests.show import show_queue
 
         return show_queue(queue, failed=failed)
 

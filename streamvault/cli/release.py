@@ -7,7 +7,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
 from streamvault.manifests.options import ReleaseOptions
-from streamvault.manifests.reports import HoldReport
+from streamvault.manifests.verbs.reports import HoldReport
 
 __all__ = ["release"]
 
@@ -23,7 +23,7 @@ def release(
     """Release a hold, so that the generations it kept may expire."""
 
     def work(_progress: Progress) -> HoldReport:
-        from streamvault.manifests.hold import release_archive
+        from streamvault.manifests.verbs.hold import release_archive
 
         return release_archive(archive, name, **options.keywords(), dry_run=dry_run)
 

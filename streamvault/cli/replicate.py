@@ -44,7 +44,7 @@ def replicate(
     """
 
     def work(progress: Progress) -> ReplicateReport:
-        from streamvault.importer.replicate import replicate_stream
+        from streamvault.mirrors.replicate import replicate_stream
 
         report = replicate_stream(
             source, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress

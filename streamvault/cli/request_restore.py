@@ -10,7 +10,7 @@ from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text
 from streamvault.importer.options import RestoreOptions
-from streamvault.importer.queue.reports import RequestReport
+from streamvault.requests.reports import RequestReport
 
 __all__ = ["request_restore"]
 
@@ -38,7 +38,7 @@ def request_restore(
     """
 
     def work(_progress: Progress) -> RequestReport:
-        from streamvault.importer.queue.request import request_restore as request
+        from streamvault.requests.request import request_restore as request
 
         return request(archive, stream, queue=queue, **options.keywords(), dry_run=dry_run)
 

@@ -23,7 +23,7 @@ def show(archive: ArchiveArgument, options: ShowOptions, *, running: Running) ->
     """Print the manifest of an archive's newest generation."""
 
     def work(_progress: Progress) -> tuple[dict[str, Any], int]:
-        from streamvault.manifests.archive import Archive
+        from streamvault.manifests.archive.archive import Archive
 
         found = Archive.open(archive)
         fingerprint = found.fingerprint(options.generation)

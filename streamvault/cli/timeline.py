@@ -9,7 +9,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, events_text
-from streamvault.manifests.reports import Timeline
+from streamvault.manifests.verbs.reports import Timeline
 
 __all__ = ["timeline"]
 
@@ -24,7 +24,7 @@ def timeline(archive: ArchiveArgument, *, running: Running) -> int:
     """
 
     def work(_progress: Progress) -> Timeline:
-        from streamvault.manifests.show import show_timeline
+        from streamvault.manifests.verbs.show import show_timeline
 
         return show_timeline(archive)
 

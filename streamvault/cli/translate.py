@@ -49,8 +49,8 @@ def translate(
     """
 
     def work(_: Progress) -> TranslateReport:
-        from streamvault.importer.translate import translate
-        from streamvault.streamstore.cut_option import load_cut
+        from streamvault.mirrors.translate import translate
+        from streamvault.streamstore.arithmetic.cut_option import load_cut
         from streamvault.streamstore.model import is_pointer
 
         given = [one if is_pointer(one) else load_cut(one, "CUT") for one in positions]

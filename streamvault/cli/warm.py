@@ -8,7 +8,7 @@ from streamvault.cli.running import Running, run, whole_command
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, seconds_text
 from streamvault.manifests.options import WarmOptions
-from streamvault.manifests.reports import WarmReport
+from streamvault.manifests.verbs.reports import WarmReport
 
 __all__ = ["warm"]
 
@@ -20,7 +20,7 @@ def warm(archive: ArchiveArgument, options: WarmOptions, *, dry_run: DryRun = Fa
     """
 
     def work(progress: Progress) -> WarmReport:
-        from streamvault.manifests.warm import warm_archive
+        from streamvault.manifests.verbs.warm import warm_archive
 
         return whole_command(warm_archive(archive, **options.keywords(), dry_run=dry_run, progress=progress))
 

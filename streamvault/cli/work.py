@@ -13,7 +13,7 @@ from streamvault.common.errors import Usage
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
 from streamvault.importer.options import WorkOptions
-from streamvault.importer.queue.reports import FinishedRequest, WorkReport
+from streamvault.requests.reports import FinishedRequest, WorkReport
 
 __all__ = ["work"]
 
@@ -39,7 +39,7 @@ def work(
     def do(progress: Progress) -> WorkReport:
         if once and options.idle_seconds is not None:
             raise Usage("--once and --idle are mutually exclusive", todo="Give only one of them.")
-        from streamvault.importer.queue.work import work_queue
+        from streamvault.requests.work import work_queue
 
         def finished(request: FinishedRequest) -> None:
             progress.end()

@@ -9,7 +9,8 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from streamvault.common.errors import Failed
-from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.arithmetic.framing import frame_many
+from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import (
     EventPointer,
     KeyRange,
@@ -18,7 +19,6 @@ from streamvault.streamstore.model import (
     StreamConfiguration,
     StreamName,
 )
-from streamvault.streamstore.splitting import EventSplitter
 from streamvault.streamstore.store import StreamStore
 
 __all__ = ["EVENTS", "compare", "events_of", "fill"]

@@ -24,7 +24,7 @@ from streamvault.importer.import_ import import_stream
 from streamvault.importer.reports import ImportReport
 from streamvault.lake.handoff import handoff_archive
 from streamvault.layouts.keys import event_key
-from streamvault.manifests.check_archive import check_archive
+from streamvault.manifests.verbs.check import check_archive
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import TASK_MODULES, open_runner
 from streamvault.streamstore.model import StreamName

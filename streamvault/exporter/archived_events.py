@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamvault.layouts.place import Place
-from streamvault.manifests.archived_range import damaged_range, read_verified
-from streamvault.manifests.range_row import RangeRow
-from streamvault.streamstore.splitting import EventBlock, open_splitter
+from streamvault.manifests.archive.archived_range import damaged_range, read_verified
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.streamstore.arithmetic.splitting import EventBlock, open_splitter
 
 __all__ = ["verified_events"]
 

@@ -11,7 +11,6 @@ from typing import Self
 from streamvault.common.progress import Progress
 from streamvault.common.report import Cost, GapReport
 from streamvault.common.version import TOOL
-from streamvault.exporter.estimate import count_ranges, estimate_events
 from streamvault.exporter.finish import finish_again
 from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import Planned, draft_plan, settle_plan
@@ -21,19 +20,20 @@ from streamvault.exporter.run import ExportRun
 from streamvault.layouts.keys import GenerationSpan, line_folder
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.costs import cost_of_export
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.plan import Plan
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
-from streamvault.manifests.plan import Plan
+from streamvault.manifests.verbs.costs import cost_of_export
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.s3.storage_classes import check_storage_class
 from streamvault.objectstore.uri import RootAddress
+from streamvault.reading.estimate import count_ranges, estimate_events
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import TASK_MODULES, open_runner
 from streamvault.sparkrun.runner import Runner
-from streamvault.streamstore.cut_option import Cut
-from streamvault.streamstore.cuts import live_ends, with_ends
+from streamvault.streamstore.arithmetic.cut_option import Cut
+from streamvault.streamstore.arithmetic.cuts import live_ends, with_ends
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_stream

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from streamvault.common.options import CommandLine, Options
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.entries import Layout
+from streamvault.manifests.format.entries import Layout
 from streamvault.manifests.options import ArchivingOptions, CompressOption, Restart, Window
-from streamvault.streamstore.cut_option import FromCut, ToCut
+from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 
 __all__ = ["ConvertOptions", "ExportOptions"]
 

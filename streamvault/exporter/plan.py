@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Conflict, Overtaken, Usage
-from streamvault.exporter.comparing import check_continues, sealed_ends
-from streamvault.exporter.identity import check_gone, check_same_stream, take_witness
 from streamvault.exporter.plan_options import (
     PlanOptions,
     check_can_restart,
@@ -16,10 +14,8 @@ from streamvault.exporter.plan_options import (
     has_other_options,
 )
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.model import Configuration, EpochEntry, GapEntry, Manifest, now_utc
-from streamvault.manifests.options import RANGE_SIZE
-from streamvault.manifests.plan import (
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.plan import (
     Plan,
     PlannedSegment,
     create_plan,
@@ -30,7 +26,11 @@ from streamvault.manifests.plan import (
     has_ended,
     remove_work,
 )
-from streamvault.streamstore.cuts import segments_between, validate_cut
+from streamvault.manifests.format.model import Configuration, EpochEntry, GapEntry, Manifest, now_utc
+from streamvault.manifests.options import RANGE_SIZE
+from streamvault.reading.comparing import check_continues, sealed_ends
+from streamvault.reading.identity import check_gone, check_same_stream, take_witness
+from streamvault.streamstore.arithmetic.cuts import segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.own import describe_source
@@ -179,7 +179,7 @@ def _give_up(archive: Archive, plan: Plan, attempt: int) -> bool:
 
 
 def record_end(archive: Archive, plan: Plan, attempt: int, reason: str = "") -> None:
-    """Record how a plan ended, before its index is written; `reason` as for `manifests.plan.end_plan`.
+    """Record how a plan ended, before its index is written; `reason` as for `manifests.archive.plan.end_plan`.
 
     Raises:
         Conflict: everything is archived, but another run has given the plan up.

@@ -9,10 +9,10 @@ from typing import Any
 from streamvault.common.errors import Usage
 from streamvault.common.sizes import size_text
 from streamvault.layouts.layout import layout_of
-from streamvault.manifests.model import Compression, Layout, Manifest
+from streamvault.manifests.archive.plan import Plan
+from streamvault.manifests.format.model import Compression, Layout, Manifest
 from streamvault.manifests.options import RANGE_SIZE
-from streamvault.manifests.plan import Plan
-from streamvault.streamstore.cuts import is_before
+from streamvault.streamstore.arithmetic.cuts import is_before
 from streamvault.streamstore.model import ContentKind, StreamCut, StreamDescription
 
 __all__ = [

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.exporter.finish import finish
-from streamvault.exporter.identity import check_same_stream, check_witness
 from streamvault.exporter.plan import record_end
-from streamvault.exporter.proof import SegmentChain, prove_all
-from streamvault.exporter.ranges import NotEvents
-from streamvault.exporter.spans import Span
 from streamvault.exporter.task import ExportTask, export_range
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.archive import Archive, Generation
-from streamvault.manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
-from streamvault.manifests.plan import Plan, PlannedSegment
-from streamvault.manifests.range_row import RangeRow, segment_digest
-from streamvault.manifests.rows import FinishedRange, Piece, find_rows, leave_row
-from streamvault.manifests.sweeping import SweepTask, prove, sweep_tasks
+from streamvault.manifests.archive.archive import Archive, Generation
+from streamvault.manifests.archive.plan import Plan, PlannedSegment
+from streamvault.manifests.archive.rows import FinishedRange, Piece, find_rows, leave_row
+from streamvault.manifests.archive.sweeping import SweepTask, prove, sweep_tasks
+from streamvault.manifests.format.model import GapEntry, Manifest, SegmentEntry, segment_key
+from streamvault.manifests.format.range_row import RangeRow, segment_digest
 from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.reading.identity import check_same_stream, check_witness
+from streamvault.reading.proof import SegmentChain, prove_all
+from streamvault.reading.ranges import NotEvents
+from streamvault.reading.spans import Span
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.errors import InvalidCut, NoSuchStream
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId

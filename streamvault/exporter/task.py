@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from streamvault.exporter.ranges import read_range
-from streamvault.exporter.reading import LargeEventReader, PieceReader
-from streamvault.exporter.spans import Span
 from streamvault.layouts.extent import Extent
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.place import Place
-from streamvault.manifests.model import Compression, Layout
-from streamvault.manifests.rows import FinishedRange, Piece, leave_row
+from streamvault.manifests.archive.rows import FinishedRange, Piece, leave_row
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
+from streamvault.reading.ranges import read_range
+from streamvault.reading.reader import LargeEventReader, PieceReader
+from streamvault.reading.spans import Span
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, SegmentId, StreamName
 from streamvault.streamstore.uri import StoreAddress
 

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from streamvault.common.errors import Conflict
-from streamvault.manifests.archived_range import DigestMismatch
+from streamvault.manifests.archive.archived_range import DigestMismatch
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.byte_source import ByteSource
+from streamvault.streamstore.arithmetic.byte_source import ByteSource
+from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES, filler, zeros
+from streamvault.streamstore.arithmetic.splitting import whole_event_blocks
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed
-from streamvault.streamstore.framing import MAX_BLOCK_BYTES, filler, zeros
 from streamvault.streamstore.model import HEADER_BYTES, ContentKind, SegmentId, StreamName
-from streamvault.streamstore.splitting import whole_event_blocks
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from streamvault.common.errors import Damaged
 from streamvault.importer.options import RestoreOptions
 from streamvault.importer.plan import Content, Part
-from streamvault.manifests.archive import Archive, History
-from streamvault.manifests.archived_range import ArchivedRange
-from streamvault.manifests.damage import Lost
-from streamvault.manifests.selection import RangePart
+from streamvault.manifests.archive.archive import Archive, History
+from streamvault.manifests.archive.archived_range import ArchivedRange
+from streamvault.manifests.archive.damage import Lost
+from streamvault.manifests.archive.selection import RangePart
 from streamvault.streamstore.model import Retention, SegmentId, StreamCut
 
 __all__ = ["archived_content", "generation_of"]

@@ -23,18 +23,18 @@ from streamvault.importer.reports import ImportReport, MovedBoundary
 from streamvault.importer.run import ImportRun
 from streamvault.importer.skip import gaps_of, without_damaged
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.archive import Archive, History, NoSuchArchive
-from streamvault.manifests.check_damage import damage_reports
-from streamvault.manifests.cold import StoredRange, touch
-from streamvault.manifests.costs import cost_of_import
-from streamvault.manifests.damage import Lost
-from streamvault.manifests.listing import Listing
+from streamvault.manifests.archive.archive import Archive, History, NoSuchArchive
+from streamvault.manifests.archive.damage import Lost
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.overtaken import check_in_force
+from streamvault.manifests.archive.selection import RangePart, check_boundaries, select_parts
 from streamvault.manifests.options import POLL_SECONDS
-from streamvault.manifests.overtaken import check_in_force
-from streamvault.manifests.selection import RangePart, check_boundaries, select_parts
+from streamvault.manifests.verbs.check_damage import damage_reports
+from streamvault.manifests.verbs.cold import StoredRange, touch
+from streamvault.manifests.verbs.costs import cost_of_import
 from streamvault.objectstore.errors import InArchiveClass
 from streamvault.sparkrun.opening import TASK_MODULES, open_runner
-from streamvault.streamstore.cut_option import Cut, parse_cut
+from streamvault.streamstore.arithmetic.cut_option import Cut, parse_cut
 from streamvault.streamstore.model import RetentionKind, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
@@ -347,14 +347,14 @@ def _refuse_cold(source: Archive, selected: Sequence[RangePart], *, wait: bool, 
     """
     needed = [StoredRange(part.layout, part.segment, part.row.start, part.row.end) for part in selected]
     if wait:
-        from streamvault.manifests.warm import await_warm  # noqa: PLC0415  (it imports botocore)
+        from streamvault.manifests.verbs.warm import await_warm  # noqa: PLC0415  (it imports botocore)
 
         await_warm(source, needed, progress, POLL_SECONDS)
         return
     try:
         touch(source.place, needed)
     except InArchiveClass as found:
-        from streamvault.manifests.warm import name_cold  # noqa: PLC0415
+        from streamvault.manifests.verbs.warm import name_cold  # noqa: PLC0415
 
         raise name_cold(source, needed, found) from None
 

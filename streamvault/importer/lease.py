@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
-from streamvault.streamstore.lease import Lease, LeaseHeld, Record, last_record
-from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.model import StreamDescription, StreamName
 from streamvault.streamstore.own import TARGET_LEASE, TARGET_LEDGER, UNFINISHED, stream_beside, tag_of
+from streamvault.streamstore.services.lease import Lease, LeaseHeld, Record, last_record
+from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.store import StreamStore
 
 __all__ = [

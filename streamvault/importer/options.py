@@ -11,7 +11,7 @@ from streamvault.common.errors import Usage
 from streamvault.common.options import DURATION, SIZE, TIME, CommandLine, Options, moment
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import Fingerprints, Generation, RoundOptions, Window
-from streamvault.streamstore.cut_option import FromCut, ToCut
+from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 
 __all__ = [
     "FILLER_LIMIT",

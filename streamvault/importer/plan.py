@@ -10,8 +10,8 @@ from streamvault.common.errors import Usage
 from streamvault.importer.fill import Section
 from streamvault.importer.options import MirrorOptions, Numbers, Offsets
 from streamvault.importer.replay import Replay, plan_replay
-from streamvault.streamstore.byte_source import ByteSource
-from streamvault.streamstore.cuts import segments_between
+from streamvault.streamstore.arithmetic.byte_source import ByteSource
+from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import (
     ContentKind,
     ScaleKind,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streamvault.common.report import Cost, GapReport, Report
-from streamvault.manifests.reports import DamageReport
+from streamvault.manifests.verbs.reports import DamageReport
 
 __all__ = [
     "CopyReport",

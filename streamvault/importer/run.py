@@ -31,8 +31,8 @@ from streamvault.streamstore.errors import (
     ScaleRefused,
     StreamSealed,
 )
-from streamvault.streamstore.lease import Lease, last_record
 from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.services.lease import Lease, last_record
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 

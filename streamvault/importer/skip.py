@@ -8,12 +8,12 @@ from dataclasses import replace
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
 from streamvault.importer.plan import RestorePlan
-from streamvault.manifests.archive import Archive, History
-from streamvault.manifests.archived_range import ArchivedRange
-from streamvault.manifests.damage import Lost, Remains, find_remains
-from streamvault.manifests.model import segment_key
-from streamvault.manifests.overtaken import check_in_force
-from streamvault.manifests.selection import RangePart
+from streamvault.manifests.archive.archive import Archive, History
+from streamvault.manifests.archive.archived_range import ArchivedRange
+from streamvault.manifests.archive.damage import Lost, Remains, find_remains
+from streamvault.manifests.archive.overtaken import check_in_force
+from streamvault.manifests.archive.selection import RangePart
+from streamvault.manifests.format.model import segment_key
 from streamvault.sparkrun.opening import TASK_MODULES, open_runner
 
 __all__ = ["gaps_of", "without_damaged"]

@@ -18,10 +18,9 @@ from streamvault.importer.from_archive import generation_of
 from streamvault.importer.lease import incarnation, marked_work
 from streamvault.importer.plan import RestorePlan, check_filler
 from streamvault.importer.replay import MAP_NUMBERS, ScaleStep
-from streamvault.streamstore.counterparts import counterparts
-from streamvault.streamstore.cuts import is_before, segments_between
+from streamvault.streamstore.arithmetic.counterparts import counterparts
+from streamvault.streamstore.arithmetic.cuts import is_before, segments_between
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamExists
-from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.model import (
     Epoch,
     ScaleKind,
@@ -33,6 +32,7 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 from streamvault.streamstore.own import OWN, RESTORED, UNFINISHED, is_own, own_stream
+from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, is_same_store
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from streamvault.common.errors import Failed
 from streamvault.importer.fill import advising_new_import
 from streamvault.objectstore.bulk import WINDOW_BYTES
-from streamvault.streamstore.byte_source import ByteSource
+from streamvault.streamstore.arithmetic.byte_source import ByteSource
+from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import SegmentId, StreamName
-from streamvault.streamstore.splitting import EventSplitter
 from streamvault.streamstore.uri import StoreAddress
 
 __all__ = ["Differs", "Verified", "VerifyTask", "verify_range"]

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamvault.streamstore.arithmetic.splitting import EventBlock, EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, SegmentId, StreamName
-from streamvault.streamstore.splitting import EventBlock, EventSplitter
 
 __all__ = ["BATCH_BYTES", "EVENT_SCHEMA", "batch_of", "event_batches", "event_blocks"]
 

@@ -11,15 +11,15 @@ from streamvault.lake.options import OriginKind, TableOptions
 from streamvault.lake.plan import TablePlan
 from streamvault.lake.sources import ArchiveSource, TableRange
 from streamvault.layouts.layout import open_reader
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange
-from streamvault.manifests.history import Generation, History
-from streamvault.manifests.model import Manifest, segment_key
-from streamvault.manifests.range_row import RangeRow
-from streamvault.manifests.remainder import remainder_of
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.archived_range import ArchivedRange
+from streamvault.manifests.archive.history import Generation, History
+from streamvault.manifests.archive.remainder import remainder_of
+from streamvault.manifests.format.model import Manifest, segment_key
+from streamvault.manifests.format.range_row import RangeRow
 from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamName
-from streamvault.streamstore.splitting import EventSplitter
 
 __all__ = ["ArchiveOrigin"]
 

@@ -1,7 +1,7 @@
 """Stream as the origin of a table: each run adds the events that are new since the one before.
 
 If a segment is longer than a file, its files begin at event boundaries that are guessed and then proved, as in an
-export (`exporter.ranges`). They are proved before anything is planned or written, by reading such segments once more:
+export (`reading.ranges`). They are proved before anything is planned or written, by reading such segments once more:
 queries of the table's folder would see a file that begins at a wrong guess.
 """
 
@@ -12,28 +12,28 @@ from functools import cached_property
 
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
-from streamvault.exporter.estimate import estimate_events
-from streamvault.exporter.identity import check_same_stream
 from streamvault.exporter.plan import make_plan
 from streamvault.exporter.plan_options import PlanOptions
-from streamvault.exporter.proof import SegmentChain, prove_all
-from streamvault.exporter.ranges import FindTask, find_range
-from streamvault.exporter.spans import Span, spans_of
 from streamvault.lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
 from streamvault.lake.options import OriginKind, TableOptions
 from streamvault.lake.plan import UNKNOWN, TablePlan
 from streamvault.lake.sources import StreamSource, TableRange
-from streamvault.manifests.model import GapEntry, Manifest, SegmentEntry, segment_key
-from streamvault.manifests.plan import Plan
-from streamvault.manifests.rows import FinishedRange
+from streamvault.manifests.archive.plan import Plan
+from streamvault.manifests.archive.rows import FinishedRange
+from streamvault.manifests.format.model import GapEntry, Manifest, SegmentEntry, segment_key
+from streamvault.reading.estimate import estimate_events
+from streamvault.reading.identity import check_same_stream
+from streamvault.reading.proof import SegmentChain, prove_all
+from streamvault.reading.ranges import FindTask, find_range
+from streamvault.reading.spans import Span, spans_of
 from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.arithmetic.splitting import EventSplitter
+from streamvault.streamstore.arithmetic.walking import find_start
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.own import describe_source
-from streamvault.streamstore.splitting import EventSplitter
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
-from streamvault.streamstore.walking import find_start
 
 __all__ = ["StreamOrigin"]
 

@@ -25,8 +25,8 @@ from streamvault.lake.settings import TableSetting, settle_table
 from streamvault.layouts.keys import segment_name
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.costs import cost_of_handoff
-from streamvault.manifests.model import Manifest
+from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.verbs.costs import cost_of_handoff
 from streamvault.objectstore.probe import fit_server
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import TABLE_MODULES, open_runner

@@ -9,7 +9,7 @@ from pydantic import Field
 from streamvault.common.options import SIZE, CommandLine, Options, load_file
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import Generation, LargestEvent, Window
-from streamvault.streamstore.cut_option import FromCut, ToCut
+from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
 __all__ = ["CatOptions", "DdlOptions", "Decode", "Engine", "HandoffOptions", "TableFormat"]

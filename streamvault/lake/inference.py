@@ -15,8 +15,8 @@ from streamvault.lake.column_types import hive_type
 from streamvault.lake.csv_payloads import count_values
 from streamvault.lake.handoff_options import Decode
 from streamvault.lake.options import TableColumn, columns_for
-from streamvault.streamstore.framing import NotAnEvent
-from streamvault.streamstore.splitting import EventSplitter
+from streamvault.streamstore.arithmetic.framing import NotAnEvent
+from streamvault.streamstore.arithmetic.splitting import EventSplitter
 
 __all__ = ["SAMPLE_BYTES", "SAMPLE_PLACES", "infer_columns", "sample"]
 

@@ -13,8 +13,8 @@ from streamvault.lake.plan import files_of, plan_of
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import archive_prefix, table_data, table_file_key, table_files
 from streamvault.layouts.table import read_facts
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.history import Generation
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.history import Generation
 from streamvault.objectstore.s3.access import S3Access
 
 __all__ = ["TablePlace", "begin_table"]

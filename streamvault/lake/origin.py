@@ -14,9 +14,9 @@ from streamvault.lake.options import OriginKind, TableOptions
 from streamvault.lake.plan import TablePlan
 from streamvault.lake.sources import RangeSource, TableRange
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.model import Manifest
-from streamvault.manifests.overtaken import unless_changed
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.overtaken import unless_changed
+from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, StreamName

@@ -13,16 +13,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from streamvault.common.errors import Damaged
-from streamvault.exporter.reading import TRUNCATED
 from streamvault.lake.sources import TableRange
 from streamvault.layouts.keys import table_end_key, table_plan_key
-from streamvault.manifests.agreement import by_segment, with_rows
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.entries import Count, File, Offset, SegmentName, decode, find_file
-from streamvault.manifests.model import GapEntry, Manifest, segment_key
-from streamvault.manifests.range_row import RangeRow, segment_digest
-from streamvault.manifests.remainder import UNKNOWN
+from streamvault.manifests.archive.agreement import by_segment, with_rows
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.remainder import UNKNOWN
+from streamvault.manifests.format.entries import Count, File, Offset, SegmentName, decode, find_file
+from streamvault.manifests.format.model import GapEntry, Manifest, segment_key
+from streamvault.manifests.format.range_row import RangeRow, segment_digest
 from streamvault.objectstore.deciding import decide
+from streamvault.reading.reader import TRUNCATED
 
 __all__ = [
     "UNKNOWN",

@@ -10,11 +10,11 @@ from streamvault.common.errors import Damaged, Usage
 from streamvault.common.sizes import count_text
 from streamvault.lake.batches import EVENT_SCHEMA, event_batches
 from streamvault.layouts.place import Place
-from streamvault.manifests import archived_range
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.selection import RangePart, check_boundaries, select_parts
-from streamvault.streamstore.cut_option import parse_cut
-from streamvault.streamstore.framing import NotAnEvent
+from streamvault.manifests.archive import archived_range
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.selection import RangePart, check_boundaries, select_parts
+from streamvault.streamstore.arithmetic.cut_option import parse_cut
+from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.model import StreamName
 
 __all__ = ["READ_WINDOW", "read_archive", "read_part", "schema_of"]

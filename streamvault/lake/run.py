@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
-from streamvault.exporter.ranges import NotEvents
 from streamvault.lake.plan import (
     TablePlan,
     empty_generation,
@@ -24,12 +23,13 @@ from streamvault.lake.plan import (
 from streamvault.lake.settings import TableSetting
 from streamvault.lake.task import FileTask, WrittenFile, blank_file, write_file
 from streamvault.layouts.keys import table_data
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.listing import Listing
-from streamvault.manifests.marks import Decision
-from streamvault.manifests.model import Manifest
-from streamvault.manifests.range_row import RangeRow
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.marks import Decision
+from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.range_row import RangeRow
 from streamvault.objectstore.errors import AccessDenied
+from streamvault.reading.ranges import NotEvents
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.errors import InvalidCut
 

@@ -25,7 +25,7 @@ from streamvault.lake.options import (
 )
 from streamvault.lake.origin import Origin, none_changed
 from streamvault.layouts.keys import archive_prefix, table_folder
-from streamvault.manifests.archive import Archive
+from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 
 __all__ = ["TableSetting", "settle_table"]

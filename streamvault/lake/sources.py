@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from streamvault.exporter.reading import SegmentReader
 from streamvault.lake.batches import event_blocks
-from streamvault.manifests.archived_range import ArchivedRange, damaged_range
-from streamvault.manifests.range_row import RangeRow
-from streamvault.streamstore.framing import NotAnEvent
+from streamvault.manifests.archive.archived_range import ArchivedRange, damaged_range
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.reading.reader import SegmentReader
+from streamvault.streamstore.arithmetic.framing import NotAnEvent
+from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
-from streamvault.streamstore.splitting import EventBlock
 from streamvault.streamstore.uri import StoreAddress
 
 __all__ = ["ArchiveSource", "EventRun", "RangeSource", "StreamSource", "TableRange"]

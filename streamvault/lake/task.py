@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamvault.common.errors import Conflict, Failed
-from streamvault.exporter.ranges import not_events
 from streamvault.lake.batches import batch_of
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.options import ERROR, GENERATION, TableOptions
@@ -25,12 +24,13 @@ from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import table_file_key
 from streamvault.layouts.table import read_facts
 from streamvault.layouts.table_rows import RANGES, ROW_GROUP_BYTES
-from streamvault.manifests.range_row import RangeRow
+from streamvault.manifests.format.range_row import RangeRow
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
+from streamvault.reading.ranges import not_events
+from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.errors import InvalidName
-from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import SegmentId
 
 __all__ = ["FileTask", "WrittenFile", "blank_file", "write_file"]

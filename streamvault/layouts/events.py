@@ -21,7 +21,9 @@ from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
 if TYPE_CHECKING:
-    from streamvault.streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
+    from streamvault.streamstore.arithmetic.splitting import (
+        EventBlock,  # imports numpy, which read-only commands do not need
+    )
 
 
 __all__ = ["EventsLayout"]

@@ -20,7 +20,9 @@ from streamvault.objectstore.store import ObjectInfo
 from streamvault.streamstore.model import ContentKind, SegmentId
 
 if TYPE_CHECKING:
-    from streamvault.streamstore.splitting import EventBlock  # imports numpy, which read-only commands do not need
+    from streamvault.streamstore.arithmetic.splitting import (
+        EventBlock,  # imports numpy, which read-only commands do not need
+    )
 
 __all__ = [
     "LAYOUTS",

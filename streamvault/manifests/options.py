@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from streamvault.common.options import DURATION, PERCENT, SIZE, CommandLine, Options
 from streamvault.layouts.keys import line_folder
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
-from streamvault.manifests.entries import Compression, Layout
+from streamvault.manifests.format.entries import Compression, Layout
 from streamvault.objectstore.errors import InvalidKey
 from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind

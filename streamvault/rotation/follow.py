@@ -17,11 +17,11 @@ from streamvault.common.sizes import bytes_text, count_text
 from streamvault.exporter.export import ResolvedExport, export_next
 from streamvault.exporter.reports import ExportReport
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.retries import Retrier
+from streamvault.manifests.archive.rounds import Round, repeat_rounds
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.manifests.options import RETRY_FOR
-from streamvault.manifests.retries import Retrier
-from streamvault.manifests.rounds import Round, repeat_rounds
 from streamvault.objectstore.s3.storage_classes import check_readable
 from streamvault.rotation.compact.choose import choose_tiers
 from streamvault.rotation.compact.compact import Choose, Compaction

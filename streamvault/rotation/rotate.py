@@ -14,17 +14,17 @@ from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text, parse_moment
 from streamvault.exporter.export import ResolvedExport, export_next
 from streamvault.exporter.reports import ExportReport
-from streamvault.importer.queue.deletions import request_deletions
-from streamvault.importer.queue.streams import check_queue
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.deleting import DeletedData, delete_expired
-from streamvault.manifests.hold import check_name, put_hold
-from streamvault.manifests.listing import Listing
-from streamvault.manifests.model import Compression, Layout, Manifest
-from streamvault.manifests.read_back import last_checked, read_back
-from streamvault.manifests.replaced import delete_replaced
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.deleting import DeletedData, delete_expired
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.replaced import delete_replaced
+from streamvault.manifests.format.model import Compression, Layout, Manifest
+from streamvault.manifests.verbs.hold import check_name, put_hold
+from streamvault.manifests.verbs.read_back import last_checked, read_back
 from streamvault.objectstore.s3.storage_classes import check_readable
+from streamvault.requests.deletions import request_deletions
+from streamvault.requests.streams import check_queue
 from streamvault.rotation.expire import Expiry, Policy, expire, plan_expiry
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import RotateReport

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from streamvault.common.errors import Conflict
-from streamvault.exporter.comparing import compare, held_below
-from streamvault.exporter.identity import check_same_stream
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.listing import Listing
-from streamvault.manifests.model import Manifest
-from streamvault.streamstore.cuts import is_before, later_of
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.format.model import Manifest
+from streamvault.reading.comparing import compare, held_below
+from streamvault.reading.identity import check_same_stream
+from streamvault.streamstore.arithmetic.cuts import is_before, later_of
 from streamvault.streamstore.errors import StreamSealed
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.own import describe_source

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from streamvault.streamstore.cuts import segments_between
+from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import Epoch, SegmentId, SegmentInfo, StreamCut, StreamDescription
 
 __all__ = ["advance", "share_out"]

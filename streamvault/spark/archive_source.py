@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from streamvault.lake.read import READ_WINDOW, read_part
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.selection import RangePart, check_boundaries, select_parts
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.selection import RangePart, check_boundaries, select_parts
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark.bounds import Bounds
 from streamvault.spark.columns import arrow_schema, spark_schema

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from streamvault.common.errors import Conflict
-from streamvault.streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import SPARK_LEDGER, stream_beside
+from streamvault.streamstore.services.ledger import Ledger, LedgerConflict, LedgerNameTaken
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import Transaction
 

@@ -23,9 +23,9 @@ from streamvault.spark.slices import (
     walked_boundaries,
 )
 from streamvault.spark.writing import write_options
+from streamvault.streamstore.arithmetic.walking import EventWalk
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.walking import EventWalk
 
 __all__ = ["PravegaReader", "PravegaSource"]
 

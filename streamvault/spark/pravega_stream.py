@@ -15,10 +15,10 @@ from streamvault.spark.columns import arrow_schema
 from streamvault.spark.reading import Reading
 from streamvault.spark.selecting import as_cut, infos_if_there, readable_parts
 from streamvault.spark.slices import SegmentSlice, SlicePartition, known_slices, read_slice, walked_boundaries
-from streamvault.streamstore.cuts import is_before
+from streamvault.streamstore.arithmetic.cuts import is_before
+from streamvault.streamstore.arithmetic.walking import EventWalk
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.walking import EventWalk
 
 __all__ = ["PravegaStreamReader"]
 

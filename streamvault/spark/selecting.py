@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from streamvault.spark.slices import DataLoss
-from streamvault.streamstore.cuts import is_before, segments_between
+from streamvault.streamstore.arithmetic.cuts import is_before, segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore

@@ -15,14 +15,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from streamvault.common.errors import Failed
-from streamvault.exporter.spans import spans_of
 from streamvault.lake.batches import batch_of
+from streamvault.reading.spans import spans_of
+from streamvault.streamstore.arithmetic.framing import NotAnEvent
+from streamvault.streamstore.arithmetic.splitting import EventBlock
+from streamvault.streamstore.arithmetic.walking import EventWalk, find_start
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
-from streamvault.streamstore.splitting import EventBlock
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.walking import EventWalk, find_start
 
 __all__ = [
     "DataLoss",

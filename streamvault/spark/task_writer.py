@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from streamvault.common.errors import Problem, Usage
 from streamvault.spark.writing import Writing
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.framing import MAX_BLOCK_BYTES, frame_into
+from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES, frame_into
+from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.model import SegmentId
-from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.transactions import Transaction, Transactions, Written
 
 __all__ = ["write_rows"]

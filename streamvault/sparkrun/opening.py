@@ -31,7 +31,7 @@ TASK_MODULES = (
 
 TABLE_MODULES = (
     *TASK_MODULES,
-    "streamvault.exporter.ranges",
+    "streamvault.reading.ranges",
     "streamvault.lake.task",
     "streamvault.lake.json_payloads",
 )

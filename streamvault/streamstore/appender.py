@@ -28,7 +28,7 @@ class SegmentAppender(ABC):
     def append(self, block: bytes | bytearray | memoryview) -> None:
         """Send one block; may return before it is acknowledged; blocks while too many are in flight.
 
-        A block has 1 byte to `streamstore.framing.MAX_APPEND_BYTES`.
+        A block has 1 byte to `streamstore.arithmetic.framing.MAX_APPEND_BYTES`.
 
         The caller must not change the buffer until it is acknowledged.
 

@@ -269,7 +269,7 @@ class StreamCut:
         Args:
             value: a mapping of full segment names to offsets, or the same as JSON text.
             stream: the stream the cut must belong to; None to take it from the segment names.
-            ends: accept `SEGMENT_END` as an offset; `streamstore.cuts.with_ends` replaces it.
+            ends: accept `SEGMENT_END` as an offset; `streamstore.arithmetic.cuts.with_ends` replaces it.
 
         Raises:
             InvalidCut: not such a mapping, a negative offset, or a segment of another stream.

@@ -119,7 +119,7 @@ class StreamStore(ABC):
     def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:
         """Seal segments of the current epoch and open ones with the given ranges in their place; return the new epoch.
 
-        New segments are numbered as `streamstore.numbering` predicts. Returns when the scale is finished.
+        New segments are numbered as `streamstore.arithmetic.numbering` predicts. Returns when the scale is finished.
 
         Raises:
             ScaleRefused: a segment of ``seal`` is not open, or the ranges do not cover those of the sealed segments.

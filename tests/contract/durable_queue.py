@@ -12,10 +12,12 @@ from contextlib import ExitStack, closing
 import pytest
 
 from streamvault.common.errors import Usage
-from streamvault.streamstore import lease
+from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.errors import NoSuchStream
-from streamvault.streamstore.fifo.consumer import Consumer, ConsumerBusy
-from streamvault.streamstore.fifo.entry import (
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.services import lease
+from streamvault.streamstore.services.fifo.consumer import Consumer, ConsumerBusy
+from streamvault.streamstore.services.fifo.entry import (
     MAX_ENTRY_BYTES,
     NOTE_BYTES,
     OVERHEAD_BYTES,
@@ -24,10 +26,8 @@ from streamvault.streamstore.fifo.entry import (
     EntryTooLarge,
     encode_entry,
 )
-from streamvault.streamstore.fifo.place import NotAQueue, QueueSegment
-from streamvault.streamstore.fifo.producer import Producer, QueueFull
-from streamvault.streamstore.framing import frame
-from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.services.fifo.place import NotAQueue, QueueSegment
+from streamvault.streamstore.services.fifo.producer import Producer, QueueFull
 from streamvault.streamstore.store import StreamStore
 
 Open = Callable[[], StreamStore]

@@ -13,6 +13,9 @@ from threading import Barrier, Event
 import pytest
 
 from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES, filler, frame
+from streamvault.streamstore.arithmetic.numbering import nudge, predict_order
+from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.errors import (
     InvalidCut,
     NoSuchScope,
@@ -28,7 +31,6 @@ from streamvault.streamstore.errors import (
     StreamExists,
     StreamSealed,
 )
-from streamvault.streamstore.framing import MAX_APPEND_BYTES, filler, frame
 from streamvault.streamstore.model import (
     KeyRange,
     Retention,
@@ -40,9 +42,7 @@ from streamvault.streamstore.model import (
     StreamCut,
     StreamName,
 )
-from streamvault.streamstore.numbering import nudge, predict_order
 from streamvault.streamstore.own import OWN
-from streamvault.streamstore.splitting import EventSplitter
 from streamvault.streamstore.store import StreamStore
 
 MIB = 1024 * 1024

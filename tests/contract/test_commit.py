@@ -14,11 +14,11 @@ import pytest
 
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.layouts.keys import GenerationSpan, manifest_key, plan_key, ranges_key
-from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.entries import seal
-from streamvault.manifests.model import IndexEntry, Manifest
-from streamvault.manifests.range_row import RangeRow
-from streamvault.manifests.ranges import encode_ranges
+from streamvault.manifests.archive.archive import Archive, NoSuchArchive
+from streamvault.manifests.format.entries import seal
+from streamvault.manifests.format.model import IndexEntry, Manifest
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.ranges import encode_ranges
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from tests.archives import LEFT, NAME, RIGHT, Hole, Made, generation, publish, two_generations

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from streamvault.streamstore.fifo.consumer import Consumer
-from streamvault.streamstore.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, Entry, encode_entry
-from streamvault.streamstore.fifo.place import QueueSegment
-from streamvault.streamstore.fifo.producer import Producer
+from streamvault.streamstore.services.fifo.consumer import Consumer
+from streamvault.streamstore.services.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, Entry, encode_entry
+from streamvault.streamstore.services.fifo.place import QueueSegment
+from streamvault.streamstore.services.fifo.producer import Producer
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 
-from streamvault.streamstore.framing import frame
+from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.splitting import EventSplitter
 
 NAME = StreamName("scope", "stream")
 KILLS = 16

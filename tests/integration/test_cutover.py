@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from streamvault import move_stream, promote_replica, replicate_stream
-from streamvault.importer.source import StreamSource
+from streamvault.mirrors.source import StreamSource
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.own import MOST_TAGS
 from streamvault.streamstore.store import StreamStore

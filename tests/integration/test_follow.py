@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from streamvault import check_archive, follow_stream, import_stream
 from streamvault.common.progress import Progress
-from streamvault.manifests.archive import Archive
+from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.compact.choose import FACTOR
 from streamvault.rotation.reports import FollowReport

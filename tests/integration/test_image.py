@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 FILL = """
 import sys
-from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.arithmetic.framing import frame_many
 from streamvault.streamstore.model import StreamConfiguration
 from streamvault.streamstore.uri import parse_stream
 

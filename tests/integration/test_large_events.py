@@ -12,7 +12,7 @@ import pytest
 
 from streamvault import check_archive, export_stream, get_event, import_stream
 from streamvault.common.errors import Failed
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.objectstore import large
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega.appender import PravegaAppender

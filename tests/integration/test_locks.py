@@ -11,7 +11,7 @@ import pytest
 
 from streamvault import check_archive, compact_archive, export_stream, rotate_stream
 from streamvault.common.errors import Usage
-from streamvault.manifests.replaced import delete_replaced
+from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
 from streamvault.objectstore.s3.locks import open_locks
 from streamvault.objectstore.uri import RootAddress

@@ -13,10 +13,10 @@ import pytest
 from streamvault import check_archive, export_stream, import_stream, show_archive
 from streamvault.common.progress import Progress
 from streamvault.exporter.plan import TRUNCATED_BEFORE
-from streamvault.exporter.reading import TRUNCATED
 from streamvault.importer.lease import TargetBusy, lease_stream, take_lease
-from streamvault.streamstore import lease
+from streamvault.reading.reader import TRUNCATED
 from streamvault.streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.services import lease
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until

@@ -15,7 +15,7 @@ import pytest
 from streamvault import check_archive, convert_archive, export_stream, get_event, import_stream, show_archive
 from streamvault.exporter.reports import ExportReport
 from streamvault.importer.reports import ImportReport
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream

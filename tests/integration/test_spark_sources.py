@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from streamvault import export_stream
 from streamvault.spark import register
 from streamvault.sparkrun.java import java_home
+from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer

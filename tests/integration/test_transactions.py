@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from streamvault.streamstore.arithmetic.routing import SegmentRouter, key_position
 from streamvault.streamstore.errors import RequestFailed, TransactionEnded, TransactionsNotOffered
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.routing import SegmentRouter, key_position
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import Transaction, TransactionState, Written
 from streamvault.streamstore.uri import parse_stream

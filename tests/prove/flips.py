@@ -17,7 +17,7 @@ from streamvault import handoff_archive
 from streamvault.common.errors import Damaged
 from streamvault.layouts import isolated, table
 from streamvault.layouts.keys import table_data
-from streamvault.manifests.archive import Archive
+from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from tests.unit.lakes import table_keys
 from tests.unit.small_archives import NAME, Vault, objects_of, replace_object

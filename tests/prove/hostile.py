@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-import streamvault.manifests.entries
+import streamvault.manifests.format.entries
 from streamvault import check_archive, convert_archive, get_event, import_stream, list_archives, show_archive
 from streamvault.common.errors import Problem
 from streamvault.streamstore.model import StreamName
@@ -157,7 +157,7 @@ def _fields(value: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 
 def _sealed(document: Any) -> bytes:
-    seal = getattr(streamvault.manifests.entries, "seal", None)
+    seal = getattr(streamvault.manifests.format.entries, "seal", None)
     document.pop("sha256", None)
     with suppress(ValueError, TypeError):
         return bytes(seal(document)) if seal else json.dumps(document).encode()

@@ -15,7 +15,7 @@ from functools import partial
 
 from streamvault import check_archive, compact_archive, handoff_archive, import_stream
 from streamvault.common.errors import Problem
-from streamvault.manifests.reports import CheckReport
+from streamvault.manifests.verbs.reports import CheckReport
 from streamvault.streamstore.model import SegmentId, StreamName
 from tests.faults.explorer.memory import Bucket
 from tests.faults.explorer.scenes import scene_of

@@ -11,17 +11,17 @@ COMPACT = "tests/unit/rotation/compact/test_compact.py"
 CHUNKS = "tests/unit/layouts/test_chunks.py"
 CUTS = "tests/unit/streamvault/test_cut_ends.py"
 RANGE_SIZES = "tests/unit/rotation/compact/test_range_sizes.py"
-READ_BACK = "tests/unit/manifests/test_read_back.py"
+READ_BACK = "tests/unit/manifests/verbs/test_read_back.py"
 TRUNCATE = "tests/unit/rotation/test_truncate.py"
-IDENTITY = "tests/unit/exporter/test_identity.py"
+IDENTITY = "tests/unit/reading/test_identity.py"
 LATE = "tests/unit/exporter/test_run_late.py"
 COMMIT = "tests/contract/test_commit.py"
-PLAN = "tests/unit/manifests/test_plan.py"
-LISTING = "tests/unit/manifests/test_listing.py"
-REPLICATE = "tests/unit/importer/test_replicate.py"
-COPY = "tests/unit/importer/test_copy.py"
+PLAN = "tests/unit/manifests/archive/test_plan.py"
+LISTING = "tests/unit/manifests/archive/test_listing.py"
+REPLICATE = "tests/unit/mirrors/test_replicate.py"
+COPY = "tests/unit/mirrors/test_copy.py"
 LAKE = "tests/unit/lake"
-QUEUE = "tests/unit/importer/queue"
+QUEUE = "tests/unit/requests"
 SPARK = "tests/unit/streamvault/spark"
 
 RULES: tuple[Mutant, ...] = (
@@ -53,7 +53,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "row-own",
         "row of a range: the first row holds",
-        "manifests/rows.py",
+        "manifests/archive/rows.py",
         'return row if created else _decode(data, row.start, f"{store.uri}/{key}")',
         "return row",
         tests=(PLAN,),
@@ -62,10 +62,10 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "gap-own",
         "row of a range: a gap's row is agreed on, too",
-        "exporter/proof.py",
+        "reading/proof.py",
         "row = decide(gap)",
         "row = gap\n            decide(gap)",
-        tests=("tests/unit/exporter/test_proof.py", LATE),
+        tests=("tests/unit/reading/test_proof.py", LATE),
         families=("chunks/new export,retain-half,export", "chunks/new retain-half,export,retain"),
     ),
     Mutant(
@@ -126,7 +126,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "manifest-other",
         "index, manifest: what another run has published must be the same",
-        "manifests/archive.py",
+        "manifests/archive/archive.py",
         "if found != data and not is_same(found, where):",
         "if False:",
         tests=(COMMIT,),
@@ -134,7 +134,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "manifest-follows",
         "manifest: it follows the generation before",
-        "manifests/archive.py",
+        "manifests/archive/archive.py",
         "check_follows(self.read_manifest(holder), manifest, where)",
         "pass",
         tests=(COMMIT,),
@@ -167,15 +167,15 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "work-plan-first",
         "deletion of rows, then of the plan",
-        "manifests/plan.py",
+        "manifests/archive/plan.py",
         "for some in (keys, plan):",
         "for some in (plan, keys):",
-        tests=("tests/unit/manifests/test_work_order.py",),
+        tests=("tests/unit/manifests/archive/test_work_order.py",),
     ),
     Mutant(
         "mark-in-spite",
         "mark of a check: every range was read back",
-        "manifests/read_back.py",
+        "manifests/verbs/read_back.py",
         "    if found:\n        line",
         "    if False:\n        line",
         tests=(ROTATE, COMPACT),
@@ -183,7 +183,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "mark-of-another",
         "mark of a check: it names the manifest that it is of",
-        "manifests/read_back.py",
+        "manifests/verbs/read_back.py",
         "if mark is None or mark.digest != hashlib.sha256(data).hexdigest():",
         "if mark is None:",
         tests=(ROTATE, COMPACT),
@@ -191,7 +191,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "decision-believed",
         "decision: a taken number, or a newer decision: looks again",
-        "manifests/archive.py",
+        "manifests/archive/archive.py",
         "if listing.decision == wanted:",
         "if True:",
         tests=(COMMIT, ROTATE, COMPACT),
@@ -248,7 +248,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "hold-expired",
         "decision: a hold on an expired generation is a conflict",
-        "manifests/hold.py",
+        "manifests/verbs/hold.py",
         "if holder is None:",
         "if False:",
         tests=(ROTATE, COMMIT, "tests/unit/manifests"),
@@ -256,7 +256,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "begun-is-lost",
         "decision: an archive that begins with it and has no generation yet is not damaged",
-        "manifests/marks.py",
+        "manifests/archive/marks.py",
         "begin=head, empty=True)",
         "begin=head)",
         families=("events/freed expire-all;convert,hold !,+!",),
@@ -272,7 +272,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "merge-out-of-force",
         "decision that merges: the merged generations are still in force",
-        "manifests/archive.py",
+        "manifests/archive/archive.py",
         "if manifest.span in listing.spans or self._is_there(listing, manifest, where):",
         "if manifest.span in listing.spans:",
         tests=(COMPACT, COMMIT),
@@ -280,7 +280,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "expired-data-first",
         "deletion of expired data: manifests first",
-        "manifests/deleting.py",
+        "manifests/archive/deleting.py",
         "    for keys in kinds.values():\n        delete_all(store, locks.until_locked(keys))\n"
         "    objects = delete_all(store, locks.until_locked(_data(store, prefix, below_head(first))))\n",
         "    objects = delete_all(store, locks.until_locked(_data(store, prefix, below_head(first))))\n"
@@ -290,7 +290,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-without-mark",
         "deletion of replaced data: the merged generation has its mark",
-        "manifests/replaced.py",
+        "manifests/archive/replaced.py",
         "if not one.is_checked or one.due > moment",
         "if one.due > moment",
         tests=(COMPACT,),
@@ -299,7 +299,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-manifest-first",
         "deletion of replaced data: indexes, marks, manifests, in this order",
-        "manifests/replaced.py",
+        "manifests/archive/replaced.py",
         "for key in (ranges_key, checked_key, manifest_key):",
         "for key in (manifest_key, ranges_key, checked_key):",
         same="the chunks are gone before, and whatever record of a generation out of force is left puts it into "
@@ -308,7 +308,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-in-use",
         "deletion of replaced data: by the ranges in force",
-        "manifests/replaced.py",
+        "manifests/archive/replaced.py",
         "not (row.start in ends[0] and row.end in ends[1])",
         "not (row.start in ends[0])",
         tests=(COMPACT,),
@@ -318,7 +318,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "truncate-with-a-hole",
         "truncation of the source: marks of all generations up to the cut",
-        "manifests/read_back.py",
+        "manifests/verbs/read_back.py",
         "list(takewhile(lambda span: span.last in listing.checked, listing.spans))",
         "[span for span in listing.spans if span.last in listing.checked]",
         tests=(READ_BACK,),
@@ -326,7 +326,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "truncate-unmarked",
         "truncation of the source: only what was read back",
-        "manifests/read_back.py",
+        "manifests/verbs/read_back.py",
         "list(takewhile(lambda span: span.last in listing.checked, listing.spans))",
         "list(listing.spans)",
         tests=(READ_BACK,),
@@ -367,7 +367,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "witness-ignored",
         "a plan belongs to one stream: its witness",
-        "exporter/identity.py",
+        "reading/identity.py",
         "if digest != seen.digest:",
         "if False:",
         tests=(IDENTITY,),
@@ -375,7 +375,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "history-ignored",
         "a plan belongs to one stream: its history",
-        "exporter/identity.py",
+        "reading/identity.py",
         "epochs[: len(known.epochs)] != known.epochs or shorter",
         "shorter",
         tests=(IDENTITY,),
@@ -391,7 +391,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "predecessors-uncompared",
         "an archive is continued only by a stream that is known: the predecessors of empty segments are compared",
-        "exporter/comparing.py",
+        "reading/comparing.py",
         "    compared = compare(archive, store, wanted).equal if wanted else set()\n",
         "    compared = set(wanted)\n",
         tests=(TRUNCATE,),
@@ -407,7 +407,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "listing-once",
         "readers: what is missing is looked for again",
-        "manifests/listing.py",
+        "manifests/archive/listing.py",
         "if listing is not None and listing.missing is None:",
         "if listing is not None:",
         tests=(LISTING,),
@@ -425,7 +425,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "merge-any-sizes",
         "chunks are merged only if each range size is a multiple of the smaller ones",
-        "manifests/merging.py",
+        "manifests/archive/merging.py",
         "large % small == 0",
         "True",
         tests=(RANGE_SIZES,),
@@ -457,7 +457,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "move-unverified",
         "move: the source is deleted after the target was read back",
-        "importer/move.py",
+        "mirrors/move.py",
         "report = replace(report, bytes=self._verify(lease, progress))",
         "report = replace(report, bytes=0)",
         families=("events/new move,target-flip",),
@@ -465,7 +465,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sealed-before-noted",
         "move, promote: the replica's ledger says that a cut-over has begun before the source is sealed",
-        "importer/cutover.py",
+        "mirrors/cutover.py",
         "    replica.note(\n"
         "        of_sealed=described.sealed,\n"
         "        sealing=True,\n"
@@ -475,22 +475,22 @@ RULES: tuple[Mutant, ...] = (
         "        source_first=incarnation(described),\n"
         "    )\n",
         "",
-        tests=("tests/unit/importer/test_cutover.py", "tests/faults/explorer/test_cutovers.py"),
+        tests=("tests/unit/mirrors/test_cutover.py", "tests/faults/explorer/test_cutovers.py"),
         families=("events/replica promote-seal,promote !,+!",),
     ),
     Mutant(
         "seal-unnoted",
         "move, promote: a ledger of the source says that a cut-over seals it",
-        "importer/source.py",
+        "mirrors/source.py",
         "            _note_seal(ledger)\n",
         "            pass\n",
-        tests=("tests/unit/importer/test_cutover.py",),
+        tests=("tests/unit/mirrors/test_cutover.py",),
         families=("events/new move,target-drop,move-shift !", "events/replica move,target-drop,copy !"),
     ),
     Mutant(
         "promoted-overwritten",
         "replica: a late round does not note its progress in what was promoted",
-        "importer/replica.py",
+        "mirrors/replica.py",
         "newest.work != base.work or newest.is_promoting or begin is not None",
         "newest.work != base.work or begin is not None",
         tests=(REPLICATE,),
@@ -499,7 +499,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "round-overtaken",
         "replica: a round that is overtaken by another run's ends",
-        "importer/replica.py",
+        "mirrors/replica.py",
         'if "taken" in changes and not _is_same_round(newest, base):',
         "if False:",
         tests=(REPLICATE,),
@@ -508,7 +508,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "skipping-unnoted",
         "replica: filler is noted before it is appended",
-        "importer/replication.py",
+        "mirrors/replication.py",
         "                self.replica.note(skipping=True)\n",
         "                pass\n",
         tests=(REPLICATE,),
@@ -516,7 +516,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "filler-promoted",
         "promote: a replica that may begin with filler is rejected",
-        "importer/ends.py",
+        "mirrors/ends.py",
         "if record.tail is None or record.skipping or not record.is_about(described):",
         "if False:",
         tests=(REPLICATE, "tests/faults/explorer/test_standby.py"),
@@ -524,7 +524,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "left-open",
         "promote: the open segments are replaced",
-        "importer/replica.py",
+        "mirrors/replica.py",
         "if record.closing or not (complete or _has_all(record, described)):",
         "if False:",
         tests=(REPLICATE, "tests/faults/explorer/test_standby.py"),
@@ -533,16 +533,16 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "cut-over-uncompared",
         "promote --seal-source, move: the sealed ends are compared",
-        "importer/cutover.py",
+        "mirrors/cutover.py",
         "    replication.check_complete()\n",
         "",
-        tests=(REPLICATE, "tests/unit/importer/test_cutover.py"),
+        tests=(REPLICATE, "tests/unit/mirrors/test_cutover.py"),
         families=("events/replica promote-seal,target-flip",),
     ),
     Mutant(
         "source-remade",
         "replica: a round finds that the source was made again",
-        "importer/witness.py",
+        "mirrors/witness.py",
         "if replica_work(source, described, options) != record.work or not _goes_on(described, record):",
         "if False:",
         tests=(REPLICATE,),
@@ -551,7 +551,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-split",
         "replica: a block has whole events",
-        "importer/replication.py",
+        "mirrors/replication.py",
         "            whole_events=True,\n",
         "            whole_events=False,\n",
         tests=(REPLICATE,),
@@ -559,7 +559,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sealed-another",
         "move, promote: the source that is sealed is named by its first epoch",
-        "importer/source.py",
+        "mirrors/source.py",
         "self.store.seal(self.name, first=described.epochs[0])",
         "self.store.seal(self.name)",
         families=("events/replica promote-seal,remake", "events/new move,remake"),
@@ -567,7 +567,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "deleted-another",
         "move: the source that is deleted is named by its first epoch",
-        "importer/move.py",
+        "mirrors/move.py",
         "self._source.store.delete(self._source.name, first=old.epochs[0])",
         "self._source.store.delete(self._source.name)",
         families=("events/new move,remake",),
@@ -575,7 +575,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "torn-promoted",
         "promote: the end of the replica is a whole event",
-        "importer/ends.py",
+        "mirrors/ends.py",
         "if whole < info.write_offset and not _holds_bytes(store, name, info, start, whole):",
         "if False:",
         tests=(REPLICATE, "tests/faults/explorer/test_standby.py"),
@@ -583,7 +583,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "queue-overtaken",
         "queue: a worker that wakes up late drops only what it has done",
-        "streamstore/fifo/consumer.py",
+        "streamstore/services/fifo/consumer.py",
         "        if start > batch[0].offset:",
         "        if False:",
         tests=(f"{QUEUE}/test_work.py::test_worker_that_wakes_up_does_not_repeat_what_another_has_done",),
@@ -591,7 +591,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "queue-name-only",
         "queue: a failed request is moved once, by its name and its offset",
-        "importer/queue/processor.py",
+        "requests/processor.py",
         "return other.name == entry.name and decode_failed(other.content).offset == entry.offset",
         "return other.name == entry.name",
         tests=(f"{QUEUE}/test_work.py::test_request_that_was_put_back_is_put_aside_again_beside_its_former_entry",),
@@ -599,7 +599,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "queue-not-again",
         "queue: every request can be done twice",
-        "importer/queue/handlers.py",
+        "requests/handlers.py",
         "        again=True,\n",
         "",
         tests=(QUEUE,),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamvault.manifests.model import GapEntry
-from streamvault.manifests.plan import Plan, PlannedSegment
-from streamvault.manifests.rows import FinishedRange, Gap, Piece
+from streamvault.manifests.archive.plan import Plan, PlannedSegment
+from streamvault.manifests.archive.rows import FinishedRange, Gap, Piece
+from streamvault.manifests.format.model import GapEntry
 from streamvault.streamstore.model import StreamCut
 from tests.archives import CREATED, LEFT, NAME, RIGHT, two_generations
 

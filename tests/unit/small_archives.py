@@ -11,10 +11,10 @@ from streamvault import export_stream
 from streamvault.common.progress import Progress
 from streamvault.exporter.reports import ExportReport
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.model import Compression, Layout, now_utc
-from streamvault.manifests.read_back import read_back
-from streamvault.manifests.replaced import delete_replaced
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.replaced import delete_replaced
+from streamvault.manifests.format.model import Compression, Layout, now_utc
+from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.inline import InlineRunner

@@ -18,11 +18,11 @@ from streamvault.exporter.plan_options import describe_options
 from streamvault.exporter.reports import ConvertReport
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
-from streamvault.manifests.archive import Archive, Generation
-from streamvault.manifests.costs import cost_of_conversion
-from streamvault.manifests.listing import manifest_lost
-from streamvault.manifests.model import Compression, Layout
-from streamvault.manifests.overtaken import unless_changed
+from streamvault.manifests.archive.archive import Archive, Generation
+from streamvault.manifests.archive.listing import manifest_lost
+from streamvault.manifests.archive.overtaken import unless_changed
+from streamvault.manifests.format.model import Compression, Layout
+from streamvault.manifests.verbs.costs import cost_of_conversion
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import TASK_MODULES, open_runner

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from streamvault.common.errors import Conflict
-from streamvault.manifests.archive import Archive, History
-from streamvault.manifests.listing import Listing
-from streamvault.manifests.marks import Decision
+from streamvault.manifests.archive.archive import Archive, History
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.marks import Decision
 from streamvault.streamstore.model import StreamCut
 
 __all__ = ["begin_where", "check_beginning"]

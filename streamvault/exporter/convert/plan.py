@@ -5,9 +5,9 @@ from __future__ import annotations
 from streamvault.common.errors import Conflict
 from streamvault.exporter.plan import Planned
 from streamvault.exporter.plan_options import PlanOptions, check_can_restart, other_options_error
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.listing import Listing, manifest_lost
-from streamvault.manifests.plan import Plan, current_plan, ended_plans
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.plan import Plan, current_plan, ended_plans
 
 __all__ = ["draft_conversion"]
 

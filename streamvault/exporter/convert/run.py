@@ -23,19 +23,19 @@ from streamvault.exporter.plan import Planned, record_end, settle
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.place import Place
-from streamvault.manifests.archive import Archive, Generation
-from streamvault.manifests.archived_range import read_verified
-from streamvault.manifests.listing import Listing
-from streamvault.manifests.model import Compression, Layout, Manifest
-from streamvault.manifests.plan import current_plan
-from streamvault.manifests.range_row import RangeRow
-from streamvault.manifests.remainder import Remainder, remainder_of
-from streamvault.manifests.remainder import finish as finish_remainder
-from streamvault.manifests.rows import FinishedRange, Piece, find_rows, leave_row
+from streamvault.manifests.archive.archive import Archive, Generation
+from streamvault.manifests.archive.archived_range import read_verified
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.plan import current_plan
+from streamvault.manifests.archive.remainder import Remainder, remainder_of
+from streamvault.manifests.archive.remainder import finish as finish_remainder
+from streamvault.manifests.archive.rows import FinishedRange, Piece, find_rows, leave_row
+from streamvault.manifests.format.model import Compression, Layout, Manifest
+from streamvault.manifests.format.range_row import RangeRow
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import SegmentId
-from streamvault.streamstore.splitting import EventBlock
 
 __all__ = ["Converted", "convert_generation", "next_part"]
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.lake.handoff_options import TableFormat
 from streamvault.lake.location import TablePlace
-from streamvault.manifests.history import Generation
+from streamvault.manifests.archive.history import Generation
 
 __all__ = ["Catalog", "CatalogFailed", "check_follows", "check_known", "open_catalog"]
 

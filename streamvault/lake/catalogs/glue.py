@@ -14,8 +14,8 @@ from streamvault.lake.catalogs import CatalogFailed, check_known
 from streamvault.lake.hive import PARQUET, TEXT, RawTable, StorageFormat, hive_columns, projected
 from streamvault.lake.location import TablePlace
 from streamvault.lake.options import GENERATION
-from streamvault.manifests.entries import one_line
-from streamvault.manifests.history import Generation
+from streamvault.manifests.archive.history import Generation
+from streamvault.manifests.format.entries import one_line
 
 __all__ = ["GlueTables", "publish_raw"]
 

@@ -26,8 +26,8 @@ from streamvault.lake.catalogs.iceberg_columns import check_columns
 from streamvault.lake.catalogs.registration import plain_address
 from streamvault.lake.location import TablePlace
 from streamvault.lake.options import GENERATION
-from streamvault.manifests.entries import one_line
-from streamvault.manifests.history import Generation
+from streamvault.manifests.archive.history import Generation
+from streamvault.manifests.format.entries import one_line
 from streamvault.objectstore.s3.access import S3Access
 
 __all__ = ["IcebergTables"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from streamvault.manifests.merging import can_merge
-from streamvault.manifests.model import Manifest
+from streamvault.manifests.archive.merging import can_merge
+from streamvault.manifests.format.model import Manifest
 
 __all__ = ["FACTOR", "choose_runs", "choose_tiers"]
 

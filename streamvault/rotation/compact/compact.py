@@ -16,14 +16,14 @@ from streamvault.exporter.finish import tidy_up
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.windows import WINDOW, check_window
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.deleting import DeletedData
-from streamvault.manifests.listing import Listing, manifest_lost
-from streamvault.manifests.merging import Merger, can_merge
-from streamvault.manifests.model import Manifest, now_utc
-from streamvault.manifests.read_back import read_back
-from streamvault.manifests.replaced import delete_replaced, merges_under_way, replacements
-from streamvault.manifests.retries import TRANSIENT
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.deleting import DeletedData
+from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.merging import Merger, can_merge
+from streamvault.manifests.archive.replaced import delete_replaced, merges_under_way, replacements
+from streamvault.manifests.archive.retries import TRANSIENT
+from streamvault.manifests.format.model import Manifest, now_utc
+from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.s3.storage_classes import check_readable, check_storage_class
 from streamvault.rotation.compact.choose import choose_runs
 from streamvault.rotation.compact.run import Compacted, compact_generations

@@ -17,14 +17,14 @@ from streamvault.exporter.finish import tidy_up
 from streamvault.exporter.manifest_plan import plan_of
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.agreement import by_segment
-from streamvault.manifests.archive import Archive, Generation, NoSuchArchive
-from streamvault.manifests.listing import Listing
-from streamvault.manifests.merging import Join, Merger
-from streamvault.manifests.plan import create_plan
-from streamvault.manifests.range_row import RangeRow
-from streamvault.manifests.rows import Piece, find_rows
-from streamvault.manifests.sweeping import prove, tasks_of
+from streamvault.manifests.archive.agreement import by_segment
+from streamvault.manifests.archive.archive import Archive, Generation, NoSuchArchive
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.merging import Join, Merger
+from streamvault.manifests.archive.plan import create_plan
+from streamvault.manifests.archive.rows import Piece, find_rows
+from streamvault.manifests.archive.sweeping import prove, tasks_of
+from streamvault.manifests.format.range_row import RangeRow
 from streamvault.rotation.compact.task import JoinTask, join_ranges
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId
@@ -55,7 +55,7 @@ def compact_generations(
     storage_class: str,
     grace: float,
 ) -> Compacted:
-    """Merge generations into one. Replaced objects are kept for now; see `manifests.replaced`.
+    """Merge generations into one. Replaced objects are kept for now; see `manifests.archive.replaced`.
 
     Args:
         archive: the archive.

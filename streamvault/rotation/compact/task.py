@@ -10,11 +10,11 @@ from streamvault.exporter.archived_events import verified_events
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.place import Place
-from streamvault.manifests.merging import Join
-from streamvault.manifests.model import Compression, Layout
-from streamvault.manifests.rows import FinishedRange, Piece, leave_row
+from streamvault.manifests.archive.merging import Join
+from streamvault.manifests.archive.rows import FinishedRange, Piece, leave_row
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.splitting import EventBlock
+from streamvault.streamstore.arithmetic.splitting import EventBlock
 
 __all__ = ["JoinTask", "join_ranges"]
 

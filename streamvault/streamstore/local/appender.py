@@ -10,8 +10,8 @@ from io import FileIO
 
 from streamvault.common.errors import Problem
 from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed, StoreBusy, StreamStoreError
-from streamvault.streamstore.framing import MAX_APPEND_BYTES
 from streamvault.streamstore.local.files import sync_folder, system_errors, write_all
 from streamvault.streamstore.local.folder import StreamFolder, check_live
 from streamvault.streamstore.local.record import StreamRecord

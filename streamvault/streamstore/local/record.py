@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from streamvault.streamstore.cuts import segments_between
+from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.errors import InvalidName, StreamStoreError
 from streamvault.streamstore.local.files import replace_file
 from streamvault.streamstore.model import (

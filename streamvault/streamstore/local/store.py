@@ -10,7 +10,9 @@ from pathlib import Path
 from weakref import WeakSet
 
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.cuts import is_before, validate_cut
+from streamvault.streamstore.arithmetic.cuts import is_before, validate_cut
+from streamvault.streamstore.arithmetic.numbering import predict_order
+from streamvault.streamstore.arithmetic.ranges import check_replaces
 from streamvault.streamstore.errors import (
     InvalidCut,
     InvalidName,
@@ -36,9 +38,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.numbering import predict_order
 from streamvault.streamstore.own import is_own
-from streamvault.streamstore.ranges import check_replaces
 from streamvault.streamstore.store import StreamStore
 
 __all__ = ["LocalStore"]

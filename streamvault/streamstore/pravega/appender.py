@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, WireError
-from streamvault.streamstore.framing import MAX_APPEND_BYTES
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.codec import Command, encode

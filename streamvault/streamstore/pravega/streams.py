@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from streamvault.streamstore.cuts import is_before, validate_cut
+from streamvault.streamstore.arithmetic.cuts import is_before, validate_cut
+from streamvault.streamstore.arithmetic.ranges import check_replaces
 from streamvault.streamstore.errors import (
     InvalidCut,
     NoSuchSegment,
@@ -33,7 +34,6 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.pravega.controller import Controller
 from streamvault.streamstore.pravega.patience import pauses
 from streamvault.streamstore.pravega.segments import SegmentStores
-from streamvault.streamstore.ranges import check_replaces
 
 __all__ = ["delete", "describe", "insist", "scale", "seal", "truncate", "update"]
 

@@ -17,8 +17,8 @@ from functools import lru_cache, partial
 from streamvault import check_archive, export_stream, import_stream
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.hold import NoSuchHold
+from streamvault.manifests.archive.archive import Archive, NoSuchArchive
+from streamvault.manifests.verbs.hold import NoSuchHold
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StreamSealed
 from streamvault.streamstore.model import StreamName

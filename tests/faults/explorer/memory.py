@@ -17,7 +17,10 @@ from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, TooLarge
 from streamvault.objectstore.paths import check_key, check_prefix
 from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.cuts import is_before, validate_cut
+from streamvault.streamstore.arithmetic.cuts import is_before, validate_cut
+from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES
+from streamvault.streamstore.arithmetic.numbering import predict_order
+from streamvault.streamstore.arithmetic.ranges import check_replaces
 from streamvault.streamstore.errors import (
     InvalidCut,
     NoSuchScope,
@@ -32,7 +35,6 @@ from streamvault.streamstore.errors import (
     StreamExists,
     StreamSealed,
 )
-from streamvault.streamstore.framing import MAX_APPEND_BYTES
 from streamvault.streamstore.local.folder import check_first, check_live
 from streamvault.streamstore.local.record import StreamRecord
 from streamvault.streamstore.model import (
@@ -45,9 +47,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.numbering import predict_order
 from streamvault.streamstore.own import is_own
-from streamvault.streamstore.ranges import check_replaces
 from streamvault.streamstore.store import StreamStore
 
 __all__ = [

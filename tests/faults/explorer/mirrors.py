@@ -18,7 +18,7 @@ import greenlet
 
 from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.importer.lease import lease_stream
-from streamvault.streamstore.counterparts import counterparts
+from streamvault.streamstore.arithmetic.counterparts import counterparts
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, is_own, stream_beside, users_tags

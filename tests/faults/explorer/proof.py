@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from streamvault.layouts.keys import chunk_key
-from streamvault.manifests.ranges import decode_ranges
+from streamvault.manifests.format.ranges import decode_ranges
 from tests.faults.explorer.scenes import NAME
 
 __all__ = ["Proof"]

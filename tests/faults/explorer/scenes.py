@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.framing import frame
+from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.model import ContentKind, KeyRange, Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
@@ -149,7 +149,7 @@ def _freed(scene: Scene) -> None:
 
 
 def _free(scene: Scene) -> None:
-    from streamvault.manifests.archive import Archive  # noqa: PLC0415
+    from streamvault.manifests.archive.archive import Archive  # noqa: PLC0415
 
     to = Archive(scene.root.open(), NAME).manifest().to
     with open_source() as store:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from streamvault.manifests import listing, replaced
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.rows import find_rows
+from streamvault.manifests.archive import listing, replaced
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.rows import find_rows
 from streamvault.rotation.compact import choose
 from streamvault.rotation.compact import compact as compacting
 from streamvault.rotation.compact import run as merging

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import streamvault.importer.replica
+import streamvault.mirrors.replica
 from streamvault import promote_replica, replicate_stream
 from streamvault.common.errors import Failed
-from streamvault.importer.record import Record
-from streamvault.importer.replica import Replica, ReplicaPromoted
-from streamvault.importer.replication import Replication
 from streamvault.importer.run import ImportRun
+from streamvault.mirrors.record import Record
+from streamvault.mirrors.replica import Replica, ReplicaPromoted
+from streamvault.mirrors.replication import Replication
 from streamvault.streamstore.errors import ScaleRefused
 from streamvault.streamstore.own import is_own
 from tests.faults.explorer.commands import TARGET, TARGET_NAME
@@ -71,7 +71,7 @@ def test_late_scale_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_filler_that_is_not_looked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamvault.importer.replica, "check_ends", lambda store, name, _: store.describe(name))
+    monkeypatch.setattr(streamvault.mirrors.replica, "check_ends", lambda store, name, _: store.describe(name))
     assert is_found(three_stops(*LATE_FILLER), "WRONG")
 
 
@@ -85,7 +85,7 @@ def test_replica_that_is_taken_for_the_deleted_one_is_found(monkeypatch: pytest.
     monkeypatch.setattr(Replication, "_begin_ledger", begin_ledger)
     monkeypatch.setattr(Replication, "_check_target_stays", lambda *_: None)
     monkeypatch.setattr(Record, "is_about", lambda *_: True)
-    monkeypatch.setattr("streamvault.importer.ends._check_ends", lambda *_: None)
+    monkeypatch.setattr("streamvault.mirrors.ends._check_ends", lambda *_: None)
     assert is_found(stopped_and_killed(*DELETED, away=2, later=12), "WRONG")
 
 

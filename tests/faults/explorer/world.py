@@ -397,7 +397,7 @@ class _Remembered:
 
 
 def _manifest_keys(list_keys: Callable[[Any, str], list[str]]) -> Callable[[Any, str], list[str]]:
-    """Replaces `manifests.listing._keys`: also one call of the store, but without an `ObjectInfo` for each object."""
+    """Replaces `manifests.archive.listing._keys`: one call of the store, too, but no `ObjectInfo` for each object."""
 
     def keys(store: Any, prefix: str) -> list[str]:
         if isinstance(store, MemoryObjects):
@@ -408,7 +408,7 @@ def _manifest_keys(list_keys: Callable[[Any, str], list[str]]) -> Callable[[Any,
 
 
 def _decided(read: Callable[[Any, str, int], Any]) -> Callable[[Any, str, int], Any]:
-    """Replaces `manifests.listing._decision`: before the first decision the answer is always the same."""
+    """Replaces `manifests.archive.listing._decision`: before the first decision the answer is always the same."""
     first = lru_cache(maxsize=None)(lambda prefix: read(None, prefix, 0))
     return lambda store, prefix, number: read(store, prefix, number) if number else first(prefix)
 
@@ -425,8 +425,9 @@ def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any
 def _remembering() -> Iterator[tuple[Any, str, Any]]:
     """Half of a schedule's time is spent on reading the same small files repeatedly."""
     from streamvault.layouts import keys  # noqa: PLC0415
-    from streamvault.manifests import entries, listing, ranges  # noqa: PLC0415
-    from streamvault.streamstore import cuts  # noqa: PLC0415
+    from streamvault.manifests.archive import listing  # noqa: PLC0415
+    from streamvault.manifests.format import entries, ranges  # noqa: PLC0415
+    from streamvault.streamstore.arithmetic import cuts  # noqa: PLC0415
 
     encode, between = entries.Model.encode, cuts.segments_between
     encoded = _Remembered(lambda _, __, model: encode(model), key=2)
@@ -458,24 +459,24 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     import secrets  # noqa: PLC0415  (what is patched stands in one place)
 
     import streamvault.importer.run  # noqa: PLC0415
-    import streamvault.manifests.cold  # noqa: PLC0415
-    import streamvault.manifests.entries  # noqa: PLC0415
+    import streamvault.manifests.format.entries  # noqa: PLC0415
+    import streamvault.manifests.verbs.cold  # noqa: PLC0415
     import streamvault.objectstore.retrying  # noqa: PLC0415
-    import streamvault.streamstore.lease  # noqa: PLC0415
+    import streamvault.streamstore.services.lease  # noqa: PLC0415
 
     yield from _remembering()
     yield RootAddress, "open", lambda self, **_: current().open_root(self)
     yield StoreAddress, "open", lambda self: current().open_streams(self)
     yield time, "sleep", lambda seconds: current().sleep(seconds)
     yield time, "monotonic", lambda: current().monotonic()
-    yield streamvault.manifests.entries, "datetime", Datetime
+    yield streamvault.manifests.format.entries, "datetime", Datetime
     yield streamvault.objectstore.retrying, "wait_random_exponential", lambda **_: wait_fixed(1)
     yield secrets, "token_hex", _token
     yield bulk, "_Threads", Threads
     yield bulk, "in_order", in_order
     yield InlineRunner, "run", _run_inline
-    yield streamvault.manifests.cold, "ThreadPoolExecutor", Pool
+    yield streamvault.manifests.verbs.cold, "ThreadPoolExecutor", Pool
     yield streamvault.importer.run, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=Lock)
-    yield streamvault.streamstore.lease, "threading", SimpleNamespace(Thread=NoThread, Event=Event, Lock=Lock)
-    yield streamvault.streamstore.lease, "_this_host", lambda: "host"
-    yield streamvault.streamstore.lease, "_start_time", lambda _: "0"
+    yield streamvault.streamstore.services.lease, "threading", SimpleNamespace(Thread=NoThread, Event=Event, Lock=Lock)
+    yield streamvault.streamstore.services.lease, "_this_host", lambda: "host"
+    yield streamvault.streamstore.services.lease, "_start_time", lambda _: "0"

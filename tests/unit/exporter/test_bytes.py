@@ -28,10 +28,10 @@ from streamvault import (
 from streamvault.cli import main
 from streamvault.common.errors import Usage
 from streamvault.exporter import task as export_task
-from streamvault.exporter.ranges import NotEvents
 from streamvault.importer import run as import_run
-from streamvault.manifests.model import Compression, Layout
-from streamvault.manifests.range_row import RangeRow
+from streamvault.manifests.format.model import Compression, Layout
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.reading.ranges import NotEvents
 from streamvault.spark.archive_source import ArchiveSource
 from streamvault.sparkrun.errors import TaskFailed
 from streamvault.streamstore.errors import InvalidCut

@@ -19,10 +19,10 @@ from streamvault import (
     read_archive,
 )
 from streamvault.common.errors import Failed, Usage
-from streamvault.exporter.ranges import FindTask, NotEvents, find_range
-from streamvault.exporter.reading import TRUNCATED
-from streamvault.exporter.spans import Span
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.format.model import Compression, Layout
+from streamvault.reading.ranges import FindTask, NotEvents, find_range
+from streamvault.reading.reader import TRUNCATED
+from streamvault.reading.spans import Span
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender

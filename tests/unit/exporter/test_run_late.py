@@ -14,10 +14,10 @@ from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.run import ExportRun
 from streamvault.layouts.keys import WORK, GenerationSpan, chunk_key, event_key, manifest_key
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.model import Compression, Layout
-from streamvault.manifests.plan import current_plan, end_plan, has_ended
-from streamvault.manifests.sweeping import SweepTask, remove_strays
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.plan import current_plan, end_plan, has_ended
+from streamvault.manifests.archive.sweeping import SweepTask, remove_strays
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.objectstore.errors import AlreadyExists, ObjectStoreUnavailable
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.uri import RootAddress
@@ -219,7 +219,7 @@ def test_overtaken_repair_finds_no_damage(place: Place, layout: Layout, monkeypa
         rotate_stream(place.uri(), place.root, keep=1, layout=layout, master="inline")
         return remove_strays(task)
 
-    monkeypatch.setattr("streamvault.manifests.check_archive.remove_strays", overtaken)
+    monkeypatch.setattr("streamvault.manifests.verbs.check.remove_strays", overtaken)
     assert check_archive(place.archive, repair=True, master="inline").ok
     assert check_archive(place.archive, read_data=True, master="inline").ok
 

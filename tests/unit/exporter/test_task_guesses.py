@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.plan_options import PlanOptions
-from streamvault.exporter.spans import Span
 from streamvault.exporter.task import ExportTask, export_range
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.objectstore.uri import RootAddress
+from streamvault.reading.spans import Span
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import frame
 from tests.unit.places import SEGMENT, Place, lure

@@ -14,9 +14,9 @@ import pytest
 from streamvault import export_stream, import_stream, translate
 from streamvault.cli import main
 from streamvault.importer.replay import CannotReplay, plan_replay
-from streamvault.streamstore.counterparts import common_counterparts, counterparts
+from streamvault.streamstore.arithmetic.counterparts import common_counterparts, counterparts
+from streamvault.streamstore.arithmetic.numbering import nudge
 from streamvault.streamstore.model import Epoch, EventPointer, KeyRange, SegmentId, StreamName
-from streamvault.streamstore.numbering import nudge
 from tests.streams import append_events, events_of
 from tests.unit.small_archives import NAME, Vault
 

@@ -20,9 +20,7 @@ from streamvault import import_stream
 from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.importer import run as importing
 from streamvault.importer.target import Target
-from streamvault.streamstore import lease
 from streamvault.streamstore.errors import OffsetConflict, StoreBusy
-from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import (
     KeyRange,
@@ -35,6 +33,8 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
+from streamvault.streamstore.services import lease
+from streamvault.streamstore.services.lease import Lease, LeaseHeld
 from tests.streams import append_events, digest_of
 from tests.unit.small_archives import NAME, Vault
 

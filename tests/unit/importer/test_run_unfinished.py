@@ -15,11 +15,11 @@ from streamvault.cli import main
 from streamvault.common.errors import Failed
 from streamvault.importer import run as importing
 from streamvault.importer.lease import lease_stream
-from streamvault.importer.queue.reports import FinishedRequest
 from streamvault.importer.target import Target
 from streamvault.objectstore.errors import ObjectStoreUnavailable
-from streamvault.streamstore.lease import last_record
+from streamvault.requests.reports import FinishedRequest
 from streamvault.streamstore.own import UNFINISHED
+from streamvault.streamstore.services.lease import last_record
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault
 
@@ -193,7 +193,7 @@ def killed_at_its_end(monkeypatch: pytest.MonkeyPatch, vault: Vault, *options: s
 def test_import_killed_at_its_end_is_finished(
     vault: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.3)
     killed_at_its_end(monkeypatch, vault)
     grow(vault)
     assert restore(vault, "--generation", "3") == 4, "and what the lease says is not lost by that"

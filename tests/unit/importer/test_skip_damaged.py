@@ -15,10 +15,10 @@ from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.importer import run as importing
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests import damage as damaging
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.model import Compression, Layout
-from streamvault.manifests.range_row import RangeRow
+from streamvault.manifests.archive import damage as damaging
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.format.model import Compression, Layout
+from streamvault.manifests.format.range_row import RangeRow
 from streamvault.streamstore.model import EventPointer
 from tests.streams import digest_of, events_of
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object

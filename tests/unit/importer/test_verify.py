@@ -13,7 +13,7 @@ from streamvault.importer import fill, run
 from streamvault.importer.fill import Filled, FillTask
 from streamvault.importer.reports import ImportReport
 from streamvault.importer.verify import VerifyTask
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object

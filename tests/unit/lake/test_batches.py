@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamvault.lake import batches
 from streamvault.lake.batches import EVENT_SCHEMA, event_batches
-from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.model import EventPointer, SegmentId, StreamName
 from tests.streams import frame
 

@@ -18,14 +18,14 @@ from streamvault import handoff_archive, import_stream, print_table_ddl
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.exporter.plan import TRUNCATED_BEFORE
-from streamvault.exporter.ranges import FindTask
-from streamvault.exporter.reading import TRUNCATED
-from streamvault.exporter.spans import Span
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.sources import StreamSource
 from streamvault.lake.task import FileTask, WrittenFile, write_file
-from streamvault.manifests.archive import Archive, TableArchive
+from streamvault.manifests.archive.archive import Archive, TableArchive
 from streamvault.objectstore.store import ObjectStore
+from streamvault.reading.ranges import FindTask
+from streamvault.reading.reader import TRUNCATED
+from streamvault.reading.spans import Span
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, frame, shape_of

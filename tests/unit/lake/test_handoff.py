@@ -14,7 +14,7 @@ from streamvault import check_archive, handoff_archive, import_stream, list_arch
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.lake.reports import HandoffReport
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.streamstore.model import EventPointer, StreamName
 from tests.streams import digest_of, shape_of
 from tests.unit.lakes import PREFIX, rows_in, rows_of, table_keys

@@ -15,8 +15,8 @@ from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
-from streamvault.manifests.archive import NoSuchArchive, TableArchive
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.archive.archive import NoSuchArchive, TableArchive
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of
 from tests.unit.lakes import rows_in, rows_of, table_keys

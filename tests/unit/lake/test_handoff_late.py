@@ -18,7 +18,7 @@ from streamvault.common.errors import Conflict, Problem
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.layouts.keys import table_end_key
-from streamvault.manifests.archive import TableArchive
+from streamvault.manifests.archive.archive import TableArchive
 from streamvault.objectstore.memory import _STORES
 from streamvault.objectstore.uri import _open
 from streamvault.streamstore.errors import InvalidCut

@@ -14,8 +14,8 @@ import streamvault.lake.run
 from streamvault import compact_archive, export_stream, handoff_archive, import_stream, rotate_stream
 from streamvault.common.errors import Conflict, Failed
 from streamvault.lake.task import FileTask, WrittenFile, write_file
-from streamvault.manifests.archive import TableArchive
-from streamvault.streamstore.cuts import segments_between
+from streamvault.manifests.archive.archive import TableArchive
+from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import StreamCut, StreamName
 from tests.streams import events_of
 from tests.unit.lakes import rows_of

@@ -18,7 +18,7 @@ from streamvault import read_archive
 from streamvault.cli import main
 from streamvault.common.errors import Problem
 from streamvault.lake.batches import EVENT_SCHEMA
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.streamstore.model import EventPointer, StreamCut
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
 

@@ -12,10 +12,10 @@ from streamvault import get_event, read_archive
 from streamvault.cli import main
 from streamvault.common.errors import Damaged
 from streamvault.lake.read import read_part
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import DigestMismatch
-from streamvault.manifests.model import Compression, Layout
-from streamvault.manifests.selection import RangePart, select_parts
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.archived_range import DigestMismatch
+from streamvault.manifests.archive.selection import RangePart, select_parts
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.spark.archive_source import ArchiveSource
 from streamvault.streamstore.model import StreamCut
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, replace_object

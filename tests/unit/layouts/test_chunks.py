@@ -22,8 +22,8 @@ from streamvault.layouts.place import Place
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
+from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import SegmentId
-from streamvault.streamstore.splitting import EventBlock
 from tests.streams import frame
 
 RAW, ZSTD = ChunksLayout(), ChunksLayout(compress=True)

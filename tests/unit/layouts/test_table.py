@@ -22,7 +22,7 @@ from streamvault.layouts.extent import Extent
 from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_folder
 from streamvault.layouts.layout import RangeReader, UnknownLayout, open_reader
 from streamvault.layouts.table_rows import open_file, rows_in
-from streamvault.manifests.archive import Archive, TableArchive
+from streamvault.manifests.archive.archive import Archive, TableArchive
 from streamvault.objectstore.errors import InvalidKey, WrongSize
 from streamvault.streamstore.model import SegmentId
 from tests.prove.flips import flip

@@ -8,8 +8,8 @@ import pytest
 from obstore.store import MemoryStore
 
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.manifests.plan import create_plan
-from streamvault.manifests.rows import leave_row
+from streamvault.manifests.archive.plan import create_plan
+from streamvault.manifests.archive.rows import leave_row
 from streamvault.objectstore.deciding import WAITS, decide
 from streamvault.objectstore.errors import AlreadyExists, ObjectStoreUnavailable
 from streamvault.objectstore.obstore_store import ObstoreStore

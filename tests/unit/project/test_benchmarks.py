@@ -16,9 +16,9 @@ from benchmarks.product import PeakWatch
 from benchmarks.results import size_text, spread_text, table
 from benchmarks.workload import Workload
 from streamvault.layouts.keys import EVENT_KEYS
-from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.arithmetic.framing import frame_many
+from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import SegmentId, StreamName
-from streamvault.streamstore.splitting import EventSplitter
 
 MIB = 1024 * 1024
 

@@ -13,8 +13,8 @@ VERBS = (
     "streamvault.exporter.export",
     "streamvault.exporter.convert.convert",
     "streamvault.importer.import_",
-    "streamvault.manifests.check_archive",
-    "streamvault.manifests.get",
+    "streamvault.manifests.verbs.check",
+    "streamvault.manifests.verbs.get",
     "streamvault.rotation.compact.compact",
     "streamvault.rotation.rotate",
 )

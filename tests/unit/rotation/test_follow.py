@@ -23,9 +23,9 @@ from streamvault import check_archive, follow_stream, import_stream
 from streamvault.cli import main
 from streamvault.common.errors import Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
-from streamvault.manifests import retries
-from streamvault.manifests.model import Manifest
-from streamvault.manifests.retries import Retrier
+from streamvault.manifests.archive import retries
+from streamvault.manifests.archive.retries import Retrier
+from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore import retrying
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
 from streamvault.objectstore.obstore_store import ObstoreStore
@@ -403,7 +403,9 @@ def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatc
         if next(turns, None) is not None:
             vault.add(b"more")
 
-    monkeypatch.setattr("streamvault.manifests.rounds.time", SimpleNamespace(sleep=more, monotonic=time.monotonic))
+    monkeypatch.setattr(
+        "streamvault.manifests.archive.rounds.time", SimpleNamespace(sleep=more, monotonic=time.monotonic)
+    )
     report = follow(vault, idle=0.5, progress=Warned())
     assert report.ended == "idle"
     assert [text for text in told if "archive class" in text] == list(report.warnings)

@@ -27,13 +27,13 @@ from streamvault import (
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.importer.run import ImportRun
 from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, ranges_key, row_key
-from streamvault.manifests import check_archive as checking
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.deleting import below_head, delete_expired
-from streamvault.manifests.listing import Listing
-from streamvault.manifests.marks import find_checked
-from streamvault.manifests.model import now_utc
-from streamvault.manifests.read_back import read_back
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.deleting import below_head, delete_expired
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.marks import find_checked
+from streamvault.manifests.format.model import now_utc
+from streamvault.manifests.verbs import check as checking
+from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport

@@ -12,12 +12,12 @@ import pytest
 
 from streamvault import check_archive, compact_archive, export_stream, import_stream, rotate_stream
 from streamvault.common.errors import Conflict
-from streamvault.exporter import comparing, identity
 from streamvault.layouts.chunks import ChunksLayout
 from streamvault.layouts.events import EventsLayout
-from streamvault.manifests.marks import Decision
-from streamvault.manifests.model import Compression, Layout
+from streamvault.manifests.archive.marks import Decision
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.objectstore.errors import InArchiveClass
+from streamvault.reading import comparing, identity
 from streamvault.rotation import truncate
 from streamvault.rotation.reports import RotateReport
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut

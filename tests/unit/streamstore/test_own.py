@@ -25,9 +25,9 @@ from streamvault.importer.lease import lease_stream, take_lease
 from streamvault.rotation import rotate as rotating
 from streamvault.spark.ledger import WriteLedger
 from streamvault.spark.pravega_sink import PravegaSink
-from streamvault.streamstore.fifo.place import NotAQueue, QueueSegment
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import OWN, OwnStream
+from streamvault.streamstore.services.fifo.place import NotAQueue, QueueSegment
 from tests.streams import append_events
 from tests.unit.small_archives import NAME, Vault
 from tests.unit.spark_sinks import TARGET, Place

@@ -25,9 +25,9 @@ from streamvault.importer.options import (
     RestoreOptions,
     WorkOptions,
 )
-from streamvault.importer.queue.model import RestoreRequest
 from streamvault.lake.handoff_options import CatOptions, DdlOptions, HandoffOptions
 from streamvault.manifests.options import CheckOptions, HoldOptions, ReleaseOptions, WarmOptions
+from streamvault.requests.model import RestoreRequest
 from streamvault.rotation.options import CompactOptions, FollowOptions, RotateOptions
 
 VERBS: dict[str, tuple[Callable[..., Any], type[Options]]] = {

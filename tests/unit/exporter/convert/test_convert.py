@@ -14,7 +14,7 @@ from streamvault.cli import main
 from streamvault.common.errors import Damaged, Failed, Problem
 from streamvault.exporter.convert import run as convert
 from streamvault.exporter.reports import ConvertReport
-from streamvault.manifests.model import Compression, Layout, Manifest
+from streamvault.manifests.format.model import Compression, Layout, Manifest
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of, shape_of

@@ -15,8 +15,8 @@ from streamvault.common.errors import Conflict, Overtaken, Usage
 from streamvault.exporter import plan as planning
 from streamvault.exporter.convert import run as converting
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.plan import create_plan, current_plan
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.plan import create_plan, current_plan
 from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, data_keys, segments_of
 
 

@@ -38,11 +38,11 @@ from streamvault.layouts.keys import (
     plan_key,
     ranges_key,
 )
-from streamvault.manifests import check_archive as checking
-from streamvault.manifests import replaced
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.model import Compression, Layout, now_utc
-from streamvault.manifests.replaced import delete_replaced, merges_under_way
+from streamvault.manifests.archive import replaced
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.replaced import delete_replaced, merges_under_way
+from streamvault.manifests.format.model import Compression, Layout, now_utc
+from streamvault.manifests.verbs import check as checking
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.rotation.compact import run as compact
 from streamvault.rotation.reports import CompactReport

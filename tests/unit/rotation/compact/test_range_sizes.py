@@ -11,9 +11,9 @@ from streamvault import check_archive, compact_archive, convert_archive, export_
 from streamvault.common.errors import Damaged, Failed
 from streamvault.common.progress import Progress
 from streamvault.layouts.keys import GenerationSpan, chunk_key, plan_key
-from streamvault.manifests.merging import can_merge
-from streamvault.manifests.model import Compression, Layout
-from streamvault.manifests.rows import FinishedRange, Piece, leave_row
+from streamvault.manifests.archive.merging import can_merge
+from streamvault.manifests.archive.rows import FinishedRange, Piece, leave_row
+from streamvault.manifests.format.model import Compression, Layout
 from streamvault.rotation.compact import choose
 from streamvault.rotation.compact import compact as compacting
 from streamvault.rotation.compact import run as compact

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.errors import (
     AccessDenied,
     InvalidName,
@@ -35,7 +36,6 @@ from streamvault.streamstore.errors import (
     StreamStoreError,
     StreamStoreUnavailable,
 )
-from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.state import write_state
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName

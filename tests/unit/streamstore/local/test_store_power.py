@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from streamvault.streamstore.framing import frame
+from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 

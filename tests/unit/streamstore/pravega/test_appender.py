@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES
 from streamvault.streamstore.errors import (
     AccessDenied,
     NoSuchSegment,
@@ -19,7 +20,6 @@ from streamvault.streamstore.errors import (
     StreamStoreUnavailable,
     WireError,
 )
-from streamvault.streamstore.framing import MAX_APPEND_BYTES
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.codec import Command

@@ -11,10 +11,10 @@ from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.replications import read_replications
 from streamvault.airflow.rotations import read_rotations
 from streamvault.importer.lease import take_lease
-from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import MOVED_TO, TARGET_LEDGER, is_own, stream_beside, tag_of
+from streamvault.streamstore.services.ledger import Ledger
 from tests.streams import append_events
 
 SCOPE = "shop"

@@ -17,7 +17,7 @@ from streamvault.cli import main
 from streamvault.cli.app import COMMANDS as APP_COMMANDS
 from streamvault.cli.app import EPILOG, load_command
 from streamvault.common.errors import Problem
-from streamvault.streamstore.cut_option import load_cut
+from streamvault.streamstore.arithmetic.cut_option import load_cut
 
 COMMANDS = ("export", "import", "copy", "replicate", "promote", "move", "translate", "ls", "show", "timeline", "check",
             "get", "cat", "convert", "handoff", "ddl", "compact", "rotate", "follow", "hold", "release",
@@ -238,7 +238,7 @@ sys.exit(main(["ls", "file:///"]))
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "streamvault.cli.ls", "streamvault.manifests.show"])
+@pytest.mark.parametrize("module", ["typer", "streamvault.cli.ls", "streamvault.manifests.verbs.show"])
 def test_interrupt_while_the_program_is_loaded_is_one_line(module: str) -> None:
     shown = subprocess.run([sys.executable, "-c", INTERRUPTED, module], capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stdout, shown.stderr) == (130, "", "streamvault: interrupted\n")

@@ -18,7 +18,7 @@ from streamvault.cli.timeline import _show as show_timeline
 from streamvault.common.report import Cost, GapReport
 from streamvault.exporter.reports import ExportReport
 from streamvault.importer.reports import ImportReport, MovedBoundary
-from streamvault.manifests.reports import ArchiveSummary, CheckReport, Timeline, TimelineEntry
+from streamvault.manifests.verbs.reports import ArchiveSummary, CheckReport, Timeline, TimelineEntry
 from streamvault.rotation.reports import RotateReport, StoppedReport
 
 ARCHIVE = "s3://vault/backups/shop/orders"

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import EqualTo, Filter
 from streamvault.common.errors import Problem
 from streamvault.lake.batches import EVENT_SCHEMA
 from streamvault.layouts.keys import chunk_key, event_key
-from streamvault.manifests.selection import select_parts
+from streamvault.manifests.archive.selection import select_parts
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress

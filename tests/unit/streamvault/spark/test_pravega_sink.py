@@ -14,9 +14,9 @@ from streamvault.spark import task_writer
 from streamvault.spark.ledger import NamedWrite, WriteLedger
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink, TaskDone
 from streamvault.spark.task_writer import write_rows
-from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.arithmetic.framing import NotAnEvent
+from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration
-from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.transactions import TransactionState
 from tests.streams import events_of
 from tests.unit.spark_sinks import TARGET, Killed, Place
@@ -198,7 +198,7 @@ def test_writes_of_different_names_are_independent(place: Place) -> None:
 
 
 def test_ledger_drops_old_records(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamvault.streamstore.ledger.LONGEST_BYTES", 2000)
+    monkeypatch.setattr("streamvault.streamstore.services.ledger.LONGEST_BYTES", 2000)
     transaction = place.transactions.begin(TARGET, 30)
     for version in range(60):
         ledger = WriteLedger(place.store, TARGET, "query")

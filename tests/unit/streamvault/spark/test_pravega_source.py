@@ -13,7 +13,7 @@ from streamvault.common.errors import Failed, Problem
 from streamvault.spark import slices
 from streamvault.spark.pravega_source import PravegaSource
 from streamvault.spark.slices import DataLoss, SlicePartition
-from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut
 from tests.streams import events_of, frame, make_stream, payloads

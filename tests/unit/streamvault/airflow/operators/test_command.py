@@ -32,14 +32,14 @@ from streamvault.common.errors import Conflict, Overtaken, Problem
 from streamvault.common.options import Options
 from streamvault.exporter.options import ExportOptions
 from streamvault.importer.options import CopyOptions, ImportOptions, MoveOptions, PromoteOptions, ReplicateOptions
-from streamvault.manifests.archive import NoSuchArchive
+from streamvault.manifests.archive.archive import NoSuchArchive
 from streamvault.manifests.options import CheckOptions, WarmOptions
 from streamvault.objectstore.errors import AccessDenied, NoSuchBucket
 from streamvault.rotation.options import RotateOptions
 from streamvault.sparkrun.errors import NoJava
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StoreBusy, StreamStoreUnavailable
-from streamvault.streamstore.lease import LeaseHeld
 from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.services.lease import LeaseHeld
 
 STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///vault/shop/orders"
 

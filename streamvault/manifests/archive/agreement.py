@@ -1,0 +1,86 @@
+"""Consistency of a manifest with its ranges, and of a generation with the previous one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from streamvault.common.errors import Damaged
+from streamvault.manifests.format.model import Manifest, SegmentEntry, segment_key
+from streamvault.manifests.format.range_row import RangeRow, segment_digest
+from streamvault.streamstore.model import SegmentId
+
+__all__ = ["by_segment", "check_follows", "cross_check", "with_rows"]
+
+
+def by_segment(rows: Iterable[RangeRow]) -> dict[SegmentId, list[RangeRow]]:
+    """Group ranges by segment; their order is kept."""
+    found: dict[SegmentId, list[RangeRow]] = {}
+    for row in rows:
+        found.setdefault(row.segment, []).append(row)
+    return found
+
+
+def check_follows(before: Manifest, after: Manifest, where: str) -> None:
+    """Raise `Damaged` unless a generation continues the previous one: its cut, epochs and content."""
+    if after.from_ != before.to:
+        what = f"generation {after.generation} does not start where generation {before.generation} ended"
+        raise Damaged(what, where=where)
+    if after.epochs[: len(before.epochs)] != before.epochs:
+        what = f"generation {after.generation} has different epochs than generation {before.generation}"
+        raise Damaged(what, where=where)
+    if after.content != before.content:
+        what = f"generation {after.generation} holds {after.content}, generation {before.generation} {before.content}"
+        raise Damaged(what, where=where)
+
+
+def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[RangeRow]], where: str) -> None:
+    """Raise `Damaged` unless the ranges and gaps of each segment are contiguous, with matching counts and digest.
+
+    Args:
+        manifest: a generation's manifest.
+        rows: its ranges by segment, in order.
+        where: the file to name in messages.
+    """
+    entries = {segment_key(entry.name): entry for entry in manifest.segments}
+    foreign = next((segment for segment in rows if segment not in entries), None)
+    if foreign is not None:
+        raise Damaged(f"the index has ranges of segment {foreign}, which is not in the manifest", where=where)
+    gaps: dict[SegmentId, list[tuple[int, int]]] = {}
+    for gap in manifest.gaps:
+        if gap.start < gap.end:
+            gaps.setdefault(segment_key(gap.segment), []).append((gap.start, gap.end))
+    for segment, entry in entries.items():
+        held = rows.get(segment, ())
+        at = entry.start
+        for start, end in sorted([*((row.start, row.end) for row in held), *gaps.get(segment, ())]):
+            if start != at:
+                raise Damaged(f"ranges and gaps of segment {segment} are not contiguous at {at}", where=where)
+            at = end
+        if any(row.content != manifest.content for row in held):
+            raise Damaged(f"a range of segment {segment} does not hold {manifest.content}", where=where)
+        if at != entry.end or entry != _counted(entry, held):
+            raise Damaged(f"ranges and manifest do not agree on segment {segment}", where=where)
+
+
+def with_rows(manifest: Manifest, rows: Iterable[RangeRow], events: int | None, where: str) -> Manifest:
+    """Return the manifest with the counts and digests of these ranges, which are in order.
+
+    Raises:
+        Damaged: they do not have this number of events, if it is given.
+    """
+    held = by_segment(rows)
+    entries = tuple(_counted(entry, held.get(segment_key(entry.name), ())) for entry in manifest.segments)
+    totals = {"events": sum(entry.events for entry in entries), "bytes": sum(entry.bytes for entry in entries)}
+    if events not in {None, totals["events"]}:
+        what = f"generation {manifest.generation} has {totals['events']} events, but its manifest says {events}"
+        raise Damaged(what, where=where, todo="Run 'streamvault check --read-data' on the archive.")
+    return manifest.model_copy(update={"segments": entries, **totals})
+
+
+def _counted(entry: SegmentEntry, rows: Sequence[RangeRow]) -> SegmentEntry:
+    found = {
+        "events": sum(row.events for row in rows),
+        "bytes": sum(row.end - row.start for row in rows),
+        "digest": segment_digest(row.digest for row in rows),
+    }
+    return entry.model_copy(update=found)

@@ -1,0 +1,496 @@
+"""An archive's generations: reading them with all cross-checks, and publishing the next one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import TypeVar
+
+from streamvault.common.errors import Conflict, Damaged, Failed, Overtaken
+from streamvault.layouts.keys import (
+    TABLES,
+    GenerationSpan,
+    archive_prefix,
+    decision_key,
+    manifest_key,
+    ranges_key,
+    table_folder,
+)
+from streamvault.layouts.layout import table_layout
+from streamvault.layouts.place import Place
+from streamvault.manifests.archive.agreement import by_segment, check_follows, cross_check
+from streamvault.manifests.archive.history import Generation, History
+from streamvault.manifests.archive.listing import Listing, manifest_lost, read_listing
+from streamvault.manifests.archive.marks import Decision
+from streamvault.manifests.format.entries import decode
+from streamvault.manifests.format.model import GenerationModel, IndexEntry, Manifest
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.ranges import MAX_INDEX_BYTES, decode_ranges, encode_ranges
+from streamvault.objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import SegmentId, StreamName
+
+__all__ = ["Archive", "Generation", "History", "NoSuchArchive"]
+
+T = TypeVar("T")
+
+DECIDE_TRIES = 100
+"""How often other runs may decide first before this one fails."""
+
+
+class NoSuchArchive(Failed):
+    """There is no archive at the address, or it does not have the generation."""
+
+    retriable = False
+
+
+class Archive:
+    """One stream's archive at one root.
+
+    Args:
+        store: the store of the archive's root.
+        stream: the archived stream.
+        root: the root's address, for tasks that open it themselves; None if no tasks are run.
+    """
+
+    table = ""
+    """The name of the table whose records these are; empty for an archive."""
+
+    def __init__(self, store: ObjectStore, stream: StreamName, root: RootAddress | None = None) -> None:
+        self.store = store
+        self.stream = stream
+        self._root = root
+
+    @classmethod
+    def open(cls, uri: str) -> Archive:
+        """Return the archive at ``ROOT/SCOPE/STREAM``, without a request for any of its objects.
+
+        Raises:
+            Problem: the URI is not valid, or its bucket cannot be reached.
+        """
+        root, scope, stream = RootAddress.parse(uri).resolve().split()
+        return Archive.at(root, StreamName(scope, stream))
+
+    @staticmethod
+    def at(root: RootAddress, stream: StreamName) -> Archive:
+        """Return the archive of a stream below a root."""
+        return Archive(root.open(), stream, root)
+
+    @property
+    def root(self) -> RootAddress:
+        """The root's address.
+
+        Raises:
+            ValueError: the archive was not opened by its address.
+        """
+        if self._root is None:
+            raise ValueError("the archive was not opened by its address")
+        return self._root
+
+    @property
+    def prefix(self) -> str:
+        """The archive's folder below the root, with a trailing slash: ``SCOPE/STREAM/``."""
+        return archive_prefix(self.stream.scope, self.stream.stream)
+
+    @property
+    def place(self) -> Place:
+        """The archive's folder in the store."""
+        return Place(self.store, self.prefix)
+
+    @property
+    def uri(self) -> str:
+        """The archive's URI, ``ROOT/SCOPE/STREAM``."""
+        return self.place.uri
+
+    def tables(self) -> Sequence[str]:
+        """Return the names of the archive's tables."""
+        return self.store.folders(self.prefix + TABLES)
+
+    def table_archive(self, name: str) -> TableArchive:
+        """Return the records of one of the archive's tables."""
+        return TableArchive(self.store, self.stream, name, self._root)
+
+    def listing(self) -> Listing:
+        """Return the generations in force and their marks."""
+        return read_listing(self.store, self.prefix)
+
+    def generations(self) -> list[int]:
+        """Return the numbers of the generations in force, ascending; empty if there is no archive."""
+        return list(self.listing().generations)
+
+    def manifest(self, generation: int | None = None) -> Manifest:
+        """Return the manifest of a generation in force, or of the merged one that contains it; by default the newest.
+
+        Raises:
+            NoSuchArchive: there is no such generation, or it has expired.
+            Damaged: the manifest is not valid, or manifests are missing.
+        """
+        return self.stable(lambda listing: self.read_manifest(self._span(listing, generation)))
+
+    def newest(self) -> Manifest | None:
+        """Return the newest generation's manifest; None if there is no archive.
+
+        Raises:
+            Damaged: as for `manifest`.
+        """
+        return self.stable(
+            lambda listing: None if self._is_empty(listing) else self.read_manifest(self._span(listing, None))
+        )
+
+    def load(self, generation: int) -> Generation:
+        """Return a generation in force, or the merged one that contains it, with its ranges, cross-checked.
+
+        Raises:
+            NoSuchArchive, Damaged: as for `manifest`; also if ranges and manifest do not agree.
+        """
+        return self.stable(lambda listing: self.load_span(self._span(listing, generation)))
+
+    def history(self, generation: int | None = None) -> History:
+        """Return all generations in force up to one (by default the newest), as one stream.
+
+        The stream ends with that generation even if later ones have been merged with it.
+
+        Raises:
+            NoSuchArchive: there is no archive, or no such generation.
+            Damaged: a generation is not valid, or they are not contiguous.
+        """
+
+        def read(listing: Listing) -> History:
+            loaded = [self.load_span(span) for span in self._chosen(listing, generation)]
+            for before, after in pairwise(loaded):
+                check_follows(before.manifest, after.manifest, self.uri)
+            last = loaded[-1].manifest
+            return History(loaded, next((one for one in last.replaces[:-1] if one.generation == generation), None))
+
+        return self.stable(read)
+
+    def stable(self, read: Callable[[Listing], T]) -> T:
+        """Return what ``read`` returns for the current listing; if it fails and the listing has changed, try again.
+
+        A listing changes when generations expire or are merged.
+
+        Args:
+            read: reads generations that are in force in a listing.
+        """
+        listing = self.listing()
+        while True:
+            try:
+                return read(listing)
+            except (NoSuchArchive, Damaged):
+                before, listing = listing, self.listing()
+                if (listing.decision.number, listing.spans) == (before.decision.number, before.spans):
+                    raise
+
+    def decide(self, change: Callable[[Listing], Decision | None]) -> tuple[Listing, bool]:
+        """Write the archive's next decision, based on what is in force now.
+
+        If another run decides first, the change is evaluated again.
+
+        Args:
+            change: returns the next decision for a listing (`Listing.decision` and its methods); None if nothing is to
+                be decided, for example because it already holds. May be called several times.
+
+        Returns:
+            The resulting listing, and whether this run wrote the decision.
+
+        Raises:
+            Conflict: other runs were first too often.
+        """
+        taken = False
+        for _ in range(DECIDE_TRIES):
+            listing, wanted = self.stable(lambda now: (now, change(now)))
+            if wanted is None:
+                return listing, taken
+            wanted = wanted.numbered(listing.decision.number + 1)
+            try:
+                self.store.put(self.prefix + decision_key(wanted.number), wanted.encode())
+            except AlreadyExists:
+                continue
+            listing = self.listing()
+            # A slow put may find its number free because the decision of that number has been superseded and deleted
+            # meanwhile. Then it has no effect, and `change` is evaluated again.
+            taken = True
+            if listing.decision == wanted:
+                with suppress(AccessDenied):  # older ones are harmless
+                    self.store.delete([self.prefix + decision_key(number) for number in listing.older])
+                return listing, taken
+        raise Overtaken(
+            "no decision about the archive could be written, because other runs kept writing theirs first",
+            where=self.uri,
+        )
+
+    def read_manifest(self, span: GenerationSpan) -> Manifest:
+        """Return the manifest of a generation in force (see `Listing.spans`).
+
+        Raises:
+            NoSuchArchive: it no longer exists.
+            Damaged: it is not valid.
+        """
+        return self.read_manifest_file(span)[0]
+
+    def fingerprint(self, generation: int | None = None) -> str:
+        """Return the SHA-256 of the manifest's file, hexadecimal; `generation` as for `manifest`.
+
+        Raises:
+            NoSuchArchive, Damaged: as for `manifest`.
+        """
+        data = self.stable(lambda listing: self.read_manifest_file(self._span(listing, generation))[1])
+        return hashlib.sha256(data).hexdigest()
+
+    def read_manifest_file(self, span: GenerationSpan) -> tuple[Manifest, bytes]:
+        """Return a manifest, and the content of its file; errors as for `read_manifest`."""
+        key = self.prefix + manifest_key(span)
+        where = f"{self.store.uri}/{key}"
+        try:
+            data = self.store.get(key)
+        except NoSuchObject:
+            raise NoSuchArchive(f"no generation {span.last}", where=self.uri) from None
+        manifest = decode(Manifest, data, where)
+        if (manifest.name, manifest.span) != (self.stream, span):
+            what = f"the manifest belongs to another archive ({manifest.name}, generation {manifest.generation})"
+            raise Damaged(what, where=where)
+        return manifest, data
+
+    def load_span(self, span: GenerationSpan) -> Generation:
+        """Return a generation in force with its manifest and ranges, cross-checked.
+
+        Raises:
+            NoSuchArchive, Damaged: as for `read_manifest`; also if ranges and manifest do not agree.
+        """
+        manifest, written = self.read_manifest_file(span)
+        key = self.prefix + ranges_key(span)
+        where = f"{self.store.uri}/{key}"
+        if manifest.index is None:
+            raise Damaged("the manifest names no index of ranges", where=where)
+        try:
+            data = self.store.get(key, min(manifest.index.bytes, MAX_INDEX_BYTES))
+        except NoSuchObject:
+            raise Damaged("the index of ranges is missing", where=where) from None
+        if _index_entry(data) != manifest.index:
+            raise Damaged("the index of ranges is not that of the manifest (size or SHA-256 differs)", where=where)
+        rows = by_segment(decode_ranges(self.stream, data, where, max_rows=manifest.max_ranges))
+        cross_check(manifest, rows, where)
+        return self._generation(manifest, rows, written)
+
+    def _generation(self, manifest: Manifest, rows: dict[SegmentId, list[RangeRow]], written: bytes) -> Generation:
+        return Generation(manifest, rows, self._reader_of(manifest), hashlib.sha256(written).hexdigest())
+
+    def _reader_of(self, manifest: Manifest) -> str:
+        """Return the name, for `layouts.layout.open_reader`, of the reader of a generation's data."""
+        return manifest.layout
+
+    def published(self, wanted: GenerationModel) -> Manifest | None:
+        """Return the manifest in force of a plan's generation, or of the one it was merged into; None if unpublished.
+
+        Raises:
+            Conflict: the generation has expired, or was published by another plan.
+        """
+        return self.stable(lambda listing: self._published(listing, wanted))
+
+    def _published(self, listing: Listing, wanted: GenerationModel) -> Manifest | None:
+        where = f"{self.uri}, generation {wanted.generation}"
+        if wanted.generation <= listing.dropped:
+            raise _expired(where)
+        holder = listing.holder(wanted.generation)
+        if holder is None:
+            return None
+        found = self.read_manifest(holder)
+        if not found.is_same(wanted):
+            raise Overtaken("another run has published this generation with different content", where=where)
+        return found
+
+    def _is_empty(self, listing: Listing) -> bool:
+        """Check whether nothing has been published yet."""
+        return not listing.spans and not listing.dropped and not listing.orphans
+
+    def _span(self, listing: Listing, generation: int | None) -> GenerationSpan:
+        """Return the span in force that contains a generation; by default the newest.
+
+        Raises:
+            NoSuchArchive: there is no archive, or no such generation.
+            Damaged: its manifest is missing, or no manifest is left, though the newest never expires.
+        """
+        if not listing.spans:
+            if not self._is_empty(listing):
+                raise manifest_lost(listing, self.uri)
+            raise self._nothing_yet(listing)
+        if listing.orphans and (generation is None or generation > listing.newest):
+            raise manifest_lost(listing, self.uri)
+        if generation is None:
+            return listing.spans[-1]
+        if not listing.dropped < generation <= listing.newest:
+            gone = 0 < generation <= listing.dropped
+            what = f"generation {generation} has expired" if gone else f"no generation {generation}"
+            first, last = listing.spans[0].first, listing.newest
+            todo = f"Available: {first}." if first == last else f"Available: {first} to {last}."
+            raise NoSuchArchive(what, where=self.uri, todo=todo)
+        return listing.holder(generation) or GenerationSpan.of(generation)
+
+    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:  # noqa: ARG002  (a table adds a hint)
+        return NoSuchArchive("no archive", where=self.uri, todo="'streamvault ls ROOT' lists the archives.")
+
+    def _chosen(self, listing: Listing, generation: int | None) -> tuple[GenerationSpan, ...]:
+        """Return the generations in force up to the one chosen as by `_span`.
+
+        Raises:
+            Damaged: a manifest is missing.
+        """
+        upto = self._span(listing, generation).last
+        if listing.missing is not None and listing.missing <= upto:
+            raise manifest_lost(listing, self.uri)
+        return tuple(span for span in listing.spans if span.last <= upto)
+
+    def commit(self, manifest: Manifest, rows: Sequence[RangeRow], *, grace: float = 0.0) -> Generation | None:
+        """Publish a generation: ranges first, then the manifest, create-only; a merged one also by a decision.
+
+        However late that is, nothing comes back into force: a manifest counts only if no decision has put its
+        generation out of force.
+
+        Args:
+            manifest: the manifest of the generation after the newest, of one that another run may have published
+                meanwhile, or of one merged from generations in force.
+            rows: its ranges, in order of (segment, start).
+            grace: seconds for which the generations that a merged one replaces are kept.
+
+        Returns:
+            The published generation; None if another run of the same plan has already published it or the generation
+            it was merged into.
+
+        Raises:
+            Conflict: a generation of this number with different content has been published, or it has expired; or a
+                generation to merge is no longer in force.
+            Damaged: it does not follow the previous generation, or manifest and ranges do not agree. Nothing was
+                written.
+        """
+        where = f"{self.store.uri}/{self.prefix}{manifest_key(manifest.span)}"
+        cross_check(manifest, by_segment(rows), where)
+        if self.stable(lambda listing: self._is_there(listing, manifest, where)):
+            return None
+
+        def is_same_index(data: bytes, found_where: str) -> bool:
+            return list(decode_ranges(self.stream, data, found_where)) == list(rows)
+
+        def is_same_manifest(data: bytes, found_where: str) -> bool:
+            found = decode(Manifest, data, found_where)
+            written = (found.layout, found.compression)
+            return found.is_same(manifest) and written == (manifest.layout, manifest.compression)
+
+        try:
+            index, _ = self._create_or_compare(
+                ranges_key(manifest.span), encode_ranges(self.stream, rows), is_same_index
+            )
+        except Conflict:
+            # A late run of the same plan may have found more of the stream truncated; the first to publish wins.
+            if manifest.replaces or self.published(manifest) is None:
+                raise
+            return None
+        manifest = manifest.model_copy(update={"index": _index_entry(index)})
+        data, created = self._create_or_compare(manifest_key(manifest.span), manifest.encode(), is_same_manifest)
+        if manifest.replaces:
+            created = self._decide_merge(manifest, where, grace)
+        if not created:
+            return None
+        if manifest.generation <= self.listing().dropped:
+            raise _expired(where)  # this run was so late that its generation is out of force
+        return self._generation(manifest, by_segment(rows), data)
+
+    def _decide_merge(self, manifest: Manifest, where: str, grace: float) -> bool:
+        def change(listing: Listing) -> Decision | None:
+            if manifest.span in listing.spans or self._is_there(listing, manifest, where):
+                return None
+            return listing.decision.merge(manifest.span, grace)
+
+        return self.decide(change)[1]
+
+    def _is_there(self, listing: Listing, manifest: Manifest, where: str) -> bool:
+        """Check whether a generation is already in force within a merged one; if not, that it may be published.
+
+        Raises:
+            Conflict, Damaged: it must not be published, see `commit`.
+        """
+        if manifest.generation <= listing.dropped:
+            raise _expired(where)
+        if listing.orphans:
+            raise manifest_lost(listing, self.uri)
+        holder = listing.holder(manifest.generation)
+        if holder is not None and holder.first <= manifest.first and holder != manifest.span:
+            return True
+        before = manifest.first - 1
+        if manifest.replaces and listing.newest != before:  # otherwise it is the next one, of a conversion
+            if not listing.within(manifest.span):
+                raise Overtaken(
+                    "generations to be merged have expired or were merged with others in the meantime",
+                    where=where,
+                )
+            return False
+        if before > listing.dropped:
+            holder = listing.holder(before) or GenerationSpan.of(before)
+            check_follows(self.read_manifest(holder), manifest, where)
+        return False
+
+    def _create_or_compare(self, key: str, data: bytes, is_same: Callable[[bytes, str], bool]) -> tuple[bytes, bool]:
+        """Create an object or accept one with the same content; return its bytes and whether it was created."""
+        where = f"{self.store.uri}/{self.prefix}{key}"
+        try:
+            self.store.put(self.prefix + key, data)
+        except AlreadyExists:
+            found = self.store.get(self.prefix + key, MAX_INDEX_BYTES)
+            if found != data and not is_same(found, where):
+                raise Overtaken(
+                    "another run has written this generation with different content",
+                    where=where,
+                    todo="Run the same command again. If it fails again, the generation's manifest was lost: restore it"
+                    " from a version or a copy of the bucket, and delete nothing.",
+                ) from None
+            return found, False
+        return data, True
+
+
+class TableArchive(Archive):
+    """A table's records, with the interface of an archive: the generations whose data are in the table's files.
+
+    Its prefix, the folder of the records, is ``SCOPE/STREAM/_table/NAME/``.
+
+    Args:
+        store: as for `Archive`.
+        stream: as for `Archive`.
+        name: the table's name.
+        root: as for `Archive`.
+    """
+
+    def __init__(self, store: ObjectStore, stream: StreamName, name: str, root: RootAddress | None = None) -> None:
+        super().__init__(store, stream, root)
+        self.table = name
+
+    @property
+    def prefix(self) -> str:
+        """The folder of the records below the root, with a trailing slash."""
+        return super().prefix + table_folder(self.table)
+
+    def _reader_of(self, manifest: Manifest) -> str:
+        return table_layout(manifest.generation)
+
+    def listing(self) -> Listing:
+        """Return the generations in force; a table's plans are kept, and elsewhere than an archive's."""
+        return read_listing(self.store, self.prefix, has_plans=False)
+
+    def _is_empty(self, listing: Listing) -> bool:
+        # a table's first decision says where it begins, and precedes its first generation
+        return not listing.spans
+
+    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:
+        if not listing.dropped:
+            return super()._nothing_yet(listing)
+        todo = "Run 'streamvault handoff' to continue it."
+        return NoSuchArchive("the table has no generation yet", where=self.uri, todo=todo)
+
+
+def _expired(where: str) -> Conflict:
+    return Conflict("another run published this generation, and it has since expired", where=where)
+
+
+def _index_entry(data: bytes) -> IndexEntry:
+    return IndexEntry(bytes=len(data), digest=hashlib.sha256(data).hexdigest())

@@ -1,0 +1,158 @@
+"""Damage to archived ranges: what is lost of each, and what is left."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from streamvault.common.errors import Damaged
+from streamvault.common.sizes import bytes_text, count_text
+from streamvault.layouts.layout import LAYOUTS, RangeCheck, open_layout, open_reader
+from streamvault.layouts.place import Place
+from streamvault.manifests.archive.archived_range import ArchivedRange, DigestMismatch, read_verified
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.streamstore.model import SegmentId
+
+__all__ = ["Lost", "Remains", "damage_of", "find_remains", "listed_damage", "lost_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Bytes of a segment that cannot be read, or are not those that were archived.
+
+    Attributes:
+        segment: the segment.
+        start: offset of the first lost byte.
+        end: offset after the last one.
+        events: number of lost events; None if a range lacks several pieces, and it is not known how many of its lost
+            events are in this one.
+        what: what is wrong.
+    """
+
+    segment: SegmentId
+    start: int
+    end: int
+    events: int | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What a damaged range still holds.
+
+    Attributes:
+        rows: the intact parts, in order, each with the digest of the bytes that it has now.
+        lost: the others, in order.
+    """
+
+    rows: tuple[RangeRow, ...]
+    lost: tuple[Lost, ...]
+
+
+def lost_text(events: int | None, size: int) -> str:
+    """Format how much is lost: ``3 events (1.2 KiB) lost``."""
+    if events is None:
+        return f"events of {bytes_text(size)} lost"
+    return f"{count_text(events, 'event')} ({bytes_text(size)}) lost" if events else f"{bytes_text(size)} lost"
+
+
+def damage_of(place: Place, layout: str, row: RangeRow) -> tuple[Lost, ...]:
+    """Read a range and compare its digest; return the damage: none, or one that covers the range."""
+    try:
+        for _ in read_verified(place, layout, row):
+            pass
+    except DigestMismatch as mismatch:
+        return (_whole(row, mismatch.what),)
+    except Damaged as damaged:
+        return (_whole(row, str(damaged)),)
+    return ()
+
+
+def listed_damage(listed: RangeCheck, row: RangeRow) -> tuple[Lost, ...]:
+    """Return the damage that a range's listing shows, as far as `RangeCheck.damage` has it."""
+    if not listed.damaged and listed.events not in {None, row.events}:
+        return (replace(_whole(row, f"{listed.events} events instead of {row.events}"), events=None),)
+    if listed.events is None:
+        return tuple(_whole(row, f"{finding.what} ({finding.key})") for finding in listed.damage)
+    missing = sum(finding.kind == "missing" for finding in listed.damage)
+    rest = row.events - listed.events - (len(listed.damage) - missing)
+    known = rest if missing == 1 and listed.damaged == len(listed.damage) else None
+    return tuple(
+        Lost(
+            row.segment,
+            finding.start,
+            finding.end,
+            1 if finding.kind == "changed" else known,
+            f"{finding.what} ({finding.key})",
+        )
+        for finding in listed.damage
+    )
+
+
+def find_remains(origin: ArchivedRange) -> Remains | None:
+    """Read a range; return what is left of it if it is damaged, None if it is intact.
+
+    A range has one digest, so nothing shows which bytes of it are right if any differs. The exception is a range with
+    an object for each event, some of which are missing or have the wrong size: the others up to the first missing one
+    are on the chain that begins with the range. Behind a missing object the listing proves no event, as an object there
+    may be one that never belonged to the chain.
+    """
+    damage = damage_of(origin.place, origin.layout, origin.row)
+    if not damage:
+        return None
+    row = origin.row
+    rows = tuple(_intact_rows(origin)) if origin.layout in LAYOUTS else ()
+    left = row.events - sum(each.events for each in rows)
+    holes = list(_holes(row, rows))
+    counts = [None] * len(holes) if len(holes) > 1 else [left]
+    return Remains(
+        rows,
+        tuple(Lost(row.segment, *hole, count, damage[0].what) for hole, count in zip(holes, counts, strict=True)),
+    )
+
+
+def _whole(row: RangeRow, what: str) -> Lost:
+    return Lost(row.segment, row.start, row.end, row.events, what)
+
+
+def _intact_rows(origin: ArchivedRange) -> Iterator[RangeRow]:
+    place, row, layout = origin.place, origin.row, open_layout(origin.layout)
+    if not layout.one_object_per_event:
+        return
+    listed = layout.check_range(place, row.extent)
+    if listed.stray or not listed.damaged:
+        return  # a stray object may have the place of a missing one; a digest does not show which object is wrong
+    at = row.start
+    for finding in listed.damage:
+        yield from _row_of(origin, at, finding.start)
+        at = finding.end
+        if finding.kind == "missing":
+            return
+    if len(listed.damage) == listed.damaged:
+        yield from _row_of(origin, at, row.end)
+
+
+def _row_of(origin: ArchivedRange, start: int, end: int) -> Iterator[RangeRow]:
+    """Yield the part of a range as a range of its own, if it is not empty and can be read."""
+    part = replace(origin.row, start=start, end=end, frames=())
+    if start >= end:
+        return
+    digest = hashlib.sha256()
+    try:
+        for block in open_reader(origin.layout).read_range(origin.place, part.extent, start, end):
+            digest.update(block)
+    except Damaged:
+        return
+    events = open_layout(origin.layout).check_range(origin.place, part.extent).events or 0
+    yield replace(part, events=events, digest=digest.hexdigest())
+
+
+def _holes(row: RangeRow, rows: tuple[RangeRow, ...]) -> Iterator[tuple[int, int]]:
+    at = row.start
+    for part in rows:
+        if at < part.start:
+            yield at, part.start
+        at = part.end
+    if at < row.end:
+        yield at, row.end

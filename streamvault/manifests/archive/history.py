@@ -1,0 +1,247 @@
+"""An archive's generations as one stream."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from streamvault.common.errors import Damaged, Usage
+from streamvault.common.neighbours import joined
+from streamvault.manifests.format.model import Configuration, Manifest, Replaced, segment_key
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.streamstore.arithmetic.cuts import no_end, segments_between
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
+
+__all__ = ["Generation", "History"]
+
+_FINGERPRINT = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(eq=False)
+class Generation:
+    """A manifest and its ranges, which are consistent.
+
+    Attributes:
+        manifest: the generation's manifest.
+        rows: segment → its ranges in order; segments without ranges are absent.
+        layout: the reader of its data, for `layouts.layout.open_reader`: the manifest's layout, or a table.
+        fingerprint: SHA-256 of the manifest's file, hexadecimal; empty if it was not read from a file.
+    """
+
+    manifest: Manifest
+    rows: Mapping[SegmentId, Sequence[RangeRow]]
+    layout: str = ""
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        self.layout = self.layout or self.manifest.layout
+
+
+class History:
+    """An archive's generations, oldest first, as one stream.
+
+    Args:
+        generations: contiguous: each starts where the previous one ended.
+        upto: if given, the original generation, contained in the last of them, with which the stream ends: the history
+            is then that of the stream at that time, and only data before its cut belong to it.
+
+    Attributes:
+        stream: the archived stream.
+        generations: the generations; the last may extend beyond the tail.
+    """
+
+    def __init__(self, generations: Sequence[Generation], upto: Replaced | None = None) -> None:
+        self.generations = tuple(generations)
+        self.stream = self._last.name
+        self._upto = upto
+
+    @property
+    def _last(self) -> Manifest:
+        return self.generations[-1].manifest
+
+    @property
+    def newest(self) -> Manifest | Replaced:
+        """The newest original generation: its number, time and state of the stream."""
+        return self._upto or self._last
+
+    @property
+    def first(self) -> int:
+        """The oldest original generation's number."""
+        return self.generations[0].manifest.first
+
+    @property
+    def generation(self) -> int:
+        """The newest original generation's number."""
+        return self.newest.generation
+
+    @property
+    def head(self) -> StreamCut:
+        """The cut at which the archive begins."""
+        return self.generations[0].manifest.from_
+
+    @property
+    def tail(self) -> StreamCut:
+        """The cut at which the archive ends."""
+        return self.newest.to
+
+    @property
+    def events(self) -> int:
+        """Number of events in all generations."""
+        return sum(part.events for part in self._parts())
+
+    @property
+    def bytes(self) -> int:
+        """Number of segment bytes in all generations, headers included."""
+        return sum(part.bytes for part in self._parts())
+
+    def _parts(self) -> Iterator[Manifest | Replaced]:
+        """Yield the parts whose counts add up to the whole."""
+        upto = self._upto
+        yield from (generation.manifest for generation in self.generations[: None if upto is None else -1])
+        if upto is not None:
+            yield from (one for one in self._last.replaces if one.generation <= upto.generation)
+
+    @property
+    def description(self) -> StreamDescription:
+        """The stream at the time of the newest generation, from the archive's head to its tail."""
+        newest = self.newest
+        known = self._last.epochs if self._upto is None else self._last.epochs[: self._upto.epochs]
+        epochs = tuple(epoch.value() for epoch in known)
+        return StreamDescription(self.stream, newest.configuration.value(), epochs, self.head, self.tail, newest.sealed)
+
+    @property
+    def content_digest(self) -> str:
+        """A digest of the archived content by the manifests; merging generations does not change it.
+
+        So it covers the stream's shape and what lies between its two cuts, but not ranges and manifests.
+        """
+        described = self.description
+        between = segments_between(described, self.head, self.tail)
+        ends = {segment_key(entry.name): entry.end for part in self.generations for entry in part.manifest.segments}
+        held = {
+            segment: (start, ends.get(segment) if end is None else end) for segment, (start, end) in between.items()
+        }
+        content = {
+            "stream": str(self.stream),
+            "configuration": Configuration.of(described.configuration).document(),
+            "epochs": [
+                [epoch.number, *((segment.value, keys.low, keys.high) for segment, keys in epoch.segments.items())]
+                for epoch in described.epochs
+            ],
+            "sealed": described.sealed,
+            "head": self.head.to_json(),
+            "tail": self.tail.to_json(),
+            "segments": [(segment.value, *bounds) for segment, bounds in held.items()],
+            "gaps": self._gaps_within(held),
+            "events": self.events,
+            "bytes": self.bytes,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def _gaps_within(self, held: Mapping[SegmentId, tuple[int, int | None]]) -> list[tuple[int, int, int]]:
+        """Return the gaps before the ends of segments, neighbours joined, as (segment id, start, end)."""
+
+        def cut() -> Iterator[tuple[int, int, int]]:
+            gaps = [gap for part in self.generations for gap in part.manifest.gaps]
+            for segment, low, high in sorted((segment_key(gap.segment), gap.start, gap.end) for gap in gaps):
+                end = held.get(segment, (0, 0))[1]
+                until = high if end is None else min(high, end)
+                if low < until:
+                    yield segment.value, low, until
+
+        def join(one: tuple[int, int, int], after: tuple[int, int, int]) -> tuple[int, int, int] | None:
+            return (*one[:2], after[2]) if (one[0], one[2]) == after[:2] else None
+
+        return list(joined(cut(), join))
+
+    def check_fingerprints(self, wanted: Iterable[str], where: str) -> None:
+        """Check the manifests against fingerprints that the user has noted.
+
+        Args:
+            wanted: the fingerprints; if any are given, the newest generation's must be among them.
+            where: the archive's name in messages.
+
+        Raises:
+            Usage: a fingerprint is not valid.
+            Damaged: the newest generation's is not among them, or one of them belongs to no generation.
+        """
+        held = {generation.fingerprint for generation in self.generations}
+        asked = {one.lower() for one in wanted}
+        if wrong := next((one for one in asked if not _FINGERPRINT.fullmatch(one)), None):
+            raise Usage("a fingerprint must be 64 hexadecimal digits", where=repr(wrong), todo="'show' prints it.")
+        newest = self.generations[-1]
+        if not asked or (newest.fingerprint in asked and asked <= held):
+            return
+        where = f"{where}, generation {newest.manifest.generation}"
+        if newest.fingerprint not in asked:
+            raise Damaged(f"the manifest has the fingerprint {newest.fingerprint}, not the expected one", where=where)
+        raise Damaged(f"no generation has the fingerprint {min(asked - held)}", where=where)
+
+    def segments(self) -> list[SegmentId]:
+        """Return all segments with ranges or gaps, in order."""
+        found = {s for generation in self.generations for s in generation.rows}
+        found |= {segment_key(gap.segment) for generation in self.generations for gap in generation.manifest.gaps}
+        return sorted(found)
+
+    def ranges(self, segment: SegmentId) -> Iterator[tuple[str, RangeRow]]:
+        """Yield a segment's ranges in all generations, in order, each with its layout."""
+        for generation in self.generations:
+            for row in generation.rows.get(segment, ()):
+                yield generation.layout, row
+
+    def holder(self, segment: SegmentId, offset: int) -> tuple[int, StreamCut]:
+        """Return the original generation that holds a byte of a segment, and the stream cut at which it begins.
+
+        Raises:
+            ValueError: none does.
+        """
+        for generation in self.generations:
+            if any(row.start <= offset < row.end for row in generation.rows.get(segment, ())):
+                break
+        else:
+            raise ValueError(f"no generation holds byte {offset} of {segment}")
+        manifest = generation.manifest
+        originals = manifest.replaces
+
+        def begins_before(original: Replaced) -> bool:
+            between = segments_between(History([generation], original).description, manifest.from_, original.to)
+            start, end = between.get(segment, (0, 0))
+            return start <= offset and (end is None or offset < end)
+
+        if not originals:
+            return manifest.generation, manifest.from_
+        found = bisect_left(originals, True, key=begins_before)
+        return originals[found].generation, originals[found - 1].to if found else manifest.from_
+
+    def end(self, segment: SegmentId) -> int | None:
+        """Return a segment's end (bytes) in the newest generation that has the segment; None if none has it."""
+        for generation in reversed(self.generations):
+            for entry in generation.manifest.segments:
+                if segment_key(entry.name) == segment:
+                    return entry.end
+        return None
+
+    def sealed_end(self, segment: SegmentId) -> int:
+        """Return the end (bytes) of a sealed segment.
+
+        Raises:
+            InvalidCut: the segment was open at the archive's tail, or the archive does not have it.
+        """
+        end = self.tail.offsets.get(segment)
+        if end is not None and not self.newest.sealed:
+            raise no_end(self.stream, segment, "was still open at the archive's tail")
+        end = self.end(segment) if end is None else end
+        if end is None:
+            raise no_end(self.stream, segment, "is not in the archive")
+        return end
+
+    def gaps(self, segment: SegmentId) -> Iterator[tuple[int, int]]:
+        """Yield a segment's gaps in all generations, in order, as (start, end)."""
+        for generation in self.generations:
+            for gap in generation.manifest.gaps:
+                if segment_key(gap.segment) == segment:
+                    yield gap.start, gap.end

@@ -1,0 +1,235 @@
+"""Determines which generations of an archive are in force.
+
+The newest decision says what has expired and what is merged; the listing of ``_manifest/`` shows what exists.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from streamvault.common.errors import Damaged
+from streamvault.layouts.keys import (
+    MANIFESTS,
+    GenerationSpan,
+    decision_key,
+    manifest_key,
+    parse_decision,
+    parse_record,
+    plan_key,
+)
+from streamvault.manifests.archive.marks import Decision
+from streamvault.manifests.format.entries import find_file
+from streamvault.objectstore.errors import NoSuchObject
+from streamvault.objectstore.store import ObjectStore
+
+__all__ = ["Listing", "manifest_lost", "read_listing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The generations in force. Memory grows with their number, not with their size.
+
+    In force are the merged generations that the decision names, and every plain one above the head that none of these
+    contains. No other manifest counts, no matter when it was written.
+
+    Attributes:
+        decision: the newest decision; number 0 if there is none.
+        spans: the generations in force, in order.
+        checked: numbers of the generations in force that have a mark.
+        holds: number of a generation in force → names of its holds, sorted; a hold on a generation that was merged
+            later is a hold on the merged one.
+        remains: keys (relative to the archive) of manifests, indexes and marks of expired generations.
+        replaced: generations replaced by a merged one, of which objects remain.
+        undecided: merged generations that have a manifest, but no decision.
+        older: numbers of superseded decisions.
+        begun: generations after the newest that have an index, but neither a manifest nor a mark: they are about to be
+            published, or were.
+        orphans: generations after the newest that were published, but whose manifests are gone: they have a mark, or an
+            index and no plan, which is deleted only after the publication.
+    """
+
+    decision: Decision
+    spans: tuple[GenerationSpan, ...] = ()
+    checked: frozenset[int] = frozenset()
+    holds: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    remains: tuple[str, ...] = ()
+    replaced: tuple[GenerationSpan, ...] = ()
+    undecided: tuple[GenerationSpan, ...] = ()
+    older: tuple[int, ...] = ()
+    begun: tuple[GenerationSpan, ...] = ()
+    orphans: tuple[GenerationSpan, ...] = ()
+
+    @property
+    def dropped(self) -> int:
+        """The newest generation that has expired; 0 if none has."""
+        return self.decision.dropped
+
+    @property
+    def newest(self) -> int:
+        """The newest generation ever published; 0 if there is none."""
+        return self.spans[-1].last if self.spans else self.dropped
+
+    @property
+    def generations(self) -> tuple[int, ...]:
+        """The numbers of the generations in force, ascending; for a merged one, that of its last original."""
+        return tuple(span.last for span in self.spans)
+
+    @property
+    def unchecked(self) -> tuple[int, ...]:
+        """Numbers of the generations in force that have no mark, ascending."""
+        return tuple(number for number in self.generations if number not in self.checked)
+
+    @property
+    def missing(self) -> int | None:
+        """The first generation that should be in force but has no manifest; None if there is none.
+
+        The newest generation never expires: if there is none above the head, manifests were lost.
+        """
+        at = self.dropped + 1
+        for first, last in self.spans:
+            if first != at:
+                return at
+            at = last + 1
+        if not self.spans and not self.is_new:
+            return at
+        lost = min((one.span.first for one in self.decision.merged if one.span not in self.spans), default=None)
+        return at if lost is None and self.orphans else lost
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has been published."""
+        return not self.spans and (self.decision.empty or not self.dropped)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether data of expired generations may still exist."""
+        return self.decision.swept < self.dropped
+
+    def holder(self, original: int) -> GenerationSpan | None:
+        """Return the generation in force that contains an original one; None if none does."""
+        at = bisect_left(self.spans, original, key=lambda span: span.last)
+        span = self.spans[at] if at < len(self.spans) else None
+        return span if span is not None and span.first <= original else None
+
+    def within(self, wanted: GenerationSpan) -> tuple[GenerationSpan, ...]:
+        """Return the generations in force that together are exactly the wanted originals; empty if there are none."""
+        found = tuple(span for span in self.spans if wanted.first <= span.last <= wanted.last)
+        at = wanted.first
+        for first, last in found:
+            if first != at:
+                return ()
+            at = last + 1
+        return found if at == wanted.last + 1 else ()
+
+
+def read_listing(store: ObjectStore, prefix: str, *, has_plans: bool = True) -> Listing:
+    """Read which generations are in force: one LIST for some hundred generations, and one GET if there is a decision.
+
+    Args:
+        store: the store.
+        prefix: the folder of the archive or of the table's records.
+        has_plans: whether unfinished generations have a plan in ``_work/``; a table's have not.
+
+    Raises:
+        Damaged: the newest decision cannot be read.
+    """
+    keys = _keys(store, prefix)
+    while True:
+        numbers = [number for key in keys if (number := parse_decision(key)) is not None]
+        decision = _decision(store, prefix, max(numbers, default=0))
+        listing = None if decision is None else _resolve(decision, keys, sorted(numbers))
+        if listing is not None and has_plans and (gone := _without_plan(store, prefix, listing.begun)):
+            listing = replace(listing, orphans=tuple(sorted({*listing.orphans, *gone})))
+        if listing is not None and listing.missing is None:
+            return listing
+        # Pages of a listing are read at different times, so a missing generation is accepted only if the next listing
+        # is the same. That one also shows the manifest of a generation that was published and lost its plan meanwhile.
+        before, keys = keys, _keys(store, prefix)
+        if keys == before:
+            if listing is None:
+                where = f"{store.uri}/{prefix}{decision_key(max(numbers))}"
+                raise Damaged("the decision is listed, but cannot be read", where=where)
+            return listing
+
+
+def manifest_lost(listing: Listing, where: str) -> Damaged:
+    """Return the error of a listing in which a generation is missing; its advice loses nothing.
+
+    Args:
+        listing: the listing.
+        where: the archive's name in messages.
+    """
+    missing = listing.missing or listing.newest + 1
+    merged = next((one.span for one in listing.decision.merged if one.first == missing), GenerationSpan.of(missing))
+    todo = f"Restore {manifest_key(merged)} from a version or a copy of the bucket, and delete nothing."
+    if listing.spans and listing.spans[0].first < missing:
+        todo += f" 'import --generation {missing - 1}' restores what was archived before it."
+    if missing > listing.newest:
+        todo += " Without a copy, export what the source still has below another root."
+    return Damaged(f"the manifest of generation {missing} is missing", where=where, todo=todo)
+
+
+def _without_plan(store: ObjectStore, prefix: str, begun: Iterable[GenerationSpan]) -> set[GenerationSpan]:
+    gone = set()
+    for span in begun:
+        try:
+            store.size(prefix + plan_key(span))
+        except NoSuchObject:
+            gone.add(span)
+    return gone
+
+
+def _keys(store: ObjectStore, prefix: str) -> list[str]:
+    return [entry.key.removeprefix(prefix) for entry in store.list(prefix + MANIFESTS)]
+
+
+def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:
+    """Read a decision; return None if it was deleted because there is a newer one."""
+    scope, stream = prefix.split("/")[:2]
+    if not number:
+        return Decision(scope=scope, stream=stream, number=0)
+    key = prefix + decision_key(number)
+    decision = find_file(Decision, store, key)
+    if decision and (decision.scope, decision.stream, decision.number) != (scope, stream, number):
+        what = f"the decision belongs to another archive ({decision.scope}/{decision.stream}, {decision.number})"
+        raise Damaged(what, where=f"{store.uri}/{key}")
+    return decision
+
+
+def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Listing:
+    records: dict[GenerationSpan, dict[str, str]] = {}
+    for key in keys:
+        record = parse_record(key)
+        if record is not None:
+            records.setdefault(record.span, {})[record.kind] = key
+    merged = {one.span for one in decision.merged}
+    over = {span for span in records if decision.is_over(span)}
+    published = [span for span, kinds in sorted(records.items()) if "manifest" in kinds and span not in over]
+    spans = tuple(span for span in published if span in merged or not span.is_merged)
+    newest = spans[-1].last if spans else decision.dropped
+    later = {
+        span: kinds
+        for span, kinds in sorted(records.items())
+        if span.last > newest and "manifest" not in kinds and span not in over
+    }
+    listing = Listing(
+        decision,
+        spans=spans,
+        checked=frozenset(span.last for span in spans if "checked" in records[span]),
+        remains=tuple(
+            key for span, kinds in sorted(records.items()) if span.first <= decision.dropped for key in kinds.values()
+        ),
+        replaced=tuple(sorted(span for span in over if span.first > decision.dropped)),
+        undecided=tuple(span for span in published if span.is_merged and span not in merged),
+        older=tuple(numbers[:-1]),
+        begun=tuple(span for span, kinds in later.items() if "checked" not in kinds),
+        orphans=tuple(span for span, kinds in later.items() if "checked" in kinds),
+    )
+    held: dict[int, set[str]] = {}
+    for hold in decision.holds:
+        span = listing.holder(hold.generation)
+        if span is not None:
+            held.setdefault(span.last, set()).add(hold.name)
+    return replace(listing, holds={number: tuple(sorted(some)) for number, some in held.items()})

@@ -1,0 +1,177 @@
+"""Small create-only files beside the manifests: marks of generations read back, and decisions about an archive."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from streamvault.common.errors import Damaged
+from streamvault.layouts.keys import GenerationSpan, checked_key
+from streamvault.manifests.format.entries import Count, Cut, Digest, File, Model, Moment, find_file, now_utc
+from streamvault.objectstore.store import ObjectStore
+from streamvault.streamstore.model import StreamCut, StreamName
+
+__all__ = ["Checked", "Decision", "Hold", "find_checked"]
+
+Number = Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
+Text = Annotated[str, Field(max_length=1000)]
+
+MAX_GRACE = 1e9
+"""Seconds; 32 years."""
+
+
+class Checked(File):
+    """The mark that all of a generation's data were read back and matched their digests.
+
+    `ranges` is the number of ranges read, `digest` the SHA-256 of the manifest's file.
+    """
+
+    format: Literal[1] = 1
+    scope: str
+    stream: str
+    generation: Number
+    created: Moment = Field(default_factory=now_utc)
+    tool: Text = ""
+    ranges: Count
+    digest: Digest
+
+
+class Hold(Model):
+    """A hold: the generation, an original one, and all later ones must not expire."""
+
+    generation: Number
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
+    who: Text = ""
+    why: Text = ""
+    created: Moment = Field(default_factory=now_utc)
+
+
+class Merged(Model):
+    """A merge: since `at`, the generations from `first` to `generation` are one.
+
+    The replaced ones are kept for `grace` seconds, for processes that are reading them.
+    """
+
+    generation: Number
+    first: Number
+    at: Moment = Field(default_factory=now_utc)
+    grace: Annotated[float, Field(ge=0, le=MAX_GRACE)] = 0.0
+
+    @property
+    def span(self) -> GenerationSpan:
+        """The original generations it contains."""
+        return GenerationSpan(self.first, self.generation)
+
+
+class Decision(File):
+    """The complete state of an archive: what has expired, is merged and is held. `number` counts the decisions.
+
+    A decision is derived from the previous one and has the next number. Its key consists only of the number and is
+    create-only. So of several decisions derived from the same one, only the first succeeds, and a late one finds its
+    number taken. Only the newest counts.
+
+    Generations only ever expire from the oldest on, and only ever merge with neighbours. So what a decision has put out
+    of force never comes back, and its objects may be deleted at any later time.
+
+    Attributes:
+        dropped: generations up to this one have expired; 0 for none.
+        swept: nothing is left of generations up to this one.
+        merged: the merged generations, in order.
+        holds: the holds.
+        begin: the cut at which the first generation began that has expired; None if none has, or if the release that
+            decided it did not record it.
+        empty: whether nothing had been published when it was decided: an archive that is converted from one whose first
+            generations have expired begins so.
+    """
+
+    format: Literal[1] = 1
+    scope: str
+    stream: str
+    number: Count
+    created: Moment = Field(default_factory=now_utc)
+    dropped: Count = 0
+    swept: Count = 0
+    merged: tuple[Merged, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    begin: Cut | None = None
+    empty: bool = False
+
+    def numbered(self, number: int) -> Self:
+        """Return the decision with a number and the current time."""
+        return self._next(number=number, created=now_utc(), empty=self.empty)
+
+    def begin_after(self, before: int, head: StreamCut | None = None) -> Self:
+        """Return the next decision of an archive without generations: it begins after ``before``, as `expire` says."""
+        return self._next(dropped=before, swept=before, begin=head, empty=True)
+
+    def expire(self, upto: int, head: StreamCut | None = None) -> Self:
+        """Return the next decision, in which generations up to one have expired; it began at ``head``."""
+        left = tuple(one for one in self.merged if one.generation > upto)
+        return self._next(dropped=upto, merged=left, begin=self.begin if self.dropped else head)
+
+    def sweep(self, upto: int) -> Self:
+        """Return the next decision, in which nothing is left of generations up to one."""
+        return self._next(swept=upto)
+
+    def merge(self, span: GenerationSpan, grace: float) -> Self:
+        """Return the next decision, in which some generations are merged; ``grace`` as in `Merged`.
+
+        Each merge has its own grace: what an earlier one replaced is kept for as long as that one promised.
+        """
+        inside = [one for one in self.merged if span.first <= one.first < one.generation <= span.last]
+        others = [one for one in self.merged if one not in inside]
+        at = now_utc()
+        promised = [(one.at - at).total_seconds() + one.grace for one in inside]
+        mine = Merged(generation=span.last, first=span.first, at=at, grace=min(max([grace, *promised]), MAX_GRACE))
+        return self._next(merged=tuple(sorted([*others, mine], key=lambda one: one.generation)))
+
+    def hold(self, hold: Hold) -> Self:
+        """Return the next decision with an additional hold."""
+        return self._next(holds=(*self.holds, hold))
+
+    def release(self, name: str, generations: range) -> Self:
+        """Return the next decision without the holds of a name on some generations."""
+        kept = tuple(one for one in self.holds if one.name != name or one.generation not in generations)
+        return self._next(holds=kept)
+
+    def is_over(self, span: GenerationSpan) -> bool:
+        """Check whether a generation's manifest is out of force for good.
+
+        That is so because the head only rises, and merged generations only merge with more.
+        """
+        if span.first <= self.dropped:
+            return True
+        meets = [one.span for one in self.merged if one.span.first <= span.last and span.first <= one.span.last]
+        return meets != [span] and any(one.first < span.first or span.last < one.last for one in meets)
+
+    def _next(self, **change: object) -> Self:
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, "empty": False, **change})
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        if self.swept > self.dropped:
+            raise ValueError("generations were swept before they expired")
+        spans = [one.span for one in self.merged]
+        if any(first >= last for first, last in spans):
+            raise ValueError("a merged generation contains at least two originals")
+        if any(first <= last for (_, last), (first, _) in pairwise([(0, self.dropped), *spans])):
+            raise ValueError("merged generations overlap or have partly expired")
+        if any(hold.generation <= self.dropped for hold in self.holds):
+            raise ValueError("a held generation has expired")
+        return self
+
+
+def find_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan) -> Checked | None:
+    """Return a generation's mark; None if it has none.
+
+    Raises:
+        Damaged: the mark is not valid.
+    """
+    key = f"{stream}/{checked_key(span)}"
+    mark = find_file(Checked, store, key)
+    if mark and (mark.scope, mark.stream, mark.generation) != (stream.scope, stream.stream, span.last):
+        raise Damaged(f"the mark belongs to another archive ({mark.scope}/{mark.stream})", where=f"{store.uri}/{key}")
+    return mark

@@ -1,0 +1,196 @@
+"""The plan of a generation: create-only, and shared by all runs of the generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from streamvault.common.errors import Damaged
+from streamvault.layouts.keys import GenerationSpan, ended_key, plan_key, work_folder
+from streamvault.manifests.format.entries import (
+    File,
+    GapEntry,
+    Moment,
+    PlannedSegment,
+    SegmentEntry,
+    decode,
+    find_file,
+    now_utc,
+    one_line,
+)
+from streamvault.manifests.format.model import GenerationModel, Manifest
+from streamvault.objectstore.deciding import decide
+from streamvault.objectstore.store import ObjectStore
+
+__all__ = [
+    "Plan",
+    "PlannedSegment",
+    "create_plan",
+    "current_plan",
+    "end_plan",
+    "ended_plans",
+    "find_plan",
+    "has_ended",
+    "remove_work",
+]
+
+DELETE_AT_ONCE = 1000
+
+
+class Plan(GenerationModel):
+    """What a generation will contain. `gaps` are those known in advance (truncated since the previous generation)."""
+
+    format: Literal[1] = 1
+    range_size: Annotated[int, Field(ge=1)]
+    segments: tuple[PlannedSegment, ...]
+    gaps: tuple[GapEntry, ...]
+    sealed: bool
+
+    @property
+    def bytes(self) -> int:
+        """Number of segment bytes between the cuts."""
+        return sum(segment.end - segment.start for segment in self.segments)
+
+    def manifest(self, segments: Iterable[SegmentEntry], gaps: Iterable[GapEntry], tool: str) -> Manifest:
+        """Return the manifest of the generation made by this plan.
+
+        Args:
+            segments: the archived part of each planned segment.
+            gaps: the plan's gaps, and those found later.
+            tool: name and version of the program.
+        """
+        held = tuple(segments)
+        return Manifest(
+            **self.in_common(),
+            segments=held,
+            gaps=tuple(gaps),
+            events=sum(one.events for one in held),
+            bytes=sum(one.bytes for one in held),
+            range_size=self.range_size,
+            sealed=self.sealed,
+            tool=tool,
+        )
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        self.check_stream()
+        self.check_segments(self.segments, self.gaps)
+        return self
+
+
+class Ended(File):
+    """The record of how the plan of an attempt ended: everything is archived, or it can never be finished.
+
+    The first to create it decides. So no index is written by an abandoned attempt, and no attempt is abandoned that may
+    be published.
+
+    Attributes:
+        reason: why it can never be finished; empty if everything is archived. If given, rows and objects are kept, and
+            the next plan is another attempt.
+    """
+
+    format: Literal[1] = 1
+    generation: Annotated[int, Field(ge=1)]
+    attempt: Annotated[int, Field(ge=1)]
+    created: Moment = Field(default_factory=now_utc)
+    reason: str
+
+
+def current_plan(store: ObjectStore, prefix: str, span: GenerationSpan) -> tuple[Plan | None, int]:
+    """Return the current plan of a generation, or None, and the number of its attempt or of the next one.
+
+    Raises:
+        Damaged: as for `find_plan`.
+    """
+    attempt = 1
+    while True:
+        plan = find_plan(store, prefix, span, attempt=attempt)
+        if plan is None or not _is_given_up(store, prefix, span, attempt):
+            return plan, attempt
+        attempt += 1
+
+
+def ended_plans(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int) -> Iterator[Plan]:
+    """Yield the plans of the attempts before this one; their runs have written to the same folders.
+
+    Raises:
+        Damaged: as for `find_plan`.
+    """
+    for earlier in range(1, attempt):
+        plan = find_plan(store, prefix, span, attempt=earlier)
+        if plan is not None:
+            yield plan
+
+
+def end_plan(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int, reason: str = "") -> str:
+    """Record how a plan ended, create-only. Nothing is deleted.
+
+    Args:
+        store: the store.
+        prefix: the archive's folder in the store.
+        span: the plan's generation.
+        attempt: the plan's attempt.
+        reason: why it can never be finished; empty if everything is archived.
+
+    Returns:
+        The recorded reason, which is another run's if that was first.
+    """
+    key = prefix + ended_key(span, attempt)
+    ended = Ended(generation=span.last, attempt=attempt, reason=one_line(reason))
+    data, _ = decide(store, key, ended.encode())
+    return decode(Ended, data, f"{store.uri}/{key}").reason
+
+
+def has_ended(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int) -> bool:
+    """Return whether there is a record of how a plan ended; arguments as for `end_plan`."""
+    return find_file(Ended, store, prefix + ended_key(span, attempt)) is not None
+
+
+def _is_given_up(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int) -> bool:
+    ended = find_file(Ended, store, prefix + ended_key(span, attempt))
+    return ended is not None and bool(ended.reason)
+
+
+def create_plan(store: ObjectStore, prefix: str, plan: Plan, attempt: int = 1) -> tuple[Plan, bool]:
+    """Write a plan, create-only; return the plan in the store, and whether it is this one.
+
+    Raises:
+        Damaged: the existing plan cannot be read.
+    """
+    key = prefix + plan_key(plan.span, attempt)
+    data, created = decide(store, key, plan.encode())
+    where = f"{store.uri}/{key}"
+    return (plan if created else _checked(decode(Plan, data, where), prefix, plan.span, where)), created
+
+
+def find_plan(store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt: int = 1) -> Plan | None:
+    """Return the plan of an unfinished (or running) generation, or None; arguments as for `layouts.keys.work_folder`.
+
+    Raises:
+        Damaged: the file is not a plan of this archive and generation.
+    """
+    key = prefix + plan_key(span, attempt)
+    plan = find_file(Plan, store, key)
+    return None if plan is None else _checked(plan, prefix, span, f"{store.uri}/{key}")
+
+
+def _checked(plan: Plan, prefix: str, span: GenerationSpan, where: str) -> Plan:
+    if (f"{plan.name}/", plan.span) != (prefix, span):
+        raise Damaged(f"the plan belongs to another archive ({plan.name}, generation {plan.generation})", where=where)
+    return plan
+
+
+def remove_work(store: ObjectStore, prefix: str, span: GenerationSpan) -> None:
+    """Delete the work files of a published generation: rows first, the plan last."""
+    keys: list[str] = []
+    plan: list[str] = []
+    for found in store.list(prefix + work_folder(span)):
+        (plan if found.key == prefix + plan_key(span) else keys).append(found.key)
+        if len(keys) == DELETE_AT_ONCE:
+            store.delete(keys)
+            keys = []
+    for some in (keys, plan):
+        if some:
+            store.delete(some)

@@ -1,0 +1,249 @@
+"""Finds and deletes the objects that merged generations have replaced, once no reader can need them.
+
+An old chunk is deleted if no range in force begins at its start, or none ends at its end. Ranges in force only ever
+grow, by being joined, so such a chunk is never used again and may be deleted at any later time. The manifest is deleted
+last, so that an interrupted deletion can be resumed.
+
+What is in force and which of it was read back are judged in one listing. So whatever is merged meanwhile, the copy that
+was read back stays: a later merge joins ranges that were in force then, and those are not deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING
+
+from streamvault.layouts.keys import (
+    WORK,
+    GenerationSpan,
+    checked_key,
+    chunk_key,
+    manifest_key,
+    parse_work,
+    ranges_key,
+    work_folder,
+)
+from streamvault.layouts.layout import open_layout
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.deleting import DeletedData
+from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.merging import Merger
+from streamvault.manifests.archive.plan import find_plan
+from streamvault.manifests.archive.rows import find_rows
+from streamvault.manifests.format.model import now_utc
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.ranges import MAX_INDEX_BYTES, decode_ranges
+from streamvault.manifests.options import MIN_GRACE_SECONDS
+from streamvault.objectstore.bulk import delete_all
+from streamvault.objectstore.errors import NoSuchObject
+from streamvault.objectstore.metered import MeteredStore
+from streamvault.streamstore.model import SegmentId
+
+if TYPE_CHECKING:
+    from streamvault.objectstore.s3.locks import ObjectLocks  # it imports botocore
+
+__all__ = ["Replacement", "delete_replaced", "joins_of", "merges_under_way", "replacements", "state_of"]
+
+Ends = dict[SegmentId, tuple[set[int], set[int]]]
+"""Segment → the starts and the ends of its ranges in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A merged generation in force, and the generations it replaced that still exist.
+
+    Attributes:
+        span: the span of the merged generation.
+        old: the spans of the others: published ones, and those whose late plans were abandoned.
+        due: when the replaced generations may be deleted, after their grace and the S3 lock that was found.
+        unchecked: numbers of the generations in force, of those that overlap the old ones, whose data were not read
+            back; before that nothing is deleted.
+    """
+
+    span: GenerationSpan
+    old: tuple[GenerationSpan, ...]
+    due: datetime
+    unchecked: tuple[int, ...]
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether everything that replaces the old ones was read back."""
+        return not self.unchecked
+
+
+def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
+    """Return the replaced generations that still exist, oldest first."""
+    found: dict[GenerationSpan, set[GenerationSpan]] = {}
+    over = [*listing.replaced, *(span for span in merges_under_way(archive) if listing.decision.is_over(span))]
+    decided = {one.span: one for one in listing.decision.merged}
+    for old in over:
+        # a partly expired one overlaps none, or a later one; it is deleted with the expired
+        span = next((span for span in sorted(decided) if _overlap(span, old)), None)
+        if span is not None and old.first > listing.dropped:
+            found.setdefault(span, set()).add(old)
+    return [_replacement(listing, span, tuple(sorted(old))) for span, old in sorted(found.items())]
+
+
+def _replacement(listing: Listing, span: GenerationSpan, old: tuple[GenerationSpan, ...]) -> Replacement:
+    held = list(_overlapping(listing, old))
+    merges = (one for one in listing.decision.merged if one.span == span or one.span in held)
+    return Replacement(
+        span,
+        old,
+        due=max(one.at + timedelta(seconds=max(one.grace, MIN_GRACE_SECONDS)) for one in merges),
+        unchecked=tuple(one.last for one in held if one.last not in listing.checked),
+    )
+
+
+def _overlap(one: GenerationSpan, other: GenerationSpan) -> bool:
+    return one.first <= other.last and other.first <= one.last
+
+
+def _overlapping(listing: Listing, others: Sequence[GenerationSpan]) -> Iterator[GenerationSpan]:
+    """Yield the generations in force from the first of the others to the last."""
+    whole = GenerationSpan(min(first for first, _ in others), max(last for _, last in others))
+    return (span for span in listing.spans if _overlap(span, whole))
+
+
+def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[DeletedData, tuple[Replacement, ...]]:
+    """Delete replaced generations, once their grace is over and the merged one was read back, unless S3 locks them.
+
+    It may be killed, repeated, run concurrently, and be late. Memory grows with the number of a merged generation's
+    ranges, not of its events.
+
+    Args:
+        archive: the archive.
+        now: the current time, for tests.
+
+    Returns:
+        What was deleted, and what must wait.
+    """
+    moment = now or now_utc()
+    done = DeletedData()
+    locks_of = cache(lambda: _locks(archive))
+
+    def delete(listing: Listing) -> list[Replacement]:
+        nonlocal done
+        if listing.missing is not None:
+            raise manifest_lost(listing, archive.uri)
+        found = replacements(archive, listing)
+        waiting = [one for one in found if not one.is_checked or one.due > moment]
+        for one in found:
+            if one not in waiting:
+                ends, locks = _ends(archive, listing, one.old), locks_of()
+                lock = locks.first_lock(_keys(archive, one)) if locks else None
+                if lock is None:
+                    done += _delete(archive, one, ends)
+                else:
+                    waiting.append(replace(one, due=max(one.due, lock.until or one.due)))
+        return waiting
+
+    waiting = archive.stable(delete)
+    return done, tuple(waiting)
+
+
+def _locks(archive: Archive) -> ObjectLocks | None:
+    from streamvault.objectstore.s3.locks import open_locks  # noqa: PLC0415  (imports botocore, which a check does not need)
+
+    return open_locks(archive.root)
+
+
+def _keys(archive: Archive, one: Replacement) -> Iterator[str]:
+    """Yield the keys that may be deleted, manifests first: they were written last, so they are locked longest."""
+    for key in (manifest_key, ranges_key):
+        yield from (archive.prefix + key(old) for old in one.old)
+    yield from (archive.prefix + _chunk(row) for old in one.old for row in _rows(archive, old))
+
+
+def _delete(archive: Archive, one: Replacement, ends: Ends) -> DeletedData:
+    store = MeteredStore(archive.root.open())
+    prefix = archive.prefix
+    gone = (
+        prefix + _chunk(row)
+        for old in one.old
+        for row in _written(archive, old)
+        if _is_unused(row, ends.get(row.segment))
+    )
+    objects = delete_all(store, gone)
+    for old in one.old:
+        delete_all(store, (found.key for found in store.list(prefix + work_folder(old))) if old.is_merged else ())
+    for key in (ranges_key, checked_key, manifest_key):
+        delete_all(store, (prefix + key(old) for old in one.old))
+    return DeletedData(objects, store.meter.requests)
+
+
+def _ends(archive: Archive, listing: Listing, others: Sequence[GenerationSpan]) -> Ends:
+    """Return the starts and ends of the ranges in force, for generations that overlap the others."""
+    found: Ends = {}
+    for span in _overlapping(listing, others):
+        generation = archive.load_span(span)
+        if not open_layout(generation.manifest.layout).joinable:
+            continue
+        for segment, rows in generation.rows.items():
+            starts, ends = found.setdefault(segment, (set(), set()))
+            starts.update(row.start for row in rows)
+            ends.update(row.end for row in rows)
+    return found
+
+
+def _is_unused(row: RangeRow, ends: tuple[set[int], set[int]] | None) -> bool:
+    """Check whether the chunk of a row is not in force and never can be, as it does not consist of whole ranges."""
+    return ends is not None and not (row.start in ends[0] and row.end in ends[1])
+
+
+def merges_under_way(archive: Archive) -> list[GenerationSpan]:
+    """Return the merged generations that have a plan, finished or not."""
+    spans = (parse_work(folder) for folder in archive.store.folders(archive.prefix + WORK))
+    return [
+        span
+        for span in spans
+        if span is not None and span.is_merged and find_plan(archive.store, archive.prefix, span) is not None
+    ]
+
+
+def state_of(archive: Archive) -> object:
+    """Return a value that changes when generations expire or are merged: findings meanwhile must be checked again."""
+    listing = archive.listing()
+    return listing.decision.number, listing.spans, listing.replaced, merges_under_way(archive)
+
+
+def joins_of(archive: Archive, listing: Listing, under_way: Iterable[GenerationSpan]) -> Iterator[RangeRow]:
+    """Yield chunks that may exist besides those in force: replaced ones, those of unfinished and abandoned merges."""
+    for span in (*listing.replaced, *listing.undecided):
+        yield from _rows(archive, span)
+    for span in under_way:
+        yield from _finished(archive, span)
+        held = [archive.load_span(one) for one in listing.within(span)]
+        if len(held) > 1:
+            for join in Merger(held, archive.uri).joins():
+                yield join.row(join.rows[0].digest, ())
+
+
+def _written(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
+    """Yield the ranges in a generation's index, and those in the rows of its unfinished work."""
+    yield from _rows(archive, span)
+    if span.is_merged:
+        yield from _finished(archive, span)
+
+
+def _finished(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
+    for segment, row in find_rows(archive.store, archive.prefix, span):
+        for piece in row.pieces:
+            yield RangeRow(segment, piece.start, piece.end, piece.events, piece.digest)
+
+
+def _rows(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
+    """Yield the rows of an index; none if it is already deleted."""
+    key = archive.prefix + ranges_key(span)
+    try:
+        data = archive.store.get(key, MAX_INDEX_BYTES)
+    except NoSuchObject:
+        return
+    yield from decode_ranges(archive.stream, data, f"{archive.store.uri}/{key}")
+
+
+def _chunk(row: RangeRow) -> str:
+    return chunk_key(row.segment, row.start, row.end - row.start)

@@ -1,0 +1,106 @@
+"""Retries of transient errors."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+
+from streamvault.common.progress import Progress
+from streamvault.common.sizes import seconds_text
+from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.streamstore.errors import StoreBusy, StreamStoreUnavailable
+from streamvault.streamstore.services.lease import LeaseHeld
+
+__all__ = ["TRANSIENT", "Retrier"]
+
+TRANSIENT = (StreamStoreUnavailable, ObjectStoreUnavailable, LeaseHeld, StoreBusy)
+"""A server does not answer, throttles or fails, or another process holds a lease; short retries have been made."""
+
+MAX_PAUSE_SECONDS = 60.0
+NOTE_SECONDS = 60.0
+"""Interval between notes about one outage."""
+
+T = TypeVar("T")
+
+
+class Retrier:
+    """Retries work that fails with an error in `TRANSIENT`, with growing pauses.
+
+    Args:
+        seconds: how long to retry after the first failure; starts anew whenever data were moved. 0: no retries.
+        progress: receives a note about the first failure, then about one a minute, and about the recovery.
+        until: absolute limit, on the monotonic clock (seconds).
+
+    Attributes:
+        watched: the progress that the work must report to; it forwards to ``progress``.
+        retries: number of retries.
+    """
+
+    def __init__(self, seconds: float, progress: Progress, *, until: float = math.inf) -> None:
+        self.watched = _WatchedProgress(progress)
+        self.retries = 0
+        self._seconds = seconds
+        self._until = until
+        self._progress = progress
+        self._counted_from = self._deadline = self._noted = -math.inf
+        self._backoff = wait_random_exponential(multiplier=1, max=MAX_PAUSE_SECONDS)
+
+    def __call__(self, work: Callable[[], T]) -> T:
+        """Do the work, with retries; return its result.
+
+        Raises:
+            Exception: the error of the last attempt, or the first error that is not transient.
+        """
+        first: float | None = None
+
+        def attempt() -> T:
+            nonlocal first
+            try:
+                return work()
+            except TRANSIENT:
+                now = time.monotonic()
+                if first is None:
+                    first, self._noted = now, -math.inf
+                if first == now or self.watched.advanced > self._counted_from:
+                    self._counted_from, self._deadline = now, min(now + self._seconds, self._until)
+                raise
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(TRANSIENT),
+            stop=lambda _: time.monotonic() >= self._deadline,
+            wait=lambda state: max(0.0, min(self._backoff(state), self._deadline - time.monotonic())),
+            before_sleep=self._note,
+            reraise=True,
+        )
+        result = retrying(attempt)
+        if first is not None:
+            self._progress.note(f"recovered after {seconds_text(time.monotonic() - first)}")
+        return result
+
+    def _note(self, state: RetryCallState) -> None:
+        self.retries += 1
+        now = time.monotonic()
+        if now - self._noted < NOTE_SECONDS or state.outcome is None:
+            return
+        self._noted = now
+        pause, left = seconds_text(state.upcoming_sleep), seconds_text(self._deadline - now)
+        self._progress.note(f"retrying in {pause}, for at most {left}: {state.outcome.exception()}")
+
+
+class _WatchedProgress(Progress):
+    """Forwards everything, and records when data were last moved."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.advanced = -math.inf
+        for name in ("begin", "say", "note", "warn", "end"):
+            setattr(self, name, getattr(progress, name))
+
+    def advance(self, events: int, size: int) -> None:
+        """See `Progress.advance`."""
+        self.advanced = time.monotonic()
+        self._progress.advance(events, size)

@@ -1,0 +1,140 @@
+"""Sweeps: walk the listing of archived ranges to prove that every object exists, and to find strays.
+
+Before a generation is published, a sweep proves that it is complete, and deletes nothing. Afterwards, a sweep deletes
+the strays of wrong guesses and interrupted runs: only objects that the published index proves to be off its chain. So a
+late sweep is harmless, and any later run may repeat it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from streamvault.common.progress import Progress
+from streamvault.layouts.layout import open_layout
+from streamvault.layouts.place import Place
+from streamvault.manifests.archive.history import Generation
+from streamvault.manifests.format.model import Layout, segment_key
+from streamvault.objectstore.bulk import delete_all
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.model import SegmentId
+
+__all__ = ["SweepTask", "count_strays", "prove", "remove_strays", "sweep_tasks", "tasks_of"]
+
+FEW_OBJECTS = 10_000
+"""Up to this many objects are listed faster by the driver than by tasks."""
+
+RANGES_A_TASK = 16
+"""Ranges per task: a gigabyte of events, unless ranges are small."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTask:
+    """A sweep of a part of a segment.
+
+    Attributes:
+        root: the archive's root.
+        prefix: the archive's folder below the root.
+        layout: the layout of the ranges.
+        segment: the segment.
+        start: offset of the part's first byte.
+        end: offset after its last byte.
+        ranges: (start, end) of each archived range of the part, in order; the rest is not archived.
+        known: keys (relative to the archive) that other manifests name, which are therefore kept.
+    """
+
+    root: RootAddress
+    prefix: str
+    layout: Layout
+    segment: SegmentId
+    start: int
+    end: int
+    ranges: tuple[tuple[int, int], ...]
+    known: frozenset[str] = frozenset()
+
+
+def sweep_tasks(whole: SweepTask) -> Iterator[SweepTask]:
+    """Divide the sweep of a segment into tasks that can run in parallel."""
+    at = whole.start
+    for first in range(0, len(whole.ranges), RANGES_A_TASK):
+        ranges = whole.ranges[first : first + RANGES_A_TASK]
+        is_last = first + RANGES_A_TASK >= len(whole.ranges)
+        end = whole.end if is_last else ranges[-1][1]
+        yield replace(whole, start=at, end=end, ranges=ranges)
+        at = end
+    if not whole.ranges:
+        yield whole
+
+
+def tasks_of(
+    generations: Iterable[Generation], root: RootAddress, prefix: str, known: Callable[[SegmentId], Iterable[str]]
+) -> Iterator[SweepTask]:
+    """Yield the tasks that sweep published generations.
+
+    Args:
+        generations: generations in force.
+        root: the archive's root.
+        prefix: the archive's folder below the root.
+        known: returns, for a segment, the keys (relative to the archive) of chunks to keep besides those of the
+            generations.
+    """
+    for generation in generations:
+        manifest = generation.manifest
+        for entry in manifest.segments:
+            if entry.start < entry.end:
+                segment = segment_key(entry.name)
+                ranges = tuple((row.start, row.end) for row in generation.rows.get(segment, ()))
+                kept = frozenset(known(segment)) if open_layout(manifest.layout).joinable else frozenset()
+                yield from sweep_tasks(
+                    SweepTask(root, prefix, manifest.layout, segment, entry.start, entry.end, ranges, kept)
+                )
+
+
+def prove(tasks: Sequence[SweepTask], objects: int, runner_of: Callable[[], Runner], progress: Progress) -> int:
+    """Prove, before a generation is published, that every object of its ranges exists; return the number of strays.
+
+    Args:
+        tasks: the parts of all segments.
+        objects: how many objects the ranges have.
+        runner_of: returns the runner of tasks; called only if there are many objects.
+        progress: receives the progress.
+
+    Raises:
+        Damaged: an object has disappeared, or has the wrong size.
+    """
+    progress.begin("verifying", sum(task.end - task.start for task in tasks))
+    strays = 0
+    for index, found in (InlineRunner(4) if objects <= FEW_OBJECTS else runner_of()).run(count_strays, tasks):
+        strays += found
+        progress.advance(0, tasks[index].end - tasks[index].start)
+    return strays
+
+
+def count_strays(task: SweepTask) -> int:
+    """Prove that every object of the task's ranges exists; return the number of strays.
+
+    Raises:
+        Damaged: an object is missing or has the wrong size.
+    """
+    return sum(1 for _ in _strays(task.root.open(), task))
+
+
+def remove_strays(task: SweepTask) -> int:
+    """Delete the strays around the ranges of a published index; return the number of deleted objects.
+
+    Raises:
+        Damaged: an object of a range is missing or has the wrong size; no strays after it are deleted.
+        Problem: the store cannot be reached, or does not allow deletion.
+    """
+    store = task.root.open()
+    return delete_all(store, _strays(store, task))
+
+
+def _strays(store: ObjectStore, task: SweepTask) -> Iterator[str]:
+    place = Place(store, task.prefix)
+    for key in open_layout(task.layout).off_chain(place, task.segment, task.start, task.end, task.ranges):
+        if key.removeprefix(task.prefix) not in task.known:
+            yield key

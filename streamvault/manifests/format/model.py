@@ -1,0 +1,227 @@
+"""The manifest of a generation. `docs/format.md` describes its fields; `schema.json` is generated from it.
+
+A manifest must be consistent: cuts with epochs, segments and gaps with cuts, totals with segments. It contains no keys;
+they are derived from its numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from streamvault.common.errors import Usage
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.layout import layout_of, open_layout
+from streamvault.manifests.format.entries import (
+    Compression,
+    Configuration,
+    Count,
+    Cut,
+    Digest,
+    EpochEntry,
+    File,
+    GapEntry,
+    Layout,
+    Model,
+    Moment,
+    PlannedSegment,
+    SegmentEntry,
+    Witness,
+    now_utc,
+    segment_key,
+)
+from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.streamstore.errors import InvalidCut, InvalidName
+from streamvault.streamstore.model import ContentKind, KeyRange, SegmentId, StreamDescription, StreamName
+
+__all__ = [
+    "Compression",
+    "Configuration",
+    "EpochEntry",
+    "GapEntry",
+    "GenerationModel",
+    "IndexEntry",
+    "Layout",
+    "Manifest",
+    "Replaced",
+    "SegmentEntry",
+    "now_utc",
+    "segment_key",
+]
+
+
+class Replaced(Model):
+    """An original generation in a merged one: what is needed to restore the stream as it was then.
+
+    `epochs` is the number of epochs at that time; the other fields are those of its own manifest.
+    """
+
+    generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
+    created: Moment
+    to: Cut
+    epochs: Annotated[int, Field(ge=1)]
+    configuration: Configuration
+    sealed: bool
+    events: Count
+    bytes: Count
+
+
+class GenerationModel(File):
+    """The common fields of a generation's plan and manifest: the stream, its state at the time, and the cuts.
+
+    `source` is the address of the stream's store as given by the user, for messages only. The stream is identified by
+    its epochs and `witness`: the last bytes before the cut `to` of each segment that the source still had.
+    """
+
+    format: Literal[1]
+    generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
+    created: Moment
+    scope: str
+    stream: str
+    layout: Layout
+    compression: Compression = ""
+    content: ContentKind = "events"
+    configuration: Configuration
+    epochs: Annotated[tuple[EpochEntry, ...], Field(min_length=1)]
+    from_: Annotated[Cut, Field(alias="from")]
+    to: Cut
+    source: Annotated[str, Field(max_length=4096)] = ""
+    witness: tuple[Witness, ...] = ()
+    replaces: tuple[Replaced, ...] = ()
+
+    def in_common(self) -> dict[str, Any]:
+        """Return the common fields of a generation's plan and manifest, by name."""
+        return {name: getattr(self, name) for name in GenerationModel.model_fields}
+
+    def is_same(self, other: GenerationModel) -> bool:
+        """Check whether another plan or manifest is of the same generation of the same stream, merged or not."""
+        if self.replaces and not other.replaces:
+            found = next((one for one in self.replaces if one.generation == other.generation), None)
+            known = self.epochs[: found.epochs] if found else ()
+            return found is not None and (found.created, found.to, known) == (other.created, other.to, other.epochs)
+        mine, others = self.in_common(), other.in_common()
+        return all(mine[name] == others[name] for name in mine if name not in {"layout", "compression"})
+
+    @property
+    def first(self) -> int:
+        """The first original generation it contains; its own number if it is not merged."""
+        return self.replaces[0].generation if self.replaces else self.generation
+
+    @property
+    def span(self) -> GenerationSpan:
+        """The original generations it contains."""
+        return GenerationSpan(self.first, self.generation)
+
+    def document(self) -> Mapping[str, object]:
+        """See `Model.document`; only a merged generation has `replaces`, only a published one `index`.
+
+        `content` is left out if it is events, as in archives of earlier releases.
+        """
+        left_out = {name for name in ("replaces", "index") if not getattr(self, name, None)}
+        left_out |= {"content"} if self.content == "events" else set()
+        return {name: value for name, value in super().document().items() if name not in left_out}
+
+    @property
+    def name(self) -> StreamName:
+        """The archived stream."""
+        return StreamName(self.scope, self.stream)
+
+    def require_events(self, where: str) -> None:
+        """Check that the archive holds events.
+
+        Args:
+            where: the archive's name in messages.
+
+        Raises:
+            Usage: it holds bytes.
+        """
+        if self.content != "events":
+            todo = "'streamvault import' restores it."
+            raise Usage("the archive is of a byte stream, which has no events", where=where, todo=todo)
+
+    def check_stream(self) -> None:
+        """Raise ValueError unless name and epochs are valid and consistent."""
+        try:
+            _ = self.name
+            layout_of(self.content, self.layout)
+        except (InvalidName, Usage) as error:
+            raise ValueError(str(error)) from None
+        if self.compression not in open_layout(self.layout).compressions:
+            raise ValueError(f"layout {self.layout} cannot be compressed")
+        if [epoch.epoch for epoch in self.epochs] != list(range(len(self.epochs))):
+            raise ValueError("epochs are not numbered consecutively from 0")
+        if self.replaces:
+            numbers = [one.generation for one in self.replaces]
+            if len(numbers) < 2 or numbers != list(range(numbers[0], self.generation + 1)):
+                raise ValueError("a merged generation must contain two or more consecutive ones up to its own number")
+            if self.replaces[-1].to != self.to or any(one.epochs > len(self.epochs) for one in self.replaces):
+                raise ValueError("a merged generation must end like the last one it contains")
+        ranges: dict[SegmentId, KeyRange] = {}
+        for epoch in self.epochs:
+            for segment, held in epoch.value().segments.items():
+                if ranges.setdefault(segment, held) != held:
+                    raise ValueError(f"segment {segment} has a different key range in epoch {epoch.epoch}")
+
+    def check_segments(self, segments: Sequence[PlannedSegment], gaps: Sequence[GapEntry]) -> None:
+        """Raise ValueError unless the segments are those between the cuts, with these bounds, and contain the gaps."""
+        try:
+            between = segments_between(self._described(), self.from_, self.to)
+        except InvalidCut as error:
+            raise ValueError(str(error)) from None
+        if [segment.name for segment in segments] != [segment.in_stream(self.name) for segment in between]:
+            raise ValueError("segments are not those between the cuts, in order, each once")
+        for segment, (start, end) in zip(segments, between.values(), strict=True):
+            if segment.start > segment.end:
+                raise ValueError(f"{segment.name} ends at {segment.end}, before it starts at {segment.start}")
+            if segment.start != start or end not in {None, segment.end}:
+                raise ValueError(f"{segment.name} does not start and end at the cuts")
+        cut = self.to.to_json()
+        for seen in self.witness:
+            if cut.get(seen.segment) != seen.offset + seen.length:
+                raise ValueError(f"the witness of {seen.segment} does not end at the cut")
+        held = {segment.name: segment for segment in segments}
+        for gap in gaps:
+            around = held.get(gap.segment)
+            if around is None or not around.start <= gap.start <= gap.end <= around.end:
+                raise ValueError(f"a gap is outside the archived part of {gap.segment}")
+
+    def _described(self) -> StreamDescription:
+        epochs = tuple(epoch.value() for epoch in self.epochs)
+        return StreamDescription(self.name, self.configuration.value(), epochs, self.from_, self.to, sealed=False)
+
+
+class IndexEntry(Model):
+    """Size and SHA-256 of the index of ranges that belongs to a manifest."""
+
+    bytes: Count
+    digest: Digest
+
+
+class Manifest(GenerationModel):
+    """A finished export of a stream, or several that were merged. `index` is set on publication."""
+
+    model_config = ConfigDict(title="Streamvault manifest")
+
+    segments: tuple[SegmentEntry, ...]
+    gaps: tuple[GapEntry, ...]
+    events: Count
+    bytes: Count
+    range_size: Annotated[int, Field(ge=1)]
+    sealed: bool
+    index: IndexEntry | None = None
+    tool: Annotated[str, Field(max_length=200)] = ""
+
+    @property
+    def max_ranges(self) -> int:
+        """The largest number of ranges it can have."""
+        return self.events if self.content == "events" else self.bytes
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        self.check_stream()
+        self.check_segments(self.segments, self.gaps)
+        if self.events != sum(s.events for s in self.segments) or self.bytes != sum(s.bytes for s in self.segments):
+            raise ValueError("the totals are not the sums over the segments")
+        return self

@@ -1,0 +1,177 @@
+"""The index of a generation's ranges, ``GGGGGGGGGG.ranges.parquet``: one row per range, in the stream's order.
+
+A range has up to the range size (64 MiB), so the index of a terabyte has about 16,000 rows; its size does not depend on
+the number of events.
+
+The file is not compressed and stores digests and frame sizes plainly: at least 64 bytes per row and 4 per frame. So the
+file's size bounds the size of the decoded rows, and a file that claims more is rejected.
+"""
+
+from __future__ import annotations
+
+import io
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, islice, pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamvault.common.errors import Damaged, Failed
+from streamvault.layouts.frames import FRAME_BYTES, MAX_FRAME_BYTES
+from streamvault.manifests.format.entries import one_line
+from streamvault.manifests.format.parquet_pages import DICTIONARY, PLAIN, column_chunks
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.streamstore.errors import InvalidName
+from streamvault.streamstore.model import SegmentId, StreamName
+
+__all__ = ["MAX_INDEX_BYTES", "decode_ranges", "encode_ranges"]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("segment", pa.string(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("events", pa.int64(), nullable=False),
+        pa.field("digest", pa.string(), nullable=False),
+    ]
+)
+DIGEST_BYTES = 64
+FRAME_SIZE_BYTES = 4
+MAX_NAME_BYTES = 1000
+AS_READ = SCHEMA.set(0, SCHEMA.field(0).with_type(pa.dictionary(pa.int32(), pa.string())))
+FRAMES = pa.field("frames", pa.list_(pa.int32()), nullable=False)
+"""Additional column in the index of a compressed generation."""
+
+BATCH_ROWS = 10_000
+
+MAX_INDEX_BYTES = 1024 * 1024 * 1024
+"""Maximum size of an index: enough for half a petabyte, or a sixth of a petabyte if compressed."""
+
+
+def encode_ranges(stream: StreamName, rows: Iterable[RangeRow]) -> bytes:
+    """Encode rows, in order of (segment, start), as a Parquet file.
+
+    Raises:
+        Failed: the file would be larger than readers accept.
+    """
+    sink, left = io.BytesIO(), iter(rows)
+    batch = list(islice(left, BATCH_ROWS))
+    schema = SCHEMA.append(FRAMES) if any(row.frames for row in batch) else SCHEMA
+    with pq.ParquetWriter(sink, schema, compression="none", use_dictionary=["segment"]) as writer:
+        while batch:
+            columns = [
+                _texts(row.segment.in_stream(stream) for row in batch),
+                _numbers("q", (row.start for row in batch)),
+                _numbers("q", (row.end for row in batch)),
+                _numbers("q", (row.events for row in batch)),
+                _texts(row.digest for row in batch),
+            ]
+            if schema is not SCHEMA:
+                columns.append(_lists(row.frames for row in batch))
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+            batch = list(islice(left, BATCH_ROWS))
+    if sink.tell() > MAX_INDEX_BYTES:
+        raise Failed(f"the index of ranges would have {sink.tell()} bytes; readers accept at most {MAX_INDEX_BYTES}")
+    return sink.getvalue()
+
+
+def decode_ranges(stream: StreamName, data: bytes, where: str, *, max_rows: int | None = None) -> Iterator[RangeRow]:
+    """Decode the rows of an index. The sizes it claims are checked before anything is decoded.
+
+    Args:
+        stream: the archive's stream; every row must name a segment of it.
+        data: the file's content.
+        where: the file's name for messages.
+        max_rows: maximum number of rows, such as the number of the generation's events.
+
+    Raises:
+        Damaged: the file is not an index, has more rows, an invalid row, or rows that overlap or are not in order.
+    """
+    try:
+        file = pq.ParquetFile(io.BytesIO(data), read_dictionary=["segment"])
+        if not (file.schema_arrow.equals(AS_READ) or file.schema_arrow.equals(AS_READ.append(FRAMES))):
+            raise Damaged("not an index of ranges (wrong columns)", where=where)
+        _check_size(data, max_rows, where)
+        last: RangeRow | None = None
+        for batch in file.iter_batches(BATCH_ROWS):
+            _check_names(batch.column(0), where)
+            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                row = _row(stream, values, where)
+                if last is not None and (last.segment, last.end) > (row.segment, row.start):
+                    raise Damaged(f"the ranges are not in order at {row.start} of {row.segment}", where=where)
+                yield row
+                last = row
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise Damaged("not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
+
+
+def _check_size(data: bytes, max_rows: int | None, where: str) -> None:
+    """Raise `Damaged` unless the numbers in the page headers fit a file of this size."""
+    rows, columns = 0, len(SCHEMA)
+    for part in column_chunks(data):
+        is_name, is_frames = part.column == 0, part.column == columns
+        rows += part.rows if is_name else 0
+        if rows > len(data) // DIGEST_BYTES or (max_rows is not None and rows > max_rows):
+            raise Damaged(f"an index of ranges cannot have {rows} rows", where=where)
+        if part.is_compressed:
+            raise Damaged("the index of ranges is compressed", where=where)
+        if part.encodings - {PLAIN} - (DICTIONARY if is_name else frozenset()):
+            raise Damaged("the index of ranges has an unsupported encoding", where=where)
+        if is_frames and part.values > max(part.rows, len(data) // FRAME_SIZE_BYTES):
+            raise Damaged(f"an index of ranges cannot have {part.values} frames", where=where)
+        if not is_frames and part.values != part.rows:
+            what = f"a column of the index of ranges has {part.values} values for {part.rows} rows"
+            raise Damaged(what, where=where)
+
+
+def _check_names(column: pa.DictionaryArray, where: str) -> None:
+    """Raise `Damaged` if a name is too long: so far each is stored once, but every decoded row has a copy."""
+    names = column.dictionary
+    ends = memoryview(names.buffers()[1]).cast("i")[names.offset : names.offset + len(names) + 1] if len(names) else [0]
+    if any(high - low > MAX_NAME_BYTES for low, high in pairwise(ends)):
+        raise Damaged("an index of ranges names an invalid segment", where=where)
+
+
+# Built from buffers: `pyarrow.array` imports pandas, where it is installed, to test whether its argument is of pandas,
+# and most commands have no other use for it.
+
+
+def _numbers(code: str, values: Iterable[int]) -> pa.Array:
+    held = array(code, values)
+    kind = pa.int64() if code == "q" else pa.int32()
+    return pa.Array.from_buffers(kind, len(held), [None, pa.py_buffer(held)])
+
+
+def _texts(values: Iterable[str]) -> pa.Array:
+    encoded = [value.encode() for value in values]
+    ends = pa.py_buffer(array("i", accumulate(map(len, encoded), initial=0)))
+    return pa.Array.from_buffers(pa.string(), len(encoded), [None, ends, pa.py_buffer(b"".join(encoded))])
+
+
+def _lists(values: Iterable[Sequence[int]]) -> pa.Array:
+    held = list(values)
+    ends = _numbers("i", accumulate(map(len, held), initial=0))
+    return pa.ListArray.from_arrays(ends, _numbers("i", chain.from_iterable(held)))
+
+
+def _row(stream: StreamName, values: Sequence[Any], where: str) -> RangeRow:
+    name, start, end, events, digest = values[:5]
+    frames = tuple(values[5]) if len(values) > 5 else ()
+    owner, _, segment = name.rpartition("/")
+    try:
+        found = SegmentId.parse(segment)
+    except InvalidName as error:
+        raise Damaged("an index of ranges names an invalid segment", where=f"{where}: {one_line(error)}") from None
+    right = owner == str(stream) and 0 <= start < end and 0 <= events <= (end - start) // 8
+    if not right or len(digest) != 64 or digest.strip("0123456789abcdef") or not _are_frames(frames, end - start):
+        raise Damaged("an index of ranges has an invalid row", where=f"{where}: {one_line(values)}")
+    return RangeRow(found, start, end, events, digest, frames)
+
+
+def _are_frames(frames: tuple[Any, ...], size: int) -> bool:
+    """Check whether frames are valid for a range of this size."""
+    return not frames or (
+        len(frames) == -(-size // FRAME_BYTES) and all(isinstance(f, int) and 0 < f <= MAX_FRAME_BYTES for f in frames)
+    )

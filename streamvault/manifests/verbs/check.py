@@ -1,0 +1,253 @@
+"""The *check* command."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from streamvault.common.progress import Progress
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.archive.agreement import by_segment
+from streamvault.manifests.archive.archive import Archive, History, NoSuchArchive
+from streamvault.manifests.archive.deleting import below_head
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.plan import current_plan
+from streamvault.manifests.archive.replaced import joins_of, merges_under_way, state_of
+from streamvault.manifests.archive.sweeping import remove_strays, tasks_of
+from streamvault.manifests.format.model import Layout
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.options import CheckOptions
+from streamvault.manifests.verbs.check_damage import damage_reports, last_intact, restoring
+from streamvault.manifests.verbs.check_ranges import (
+    CheckResult,
+    RangesTask,
+    StraysTask,
+    check_ranges,
+    find_strays,
+    foreign_keys,
+    keys_of,
+    plan_check,
+)
+from streamvault.manifests.verbs.reports import CheckReport
+from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+from streamvault.sparkrun.runner import Runner
+
+__all__ = ["check_archive", "run_checks"]
+
+MAX_FINDINGS = 1000
+MAX_STRAYS = 100
+
+T = TypeVar("T")
+
+
+def check_archive(
+    archive: str,
+    *,
+    read_data: bool = False,
+    subset: float | None = None,
+    seed: int | None = None,
+    generation: int | None = None,
+    fingerprints: Sequence[str] = (),
+    repair: bool = False,
+    master: str = "local[*]",
+    progress: Progress | None = None,
+) -> CheckReport:
+    """Check that an archive is complete and matches its manifests.
+
+    By default, the key and size of every object are compared with the manifests, in this process. Strays are counted;
+    readers never mistake them for events. A damaged archive yields a report that is not `ok`, not an error.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        read_data: also read every range and compare its digest.
+        subset: read only this share of the ranges, above 0 and up to 1; overrides `read_data`.
+        seed: chooses the sample; None for a random one, which the report contains.
+        generation: check only the ranges of this generation, and do not look for strays; None for all.
+        fingerprints: SHA-256 of manifests, hexadecimal; if any are given, that of the newest generation (or of the one
+            checked) must be among them, and each must be that of a generation.
+        repair: delete the strays that the published indexes prove to belong to no range, if nothing is damaged.
+        master: a Spark master, or ``"inline"``; used only to read data.
+        progress: receives the progress.
+
+    Raises:
+        NoSuchArchive: there is no archive, or no such generation.
+        Damaged: a manifest is not valid, or has a different fingerprint.
+        Problem: the archive cannot be read.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    CheckOptions(
+        read_data=read_data,
+        subset=subset,
+        seed=seed,
+        generation=generation,
+        fingerprints=tuple(fingerprints),
+        repair=repair,
+    )
+    share = subset if subset is not None else float(read_data)
+    if seed is None:
+        seed = secrets.randbelow(1_000_000)
+    source = Archive.open(archive)
+    scope = _plan_scope(source, generation, share=share, seed=seed)
+    scope.history.check_fingerprints(fingerprints, source.uri)
+    with open_runner(master if share else "inline", TASK_MODULES) as runner:
+        found, notes = _compare(runner, scope, source, progress, reads=bool(share))
+        while found.found and state_of(source) != scope.state:
+            # generations have expired or were merged during the check, which explains missing and additional objects:
+            # check again
+            scope = _plan_scope(source, generation, share=share, seed=seed)
+            found, notes = _compare(runner, scope, source, progress, reads=bool(share))
+        removed = _repair(runner, scope.history, source) if repair and not found.found and found.stray else 0
+        start_seconds = runner.start_seconds
+    progress.end()
+    damage = damage_reports(scope.history, found.findings[:MAX_FINDINGS])
+    intact = last_intact(scope.history, found.findings) if generation is None else 0
+    seconds = time.monotonic() - began
+    return CheckReport(
+        archive=source.uri,
+        generations=tuple(each.manifest.generation for each in scope.history.generations),
+        ok=not found.found,
+        ranges=sum(len(task.rows) for task in scope.ranges),
+        ranges_read=found.read,
+        events=scope.history.events,
+        bytes=scope.history.bytes,
+        findings=tuple(map(str, damage)),
+        damage=damage,
+        intact_generation=intact,
+        restore=restoring(source.uri, intact) if damage and generation is None else "",
+        more_findings=found.found - len(damage),
+        strays=found.stray,
+        stray_keys=found.strays,
+        removed=removed,
+        fingerprints={each.manifest.generation: each.fingerprint for each in scope.history.generations},
+        unfinished=scope.unfinished,
+        notes=notes,
+        seed=seed if subset is not None else None,
+        seconds=round(seconds - start_seconds, 3),
+        total_seconds=round(seconds, 3),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What a check covers.
+
+    Attributes:
+        history: the generations.
+        ranges: the tasks that check ranges.
+        strays: the tasks that look for strays.
+        layouts: the layouts whose folders are searched for foreign keys.
+        notes: what the check leaves out.
+        state: the generations in force and being merged when this was planned.
+        unfinished: the generation whose export is not finished; 0 if there is none.
+        newest: the newest generation when this was planned; 0 if an export during the check does not matter.
+    """
+
+    history: History
+    ranges: list[RangesTask]
+    strays: list[StraysTask]
+    layouts: list[Layout]
+    notes: tuple[str, ...]
+    state: object
+    newest: int
+    unfinished: int = 0
+
+
+def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: int) -> _Scope:
+    state = state_of(source)
+    under_way = merges_under_way(source)
+    listing = source.listing()
+    plan = partial(plan_check, root=source.root, prefix=source.prefix, share=share, seed=seed)
+    if not listing.newest and current_plan(source.store, source.prefix, GenerationSpan.of(1))[0] is not None:
+        what = "generation 1 is unfinished, and there is no other"
+        raise NoSuchArchive(what, where=source.uri, todo="Run its export again, which resumes it.")
+    if generation is not None:
+        history = History([source.load(generation)])
+        ranges, _ = plan(history, joins=_joins(source, under_way))
+        notes = [f"only generation {history.generation} was checked; strays were not searched for"]
+        return _Scope(history, ranges, strays=[], layouts=[], notes=tuple(notes), state=state, newest=0)
+    history = source.history()
+    unfinished, _ = current_plan(source.store, source.prefix, GenerationSpan.of(history.generation + 1))
+    joins = _joins(source, under_way)
+    below = below_head(history.generations[0].manifest)
+    ranges, strays = plan(history, unfinished=unfinished, below=below, joins=joins)
+    notes = []
+    if unfinished is not None:
+        notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
+    if joins:
+        notes.append("generations are being merged; replaced chunks and chunks not in use yet were not checked")
+    if listing.unfinished:
+        notes.append(f"generations up to {listing.dropped} have expired; their remaining objects were not checked")
+    return _Scope(
+        history,
+        ranges,
+        strays,
+        layouts=sorted({each.manifest.layout for each in history.generations}),
+        notes=tuple(notes),
+        state=state,
+        newest=0 if unfinished is not None else history.generation,
+        unfinished=0 if unfinished is None else unfinished.generation,
+    )
+
+
+def _joins(source: Archive, under_way: Sequence[GenerationSpan]) -> list[RangeRow]:
+    return source.stable(lambda listing: list(joins_of(source, listing, under_way)))
+
+
+def _compare(
+    runner: Runner, scope: _Scope, source: Archive, progress: Progress, *, reads: bool
+) -> tuple[CheckResult, tuple[str, ...]]:
+    """Return the sum of all tasks' results, and what the check leaves out."""
+    progress.begin("reading" if reads else "checking", scope.history.bytes)
+    results = run_checks(runner, check_ranges, scope.ranges, progress)
+    extra = run_checks(runner, find_strays, scope.strays, progress)
+    extra += [foreign_keys(source.place, layout, scope.strays) for layout in scope.layouts]
+    notes = scope.notes
+    if scope.newest and _went_on(source, scope.newest):
+        notes += ("an export ran during the check, so strays were not searched for; run the check again",)
+        extra = []
+    total = CheckResult(
+        findings=tuple(lost for result in results for lost in result.findings),
+        found=sum(result.found for result in results),
+        strays=tuple(key for result in [*results, *extra] for key in result.strays)[:MAX_STRAYS],
+        stray=sum(result.stray for result in [*results, *extra]),
+        read=sum(result.read for result in results),
+    )
+    return total, notes
+
+
+def _repair(runner: Runner, history: History, source: Archive) -> int:
+    """Delete what the indexes prove to be off their chains; return the number of deleted objects.
+
+    Generations that expire or are merged meanwhile are skipped, since some of their objects are already deleted.
+    """
+
+    def repair(listing: Listing) -> int:
+        joins = by_segment(joins_of(source, listing, merges_under_way(source)))
+        held = [one for one in history.generations if one.manifest.span in listing.spans]
+        tasks = tasks_of(held, source.root, source.prefix, lambda segment: keys_of(joins.get(segment, ())))
+        return sum(removed for _, removed in runner.run(remove_strays, list(tasks)))
+
+    return source.stable(repair)
+
+
+def run_checks(
+    runner: Runner, function: Callable[[T], CheckResult], tasks: Sequence[T], progress: Progress
+) -> list[CheckResult]:
+    """Run tasks; return their results in the order of the tasks."""
+    results: dict[int, CheckResult] = {}
+    for index, result in runner.run(function, tasks):
+        results[index] = result
+        progress.advance(result.events, result.bytes)
+    return [results[index] for index in sorted(results)]
+
+
+def _went_on(source: Archive, generation: int) -> bool:
+    """Check whether an export has published or begun a generation since the check began."""
+    newest = source.listing().newest
+    begun, _ = current_plan(source.store, source.prefix, GenerationSpan.of(newest + 1))
+    return newest != generation or begun is not None

@@ -1,0 +1,239 @@
+"""Check of ranges: every object exists and has the right size, counts match and, on request, digests too.
+
+The check consists of small tasks that run in parallel: some follow the listing of a segment's ranges (and read them),
+others look for keys of a segment that belong to no range of any generation. Missing and changed objects are damage;
+additional ones are strays, which readers skip.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from streamvault.layouts.keys import chunk_key
+from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.layouts.place import Place
+from streamvault.manifests.archive.agreement import by_segment
+from streamvault.manifests.archive.damage import Lost, damage_of, listed_damage
+from streamvault.manifests.archive.history import History
+from streamvault.manifests.archive.plan import Plan
+from streamvault.manifests.format.model import segment_key
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import SegmentId, StreamName
+
+__all__ = [
+    "CheckResult",
+    "RangesTask",
+    "StraysTask",
+    "check_ranges",
+    "find_strays",
+    "foreign_keys",
+    "keys_of",
+    "plan_check",
+]
+
+RANGES_A_TASK = 16
+MAX_FINDINGS = 100
+"""Findings reported by one task; further ones are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangesTask:
+    """Check of some consecutive ranges of a segment.
+
+    Attributes:
+        root: the archive's root.
+        prefix: the archive's folder below the root.
+        layout: the ranges' layout.
+        stream: the stream's name, for messages.
+        rows: the ranges.
+        read: for each range, whether to read it and compare its digest.
+        known: keys (relative to the archive) of other objects that are expected in these ranges.
+    """
+
+    root: RootAddress
+    prefix: str
+    layout: str
+    stream: StreamName
+    rows: tuple[RangeRow, ...]
+    read: tuple[bool, ...]
+    known: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class StraysTask:
+    """Search of a segment for strays.
+
+    Attributes:
+        root: the archive's root.
+        prefix: the archive's folder below the root.
+        layout: the layout to search.
+        stream: the stream's name, for messages.
+        segment: the segment.
+        ranges: (start, end) of each range that has objects, in order; empty and overlapping ones are allowed.
+        known: keys (relative to the archive) of other expected objects.
+    """
+
+    root: RootAddress
+    prefix: str
+    layout: str
+    stream: StreamName
+    segment: SegmentId
+    ranges: tuple[tuple[int, int], ...]
+    known: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Result of one task.
+
+    Attributes:
+        findings: the damages, at most `MAX_FINDINGS`.
+        found: number of damages.
+        strays: keys of strays, at most `MAX_FINDINGS`.
+        stray: number of strays.
+        read: number of ranges that were read.
+        events: number of events checked.
+        bytes: number of bytes checked.
+    """
+
+    findings: tuple[Lost, ...] = ()
+    found: int = 0
+    strays: tuple[str, ...] = ()
+    stray: int = 0
+    read: int = 0
+    events: int = 0
+    bytes: int = 0
+
+
+def plan_check(
+    history: History,
+    root: RootAddress,
+    prefix: str,
+    *,
+    share: float,
+    seed: int,
+    unfinished: Plan | None = None,
+    below: Mapping[SegmentId, tuple[int, int]] | None = None,
+    joins: Iterable[RangeRow] = (),
+) -> tuple[list[RangesTask], list[StraysTask]]:
+    """Divide the check of generations into tasks that check ranges, and tasks that look for strays.
+
+    Args:
+        history: the generations.
+        root: the archive's root.
+        prefix: the archive's folder below the root.
+        share: share of the ranges to read, from 0 to 1; at least one range if it is above 0.
+        seed: chooses the ranges to read.
+        unfinished: the plan of a generation that is not published yet; its objects are not strays.
+        below: the parts of segments below the archive's head, from `manifests.archive.deleting.below_head`. Objects
+            there have expired or were written late; rotations delete them, so they are not strays either.
+        joins: chunks that were joined, or are being joined, into larger ones; they are not strays either.
+    """
+    known = by_segment(joins)
+    tasks: list[RangesTask] = []
+    held: dict[tuple[str, SegmentId], list[tuple[int, int]]] = {}
+    for segment in history.segments():
+        by_layout: dict[str, list[RangeRow]] = {}
+        for layout, row in history.ranges(segment):
+            by_layout.setdefault(layout, []).append(row)
+            held.setdefault((layout, segment), []).append((row.start, row.end))
+        for layout, rows in by_layout.items():
+            found = known.get(segment, ()) if open_layout(layout).joinable else ()
+            for first in range(0, len(rows), RANGES_A_TASK):
+                some = tuple(rows[first : first + RANGES_A_TASK])
+                keys = keys_of(row for row in found if some[0].start <= row.start < some[-1].end)
+                tasks.append(RangesTask(root, prefix, layout, history.stream, some, (False,) * len(some), keys))
+    if unfinished is not None:
+        for planned in unfinished.segments:
+            held.setdefault((unfinished.layout, segment_key(planned.name)), []).append((planned.start, planned.end))
+    for segment, bounds in (below or {}).items():
+        for layout in LAYOUTS:
+            held.setdefault((layout, segment), []).append(bounds)
+    strays = [
+        StraysTask(
+            root,
+            prefix,
+            layout,
+            history.stream,
+            segment,
+            tuple(sorted(ranges)),
+            keys_of(known.get(segment, ()) if open_layout(layout).joinable else ()),
+        )
+        for (layout, segment), ranges in sorted(held.items())
+    ]
+    return _choose(tasks, share, seed), strays
+
+
+def keys_of(rows: Iterable[RangeRow]) -> frozenset[str]:
+    """Return the keys of chunks, relative to the archive."""
+    return frozenset(chunk_key(r.segment, r.start, r.end - r.start) for r in rows)
+
+
+def _choose(tasks: list[RangesTask], share: float, seed: int) -> list[RangesTask]:
+    total = sum(len(task.rows) for task in tasks)
+    wanted = min(total, max(1, round(total * share))) if share > 0 else 0
+    chosen = set(random.Random(seed).sample(range(total), wanted))  # noqa: S311  (a sample, not a secret)
+    numbered = iter(range(total))
+    return [replace(task, read=tuple(next(numbered) in chosen for _ in task.rows)) for task in tasks]
+
+
+def check_ranges(task: RangesTask) -> CheckResult:
+    """Compare the listing of ranges with the manifest; read those marked for reading."""
+    findings: list[Lost] = []
+    strays: list[str] = []
+    found = read = stray = 0
+    place = Place(task.root.open(), task.prefix)
+    for row, wanted in zip(task.rows, task.read, strict=True):
+        listed = open_layout(task.layout).check_range(place, row.extent, task.known)
+        strays += listed.strays
+        stray += listed.stray
+        damage = listed_damage(listed, row)
+        if wanted and not damage:
+            damage = damage_of(place, task.layout, row)
+            read += 1
+        found += max(listed.damaged, len(damage))
+        findings += damage
+    return CheckResult(
+        tuple(findings[:MAX_FINDINGS]),
+        found,
+        tuple(strays[:MAX_FINDINGS]),
+        stray,
+        read,
+        sum(row.events for row in task.rows),
+        sum(row.end - row.start for row in task.rows),
+    )
+
+
+def find_strays(task: StraysTask) -> CheckResult:
+    """Find keys of a segment that belong to no range."""
+    place = Place(task.root.open(), task.prefix)
+    strays = open_layout(task.layout).strays(place, task.segment, _without_overlaps(task.ranges))
+    return _count_strays(key for key in strays if key.removeprefix(task.prefix) not in task.known)
+
+
+def foreign_keys(place: Place, layout: str, tasks: list[StraysTask]) -> CheckResult:
+    """Find keys of a layout that are in none of the segments' folders that the tasks search."""
+    known = sorted(task.segment for task in tasks if task.layout == layout)
+    return _count_strays(open_layout(layout).foreign(place, known))
+
+
+def _count_strays(keys: Iterator[str]) -> CheckResult:
+    strays: list[str] = []
+    stray = 0
+    for key in keys:
+        stray += 1
+        if stray <= MAX_FINDINGS:
+            strays.append(key)
+    return CheckResult(strays=tuple(strays), stray=stray)
+
+
+def _without_overlaps(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int]]:
+    """Drop empty ranges and overlaps (an unfinished generation starts where the last one ended)."""
+    upto = -1
+    for start, end in ranges:
+        if end > max(start, upto):
+            yield max(start, upto), end
+            upto = end

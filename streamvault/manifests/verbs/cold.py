@@ -1,0 +1,102 @@
+"""Objects in an archive class of S3 (Glacier), which cannot be read before they are restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from streamvault.common.neighbours import joined
+from streamvault.layouts.layout import open_layout
+from streamvault.layouts.place import Place
+from streamvault.manifests.archive.history import History
+from streamvault.objectstore.errors import NoSuchObject
+from streamvault.streamstore.model import SegmentId
+
+if TYPE_CHECKING:
+    from streamvault.objectstore.s3.cold import ColdStorage, StoredObject  # they import botocore
+
+__all__ = ["StoredRange", "cold_objects", "joined_ranges", "sample", "stored_ranges", "touch"]
+
+SAMPLE_SIZE = 64
+"""Maximum ranges in a sample, so that it takes seconds for any archive."""
+
+AT_ONCE = 8
+"""Ranges of a sample that are tested concurrently."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRange:
+    """Contiguous archived bytes of a segment in one layout, from `start` to `end`."""
+
+    layout: str
+    segment: SegmentId
+    start: int
+    end: int
+
+
+def stored_ranges(history: History) -> Iterator[StoredRange]:
+    """Yield every range of an archive, generation by generation."""
+    for generation in history.generations:
+        for segment, rows in generation.rows.items():
+            yield from (StoredRange(generation.manifest.layout, segment, row.start, row.end) for row in rows)
+
+
+def joined_ranges(ranges: Iterable[StoredRange]) -> Iterator[StoredRange]:
+    """Join neighbouring ranges, which saves listings."""
+
+    def join(one: StoredRange, after: StoredRange) -> StoredRange | None:
+        neighbours = (one.layout, one.segment, one.end) == (after.layout, after.segment, after.start)
+        return replace(one, end=after.end) if neighbours else None
+
+    return joined(ranges, join)
+
+
+def sample(ranges: Sequence[StoredRange]) -> Sequence[StoredRange]:
+    """Return a sample of ranges, spread evenly: S3 moves objects to an archive class by age, so neighbours together."""
+    step = -(-len(ranges) // SAMPLE_SIZE) or 1
+    return ranges[::step]
+
+
+def touch(place: Place, ranges: Sequence[StoredRange]) -> None:
+    """Read a byte of the first object of a sample of ranges, to test whether they are readable.
+
+    Args:
+        place: the archive.
+        ranges: the ranges to be read later.
+
+    Raises:
+        InArchiveClass: an object must first be restored by S3.
+    """
+
+    def test(one: StoredRange) -> None:
+        found = open_layout(one.layout).between(place, one.segment, one.start, one.end)
+        first = next(found, None)
+        if first is not None and first.size:  # missing objects are reported when all is read
+            with suppress(NoSuchObject):
+                place.store.get_range(first.key, 0, 1)
+
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="touch") as threads:
+        for _ in threads.map(test, sample(ranges)):
+            pass
+
+
+def cold_objects(
+    storage: ColdStorage, prefix: str, ranges: Iterable[StoredRange], *, first_page: bool = False
+) -> Iterator[StoredObject]:
+    """Yield the objects of ranges that are not readable now.
+
+    Args:
+        storage: the storage of the archive's root.
+        prefix: the archive's folder below the root.
+        ranges: the ranges.
+        first_page: whether to list only the first thousand objects of each range.
+    """
+    for one in ranges:
+        layout = open_layout(one.layout)
+        folder, after, stop = layout.span(prefix, one.segment, one.start, one.end)
+        for found in storage.objects(folder, after, stop, first_page=first_page):
+            if found.warmth != "readable":
+                yield found

@@ -1,0 +1,73 @@
+"""The *get* command: one event of an archive."""
+
+from __future__ import annotations
+
+from streamvault.common.errors import Failed, Usage
+from streamvault.layouts.layout import open_layout
+from streamvault.manifests.archive.archive import Archive, Generation
+from streamvault.manifests.archive.archived_range import read_verified
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.format.model import segment_key
+from streamvault.objectstore.errors import NoSuchObject, WrongSize
+from streamvault.streamstore.model import HEADER_BYTES, EventPointer
+
+__all__ = ["NoSuchEvent", "get_event"]
+
+
+class NoSuchEvent(Failed):
+    """The archive has no event at the pointer."""
+
+
+def get_event(archive: str, pointer: str, *, verify: bool = False) -> bytes:
+    """Return the payload of one event, by one read of the data (besides the manifests that locate it).
+
+    A range has one digest, so an event read alone is not compared with one. In compressed chunks and tables, checksums
+    of a part of a range are; see ``verify`` for the rest.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        pointer: as printed by the Java client: ``scope/stream/N.#epoch.E:OFFSET-LENGTH``.
+        verify: first read the whole range that holds the event, and compare it with its digest.
+
+    Raises:
+        NoSuchEvent: the archive does not have the event.
+        InvalidName: the pointer is not valid.
+        Usage: the pointer is of another stream, or the archive is of a byte stream.
+        NoSuchArchive: there is no archive.
+        Damaged: the object that should hold the event is missing or has the wrong size, or the range is damaged.
+    """
+    wanted = EventPointer.parse(pointer)
+    source = Archive.open(archive)
+    if wanted.stream != source.stream:
+        raise Usage("the pointer is of another stream", where=f"{wanted.stream}, not {source.stream}")
+    generation = _holding(source, wanted)
+    rows = generation.rows.get(wanted.segment, ())
+    row = next((row for row in rows if row.start <= wanted.offset and wanted.offset + wanted.length <= row.end), None)
+    if row is None:
+        gap = next((g for g in generation.manifest.gaps if segment_key(g.segment) == wanted.segment), None)
+        raise NoSuchEvent("no archived range holds this event", where=f"{wanted}{f' ({gap.reason})' if gap else ''}")
+    layout = open_layout(generation.manifest.layout)
+    if verify:
+        for _ in read_verified(source.place, layout.name, row):
+            pass
+    try:
+        event = layout.read_event(source.place, row.extent, wanted.offset, wanted.length)
+    except (NoSuchObject, WrongSize):
+        todo = "A pointer is an event's offset and length. 'streamvault check' shows if the archive is damaged."
+        raise NoSuchEvent("the archive has no event at this pointer", where=str(wanted), todo=todo) from None
+    return event[HEADER_BYTES:]
+
+
+def _holding(archive: Archive, wanted: EventPointer) -> Generation:
+    """Return the generation whose cuts enclose the event; only its index is read."""
+    archive.manifest().require_events(archive.uri)
+
+    def find(listing: Listing) -> Generation:
+        for span in reversed(listing.spans):
+            for entry in archive.read_manifest(span).segments:
+                if segment_key(entry.name) == wanted.segment and entry.start <= wanted.offset < entry.end:
+                    return archive.load_span(span)
+        todo = "'streamvault timeline' lists the archived cuts."
+        raise NoSuchEvent("the event is outside the archive", where=str(wanted), todo=todo)
+
+    return archive.stable(find)

@@ -1,0 +1,117 @@
+"""The *hold* and *release* commands: keep a generation, and all later ones, from expiring."""
+
+from __future__ import annotations
+
+import getpass
+import re
+
+from streamvault.common.errors import Conflict, Failed, Usage
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.marks import Decision, Hold
+from streamvault.manifests.options import MAX_WHY_CHARS, HoldOptions
+from streamvault.manifests.verbs.reports import HoldReport
+
+__all__ = ["NoSuchHold", "check_name", "hold_archive", "put_hold", "release_archive"]
+
+
+class NoSuchHold(Failed):
+    """No generation has a hold with this name."""
+
+
+def hold_archive(
+    archive: str, name: str, *, generation: int | None = None, why: str = "", dry_run: bool = False
+) -> HoldReport:
+    """Put a hold on a generation: neither it nor any later one expires until the hold is released.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        name: the hold's name: 1 to 64 letters, digits and hyphens. A generation may have several holds.
+        generation: the generation's number; None for the newest.
+        why: the reason, for other users; up to 1,000 characters.
+        dry_run: report what would be done without doing it.
+
+    Raises:
+        NoSuchArchive: there is no such generation, or it has expired.
+        Usage: the name is not valid, or the reason is too long.
+        Conflict: the generation expired meanwhile.
+    """
+    check_name(name)
+    HoldOptions(generation=generation, why=why)
+    source = Archive.open(archive)
+    number = source.manifest(generation).generation
+    unchanged = name in source.listing().holds.get(number, ())
+    if not dry_run:
+        unchanged = not put_hold(source, name, number, why=why)
+    return HoldReport(archive=source.uri, name=name, generations=(number,), unchanged=unchanged, dry_run=dry_run)
+
+
+def release_archive(archive: str, name: str, *, generation: int | None = None, dry_run: bool = False) -> HoldReport:
+    """Release a hold.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        name: the hold's name.
+        generation: the generation's number; None for all generations that have the hold.
+        dry_run: report what would be done without doing it.
+
+    Raises:
+        NoSuchHold: no generation has the hold.
+    """
+    check_name(name)
+    source = Archive.open(archive)
+    wanted = source.manifest(generation).generation  # raises if there is none
+    found: tuple[int, ...] = ()
+
+    def change(listing: Listing) -> Decision | None:
+        nonlocal found
+        held = [
+            span
+            for span in listing.spans
+            if name in listing.holds.get(span.last, ()) and (generation is None or span.last == wanted)
+        ]
+        found = found or tuple(span.last for span in held)
+        # the originals of a merged generation may have been held before
+        decision = listing.decision
+        for span in held:
+            decision = decision.release(name, span.generations)
+        return decision if held and not dry_run else None
+
+    source.decide(change)
+    if not found:
+        where = source.uri if generation is None else f"{source.uri}, generation {generation}"
+        raise NoSuchHold(f"no hold named {name}", where=where, todo="'streamvault timeline' lists the holds.")
+    return HoldReport(archive=source.uri, name=name, generations=found, dry_run=dry_run)
+
+
+def put_hold(archive: Archive, name: str, generation: int, *, why: str) -> bool:
+    """Put a hold on a generation in force; return False if it already existed.
+
+    Raises:
+        Conflict: the generation has expired, and has no hold: of hold and expiry, only the first decision succeeds.
+    """
+
+    def change(listing: Listing) -> Decision | None:
+        holder = listing.holder(generation)
+        if holder is None:
+            raise Conflict(
+                "the generation has expired in the meantime", where=f"{archive.uri}, generation {generation}"
+            )
+        if name in listing.holds.get(holder.last, ()):
+            return None
+        return listing.decision.hold(Hold(generation=generation, name=name, who=_user(), why=why))
+
+    return archive.decide(change)[1]
+
+
+def check_name(name: str) -> None:
+    """Raise `Usage` unless the name is valid for a hold."""
+    if not re.fullmatch("[A-Za-z0-9-]{1,64}", name):
+        raise Usage("a hold's name must be 1 to 64 letters, digits and hyphens", where=repr(name))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()[:MAX_WHY_CHARS]
+    except (KeyError, OSError):
+        return ""  # a user in a container may have no name

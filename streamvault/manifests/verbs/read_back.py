@@ -1,0 +1,125 @@
+"""Reads back archived data that have not been read back yet, and finds how far an archive has been read back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Container
+from contextlib import suppress
+from functools import partial
+from itertools import takewhile
+
+from streamvault.common.errors import Damaged
+from streamvault.common.progress import Progress
+from streamvault.common.version import TOOL
+from streamvault.layouts.keys import checked_key, manifest_key
+from streamvault.manifests.archive.archive import Archive, History
+from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.marks import Checked, find_checked
+from streamvault.manifests.archive.replaced import joins_of, merges_under_way, state_of
+from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.verbs.check import run_checks
+from streamvault.manifests.verbs.check_ranges import check_ranges, plan_check
+from streamvault.objectstore.errors import AlreadyExists
+from streamvault.sparkrun.runner import Runner
+
+__all__ = ["last_checked", "read_back"]
+
+
+def read_back(
+    archive: Archive,
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    only: Container[int] | None = None,
+) -> tuple[list[int], int]:
+    """Read the data of each generation that has no mark, oldest first, and mark it.
+
+    Args:
+        archive: the archive.
+        runner_of: opens the runner of tasks; called only if there is something to read.
+        progress: receives the progress.
+        only: numbers of the generations to read; None for all.
+
+    Returns:
+        The generations read, and the number of ranges read.
+
+    Raises:
+        Damaged: data differ from what was archived, or a manifest is missing. Later generations are not read.
+    """
+    listing = archive.listing()
+    if listing.missing is not None:
+        raise manifest_lost(listing, archive.uri)
+    read: list[int] = []
+    ranges = 0
+    for number in listing.unchecked:
+        if only is not None and number not in only:
+            continue
+        count = archive.stable(partial(_read_one, archive, runner_of, progress, number))
+        if count is not None:
+            read.append(number)
+            ranges += count
+    return read, ranges
+
+
+def last_checked(archive: Archive) -> Manifest | None:
+    """Return the last generation up to which all generations have been read back; None if the first has not.
+
+    Raises:
+        Damaged: its mark is of a different manifest.
+    """
+    return archive.stable(partial(_last_checked, archive))
+
+
+def _last_checked(archive: Archive, listing: Listing) -> Manifest | None:
+    checked = list(takewhile(lambda span: span.last in listing.checked, listing.spans))
+    if not checked:
+        return None
+    newest = checked[-1]
+    mark = find_checked(archive.store, archive.stream, newest)
+    manifest, data = archive.read_manifest_file(newest)
+    if mark is None or mark.digest != hashlib.sha256(data).hexdigest():
+        raise Damaged(
+            "the mark belongs to a different manifest",
+            where=f"{archive.uri}, generation {newest.last}",
+            todo=f"Restore {manifest_key(newest)} from a version or a copy of the bucket, and delete nothing.",
+        )
+    return manifest
+
+
+def _read_one(
+    archive: Archive, runner_of: Callable[[], Runner], progress: Progress, number: int, listing: Listing
+) -> int | None:
+    """Read one generation back and mark it; return its number of ranges.
+
+    Returns None if it has expired or was merged with others meanwhile.
+    """
+    span = listing.holder(number)
+    if span is None or span.last != number:
+        return None
+    state = state_of(archive)
+    joins = list(joins_of(archive, listing, merges_under_way(archive)))
+    generation = archive.load_span(span)
+    tasks, _ = plan_check(History([generation]), archive.root, archive.prefix, share=1.0, seed=0, joins=joins)
+    progress.begin(f"reading back generation {number}", generation.manifest.bytes)
+    results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
+    found = sum(result.found for result in results)
+    if found and state_of(archive) != state:  # generations were merged or expired meanwhile: try again
+        return _read_one(archive, runner_of, progress, number, archive.listing())
+    if found:
+        line = next(line for result in results for line in result.findings)
+        more = f" (and {found - 1} more findings)" if found > 1 else ""
+        raise Damaged(
+            f"generation {number} differs from what was archived; nothing was expired or truncated",
+            where=f"{archive.uri}: {line}{more}",
+            todo="Run 'streamvault check --read-data' on the archive.",
+        )
+    mark = Checked(
+        scope=archive.stream.scope,
+        stream=archive.stream.stream,
+        generation=number,
+        ranges=sum(len(task.rows) for task in tasks),
+        digest=generation.fingerprint,
+        tool=TOOL,
+    )
+    with suppress(AlreadyExists):  # another rotation has also read it back
+        archive.store.put(archive.prefix + checked_key(span), mark.encode())
+    return mark.ranges

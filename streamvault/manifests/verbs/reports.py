@@ -1,0 +1,221 @@
+"""Reports of the *ls*, *check*, *warm*, *hold*, *release* and *timeline* commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from streamvault.common.report import Report
+from streamvault.manifests.archive.damage import lost_text
+
+__all__ = ["ArchiveSummary", "CheckReport", "DamageReport", "HoldReport", "Timeline", "TimelineEntry", "WarmReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSummary(Report):
+    """An archive or table in the output of `ls`.
+
+    Attributes:
+        archive: the archive's URI.
+        stream: the archived stream, ``scope/stream``.
+        generations: number of generations (a merged one counts once).
+        first_generation: the oldest generation that has not expired.
+        generation: the newest generation.
+        created: time of the newest generation, RFC 3339.
+        events: number of events in all generations.
+        bytes: number of bytes in all generations.
+        layout: layout of the newest generation, or ``table``.
+        problem: why the archive cannot be read; empty if it can.
+        table: the table's name, if it is a table that a handoff made; otherwise empty.
+        unfinished: number of a generation whose export has begun and is not finished; 0 if there is none.
+    """
+
+    archive: str
+    stream: str
+    generations: int = 0
+    first_generation: int = 0
+    generation: int = 0
+    created: str = ""
+    events: int = 0
+    bytes: int = 0
+    layout: str = ""
+    problem: str = ""
+    table: str = ""
+    unfinished: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamageReport(Report):
+    """Damage that a check found.
+
+    Attributes:
+        generation: the generation that holds the bytes; of a merged one, the original.
+        cut: the stream cut at which this generation begins, full segment name → offset.
+        segment: full name of the segment.
+        start: offset of the first damaged byte.
+        end: offset after the last one.
+        events: number of lost events; None if the range lacks several pieces, and it is not known how many of its
+            events are in this one.
+        what: what is wrong.
+    """
+
+    generation: int
+    cut: Mapping[str, int]
+    segment: str
+    start: int
+    end: int
+    events: int | None
+    what: str
+
+    def __str__(self) -> str:
+        lost = lost_text(self.events, self.end - self.start)
+        return f"{self.segment} bytes {self.start} to {self.end}: {self.what}; generation {self.generation}, {lost}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport(Report):
+    """Result of a check.
+
+    Attributes:
+        archive: the archive's URI.
+        generations: numbers of the checked generations.
+        ok: whether nothing is missing or changed.
+        ranges: number of ranges.
+        ranges_read: number of ranges whose data were read and compared.
+        events: number of events by the manifests.
+        bytes: number of bytes by the manifests.
+        findings: one line for each damage, at most 1,000.
+        damage: the same damages, with their fields.
+        intact_generation: the newest generation before the first damage, which can be restored; 0 if there is none, or
+            if only one generation was checked.
+        restore: the command that restores what is intact; empty if nothing is damaged, or if only one generation was
+            checked.
+        more_findings: number of further damages.
+        strays: number of strays, which are harmless.
+        stray_keys: keys of the first hundred strays, relative to the root.
+        removed: number of strays that ``--repair`` deleted.
+        fingerprints: generation → SHA-256 of its manifest, hexadecimal.
+        unfinished: number of a generation whose export has begun and is not finished; 0 if there is none, or if only
+            one generation was checked.
+        notes: remarks that are not damage (objects that were not checked).
+        seed: seed of the sample, with ``--read-data-subset``.
+        seconds: duration without the start of Spark.
+        total_seconds: duration.
+    """
+
+    archive: str
+    generations: tuple[int, ...]
+    ok: bool
+    ranges: int = 0
+    ranges_read: int = 0
+    events: int = 0
+    bytes: int = 0
+    findings: tuple[str, ...] = ()
+    damage: tuple[DamageReport, ...] = ()
+    intact_generation: int = 0
+    restore: str = ""
+    more_findings: int = 0
+    strays: int = 0
+    stray_keys: tuple[str, ...] = ()
+    removed: int = 0
+    fingerprints: Mapping[int, str] = field(default_factory=dict)
+    unfinished: int = 0
+    notes: tuple[str, ...] = ()
+    seed: int | None = None
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmReport(Report):
+    """Progress of restoring an archive from an archive class.
+
+    Attributes:
+        archive: the archive's URI.
+        cold: number of objects that were not readable at the start.
+        bytes: their size in S3.
+        asked: number of them requested from S3 now (the others were requested before).
+        readable: whether everything is readable now.
+        total_seconds: duration.
+        dry_run: whether nothing was requested.
+    """
+
+    archive: str
+    cold: int = 0
+    bytes: int = 0
+    asked: int = 0
+    readable: bool = True
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldReport(Report):
+    """Result of creating or releasing a hold.
+
+    Attributes:
+        archive: the archive's URI.
+        name: the hold's name.
+        generations: the affected generations.
+        unchanged: whether the hold already existed.
+        dry_run: whether nothing was written.
+    """
+
+    archive: str
+    name: str
+    generations: tuple[int, ...]
+    unchanged: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEntry:
+    """A generation in force.
+
+    Attributes:
+        generation: the generation's number.
+        first: the first original generation in a merged one; otherwise its number.
+        created: when its tail was taken, RFC 3339.
+        start: the cut at which it begins, full segment name → offset; ``from`` in JSON, as in a manifest.
+        end: the cut at which it ends; ``to`` in JSON.
+        layout: as in its manifest.
+        events: as in its manifest.
+        bytes: as in its manifest.
+        holds: the names of its holds.
+        checked: when a rotation read its data back, RFC 3339; empty if none has.
+    """
+
+    generation: int
+    first: int
+    created: str
+    start: Mapping[str, int]
+    end: Mapping[str, int]
+    layout: str
+    events: int
+    bytes: int
+    holds: tuple[str, ...] = ()
+    checked: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline(Report):
+    """An archive's generations in force, oldest first.
+
+    Attributes:
+        archive: the archive's URI.
+        stream: the archived stream, ``scope/stream``.
+        expired: the newest generation that has expired; 0 if none has.
+        generations: the generations in force.
+    """
+
+    archive: str
+    stream: str
+    expired: int
+    generations: tuple[TimelineEntry, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """See `Report.to_json`."""
+        names = {"start": "from", "end": "to"}
+        entries = [{names.get(name, name): value for name, value in asdict(g).items()} for g in self.generations]
+        return {**asdict(self), "generations": entries}

@@ -1,0 +1,235 @@
+"""The *ls* and *show* commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from streamvault.common.errors import Damaged, Failed, Problem
+from streamvault.common.times import moment_text
+from streamvault.layouts.keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
+from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.marks import find_checked
+from streamvault.manifests.archive.plan import current_plan
+from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.verbs.reports import ArchiveSummary, Timeline, TimelineEntry
+from streamvault.objectstore.errors import AccessDenied, InvalidKey, InvalidRoot
+from streamvault.objectstore.paths import is_path
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.errors import InvalidName
+from streamvault.streamstore.model import StreamName
+
+__all__ = ["list_archives", "show_archive", "show_timeline"]
+
+
+def list_archives(place: str) -> list[ArchiveSummary]:
+    """Return all archives and tables in a folder and the folders below it, in the order of their paths.
+
+    Lists each folder once, but never an archive's events or chunks.
+
+    Args:
+        place: a root, a folder above roots, or one archive: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+
+    Raises:
+        NoSuchPlace: the folder does not exist or is empty.
+        Problem: the folder cannot be read. An unreadable archive or folder below it is returned with its `problem`.
+    """
+    address = RootAddress.parse(place).resolve()
+    found = (_summary(one) if isinstance(one, Archive) else one for one in _archives(address))
+    archives = [summary for summary in found if summary is not None]
+    if not archives:
+        _check_there(address)
+    return archives
+
+
+def show_archive(archive: str, *, generation: int | None = None) -> Manifest:
+    """Return a generation's manifest.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        generation: the generation's number; None for the newest.
+
+    Raises:
+        NoSuchArchive: there is no archive, or no such generation.
+        Damaged: the manifest is not valid.
+    """
+    return Archive.open(archive).manifest(generation)
+
+
+def show_timeline(archive: str) -> Timeline:
+    """Return the generations in force, with their times, cuts, holds and marks.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+
+    Raises:
+        NoSuchArchive: there is no archive.
+        Damaged: a manifest or mark is missing or not valid.
+    """
+    source = Archive.open(archive)
+    source.manifest()  # raises if there is no archive
+    return source.stable(partial(_timeline, source))
+
+
+def _timeline(source: Archive, listing: Listing) -> Timeline:
+    if listing.missing is not None:
+        raise manifest_lost(listing, source.uri)
+    return Timeline(
+        archive=source.uri,
+        stream=str(source.stream),
+        expired=listing.dropped,
+        generations=tuple(_entry(source, listing, span) for span in listing.spans),
+    )
+
+
+def _entry(source: Archive, listing: Listing, span: GenerationSpan) -> TimelineEntry:
+    manifest = source.read_manifest(span)
+    mark = find_checked(source.store, source.stream, span) if span.last in listing.checked else None
+    return TimelineEntry(
+        generation=span.last,
+        first=span.first,
+        created=moment_text(manifest.created),
+        start=manifest.from_.to_json(),
+        end=manifest.to.to_json(),
+        layout=manifest.layout,
+        events=manifest.events,
+        bytes=manifest.bytes,
+        holds=listing.holds.get(span.last, ()),
+        checked="" if mark is None else moment_text(mark.created),
+    )
+
+
+_RECORDS = frozenset(folder.rstrip("/") for folder in (MANIFESTS, TABLES, WORK))
+"""The folders by which an archive, a table or an unfinished archive is recognized."""
+
+_OWN = _RECORDS | {open_layout(name).keys.root.rstrip("/") for name in LAYOUTS} | {"table"}
+"""The folders of an archive, which contain no other archives."""
+
+
+class NoSuchPlace(Failed):
+    """There is no such folder, nor any object whose key has the prefix."""
+
+
+def _archives(address: RootAddress) -> Iterator[Archive | ArchiveSummary]:
+    """Yield possible archives and tables, by the names of folders; and a summary for each unreadable folder."""
+    store = address.open()
+    paths = [""]
+    while paths:
+        path = paths.pop()
+        try:
+            names = _folders(address, store, path)
+        except AccessDenied as problem:
+            if not path:
+                raise
+            yield ArchiveSummary(archive=address.below(path).uri, stream="", problem=str(problem))
+            continue
+        own = _RECORDS.intersection(names)
+        if own:
+            yield from _archives_in(address.below(path))
+            own = _OWN
+        # A foreign key may have an empty part. A segment's folder may have an object for each event.
+        names = [name for name in names if name and name not in own and not parse_segment(name)]
+        below = (f"{path}/{name}" if path else name for name in names)
+        paths += reversed([each for each in below if not _is_loop(address, each)])
+
+
+def _archives_in(address: RootAddress) -> Iterator[Archive]:
+    """Yield the archive at an address, and its tables."""
+    try:
+        root, scope, stream = address.split()
+        name = StreamName(scope, stream)
+    except (InvalidRoot, InvalidName):
+        return  # a foreign folder
+    archive = Archive.at(root, name)
+    yield archive
+    for table in archive.tables():
+        with suppress(InvalidKey):  # a foreign folder
+            yield archive.table_archive(table)
+
+
+def _folders(address: RootAddress, store: ObjectStore, path: str) -> Sequence[str]:
+    if address.folder is not None:  # a local folder may have any name, and contain links
+        return _local_folders(address.folder / path, address)
+    return store.folders(f"{path}/" if path else "") if not path or is_path(path) else ()
+
+
+def _local_folders(folder: Path, address: RootAddress) -> Sequence[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        raise AccessDenied(f"the folder cannot be read ({error.strerror})", where=address.uri) from None
+
+
+def _is_loop(address: RootAddress, path: str) -> bool:
+    """Check whether a folder is a link to one that contains it."""
+    if address.folder is None:
+        return False
+    folder = address.folder / path
+    return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
+
+
+def _check_there(address: RootAddress) -> None:
+    is_there = (
+        address.folder.is_dir()
+        if address.folder is not None
+        else not address.prefix or any(True for _ in address.open().list(""))
+    )
+    if not is_there:
+        raise NoSuchPlace("no such folder", where=address.uri, todo="Check the address.")
+
+
+def _summary(archive: Archive) -> ArchiveSummary | None:
+    summary = ArchiveSummary(
+        archive=Archive(archive.store, archive.stream).uri, table=archive.table, stream=str(archive.stream)
+    )
+    try:
+        listing = archive.listing()
+    except (AccessDenied, Damaged) as problem:
+        return replace(summary, problem=str(problem))
+    if not archive.table:
+        try:
+            plan, _ = current_plan(archive.store, archive.prefix, GenerationSpan.of(listing.newest + 1))
+        except (AccessDenied, Damaged) as problem:
+            return replace(summary, problem=str(problem))
+        summary = replace(summary, unfinished=0 if plan is None else plan.generation)
+    if not (listing.spans if archive.table else listing.newest or listing.orphans):
+        return summary if summary.unfinished else None
+    summary = replace(
+        summary,
+        generations=len(listing.spans),
+        first_generation=listing.spans[0].first if listing.spans else 0,
+        generation=listing.newest,
+    )
+    try:
+        return archive.stable(partial(_summed, archive, summary))
+    except Problem as problem:
+        return replace(summary, problem=str(problem))
+
+
+def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
+    """Add the totals of the manifests, which are read one at a time."""
+    if not listing.spans or listing.orphans:
+        raise manifest_lost(listing, archive.uri)
+    events = size = 0
+    for span in listing.spans:
+        manifest = archive.read_manifest(span)
+        events += manifest.events
+        size += manifest.bytes
+    return replace(
+        summary,
+        generations=len(listing.spans),
+        first_generation=listing.spans[0].first,
+        generation=manifest.generation,
+        created=str(manifest.document()["created"]),
+        events=events,
+        bytes=size,
+        layout="table" if archive.table else manifest.layout,
+    )

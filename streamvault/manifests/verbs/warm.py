@@ -1,0 +1,130 @@
+"""The *warm* command: restore an archive's objects from an archive class, and wait for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import islice
+
+from streamvault.common.progress import Progress
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.options import POLL_SECONDS, WarmOptions
+from streamvault.manifests.verbs.cold import StoredRange, cold_objects, joined_ranges, sample, stored_ranges
+from streamvault.manifests.verbs.reports import WarmReport
+from streamvault.objectstore.errors import InArchiveClass
+from streamvault.objectstore.s3.cold import ColdStorage, StoredObject
+from streamvault.objectstore.s3.storage_classes import Tier
+
+__all__ = ["await_warm", "name_cold", "warm_archive"]
+
+AT_ONCE = 1000
+
+
+def warm_archive(
+    archive: str,
+    *,
+    generation: int | None = None,
+    days: int = 7,
+    tier: Tier = "Standard",
+    wait: bool = False,
+    poll_seconds: float = POLL_SECONDS,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> WarmReport:
+    """Request that S3 restores an archive's objects from an archive class (Glacier), so that they are readable.
+
+    Repeating it is harmless and reports how far S3 is.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        generation: restore what an import up to this generation needs; None for the newest.
+        days: how long the objects stay readable.
+        tier: speed and price: ``Bulk``, ``Standard`` or ``Expedited``.
+        wait: return only when everything is readable.
+        poll_seconds: interval of polling while waiting.
+        dry_run: report what would be requested without requesting it.
+        progress: receives the progress.
+
+    Raises:
+        Problem: with the exit code of the command line.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll_seconds=poll_seconds)
+    source = Archive.open(archive)
+    storage, ranges = ColdStorage(source.root), list(joined_ranges(stored_ranges(source.history(generation))))
+    cold = size = asked = 0
+    # In batches, since an archive may have millions of objects. Requested ones stay in the listing, as coming.
+    found = cold_objects(storage, source.prefix, ranges)
+    while some := list(islice(found, AT_ONCE)):
+        cold += len(some)
+        size += sum(one.size for one in some)
+        if not dry_run:
+            asked += storage.ask([one for one in some if one.warmth == "cold"], days, tier)
+            progress.say(f"requested {asked:,} of {cold:,} objects from S3")
+    if wait and cold and not dry_run:
+        await_warm(source, ranges, progress, poll_seconds)
+    return WarmReport(
+        archive=source.uri,
+        cold=cold,
+        bytes=size,
+        asked=asked,
+        readable=not cold or (wait and not dry_run),
+        total_seconds=round(time.monotonic() - began, 3),
+        dry_run=dry_run,
+    )
+
+
+def name_cold(archive: Archive, ranges: Sequence[StoredRange], found: InArchiveClass) -> InArchiveClass:
+    """Return the error for objects in an archive class: it names the class, and whether S3 is restoring them.
+
+    Args:
+        archive: the archive.
+        ranges: the ranges to read.
+        found: the error met when reading, returned if no object is found.
+    """
+    storage = ColdStorage(archive.root)
+    one = next(cold_objects(storage, archive.prefix, sample(ranges), first_page=True), None)
+    return found if one is None else _named(one, storage.uri)
+
+
+def await_warm(archive: Archive, ranges: Sequence[StoredRange], progress: Progress, poll_seconds: float) -> None:
+    """Wait until every object of the ranges is readable.
+
+    Args:
+        archive: the archive.
+        ranges: the ranges to read.
+        progress: receives the progress.
+        poll_seconds: interval of polling.
+
+    Raises:
+        InArchiveClass: an object is in an archive class, and its restore was not requested.
+    """
+    storage, ranges = ColdStorage(archive.root), list(joined_ranges(ranges))
+    least: int | None = None
+    while True:
+        waiting = left = 0
+        for found in cold_objects(storage, archive.prefix, ranges):
+            if found.warmth == "cold":
+                raise _named(found, storage.uri)
+            waiting += 1
+            left += found.size
+        if least is None:
+            progress.begin("waiting for S3", left)
+        elif left < least:
+            progress.advance(0, least - left)
+        least = left if least is None else min(least, left)
+        if not waiting:
+            progress.end()
+            return
+        progress.say(f"waiting for S3: {waiting:,} objects are not readable yet")
+        time.sleep(poll_seconds)
+
+
+def _named(found: StoredObject, where: str) -> InArchiveClass:
+    if found.warmth == "coming":
+        todo = "S3 is restoring it: wait with 'streamvault warm --wait', or import with --wait-for-warm."
+        return InArchiveClass(
+            f"an object is in the archive class {found.storage_class}", where=f"{where}/{found.key}", todo=todo
+        )
+    return InArchiveClass.of(found.storage_class, f"{where}/{found.key}")

@@ -1,0 +1,1 @@
+"""Streams kept like others: copies, replicas and their cut-over, moves."""

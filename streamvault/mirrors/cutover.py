@@ -1,0 +1,151 @@
+"""The cut-over: seal a replica's source, bring the replica up to its end, and finish it.
+
+Writers have no stream from the seal to the end, and a sealed stream cannot be opened again. So all that takes long or
+may fail comes before the seal: the replica is taken over from a running replication, has caught up, and the store has
+accepted the policies and tags that it will get.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+from streamvault.common.errors import Conflict
+from streamvault.importer.lease import incarnation
+from streamvault.importer.options import KeptRetention
+from streamvault.mirrors.replica import Record, Replica, promoted_configuration
+from streamvault.mirrors.replication import Replication
+from streamvault.mirrors.source import StreamSource
+from streamvault.streamstore.errors import AccessDenied, NoSuchScope, NoSuchStream, StreamChanged, StreamExists
+from streamvault.streamstore.model import RetentionKind, Scaling, StreamConfiguration
+from streamvault.streamstore.own import MOST_TAGS, OWN, TARGET_PROBE, is_own, stream_beside, users_tags
+from streamvault.streamstore.services.lease import Lease
+
+__all__ = ["WAIT_SECONDS", "catch_up", "check_exists", "cut_over", "retention_warnings"]
+
+WAIT_SECONDS = 120.0
+"""How long to wait for a running replication to give way."""
+
+SHORT_SECONDS = 1.0
+"""A round this short is followed by the cut-over."""
+
+SHRINKING = 0.9
+"""If a round takes more than this share of the one before, further rounds would not become shorter."""
+
+
+def cut_over(replication: Replication, source: StreamSource, *, retention: KeptRetention = "keep") -> Lease:
+    """Seal a replica's source, bring the replica up to its end, compare, and finish it.
+
+    The replica's ledger stays, and the lease, which is returned; the caller deletes them.
+
+    Args:
+        replication: brings the replica up to date, and has the lease (`Replication.take_over`).
+        source: its source.
+        retention: the promoted stream's retention policy: the source's, or none.
+
+    Raises:
+        Conflict: the source is not the stream that was replicated, or the replica cannot get its tags.
+        Failed: the replica differs from the source.
+        StreamStoreError: the store refuses the source's policies or tags, or the seal. The source is open then.
+    """
+    catch_up(replication)
+    described = replication.look_first()
+    check_exists(replication)
+    replica = replication.replica
+    record = replica.newest
+    record = replace(record, retention="off" if retention == "off" else record.retention)
+    if not described.sealed:
+        _check_policies(replica, record)
+    # Says what a run that goes on after this one was killed has to do; the source's own ledger says who sealed it.
+    replica.note(
+        of_sealed=described.sealed,
+        sealing=True,
+        sealed=source.is_sealed_by_user(described),
+        retention=record.retention,
+        claim=replication.claim,
+        source_first=incarnation(described),
+    )
+    replication.hold().confirm()
+    try:
+        source.seal(described)
+    except AccessDenied:
+        replica.note(sealing=False, claim=replication.claim)  # who seals it later is its user
+        raise
+    sealed = time.monotonic()
+    lease = replication.hold(WAIT_SECONDS)  # it may have been lost in an outage
+    check_exists(replication)
+    replication.round()
+    replication.check_complete()
+    replica.finish(lease, complete=True)
+    replication.cutover_seconds = time.monotonic() - sealed
+    return lease
+
+
+def catch_up(replication: Replication) -> None:
+    """Replicate until a round is short, or rounds do not become shorter."""
+    before = math.inf
+    while True:
+        began = time.monotonic()
+        done = replication.round()
+        took = time.monotonic() - began
+        if done.sealed or took < SHORT_SECONDS or took > SHRINKING * before:
+            return
+        before = took
+
+
+def check_exists(replication: Replication) -> None:
+    """Check that there is a replica.
+
+    Raises:
+        Conflict: there is none.
+    """
+    if replication.is_new:
+        raise Conflict("the replica was deleted meanwhile", where=replication.replica.uri)
+
+
+def retention_warnings(record: Record) -> tuple[str, ...]:
+    """Return a warning if a replica has kept what its source truncated, and its retention policy will not."""
+    kept = promoted_configuration(record, 1).retention.kind
+    if not record.keep_head or kept is RetentionKind.NONE:
+        return ()
+    warning = (
+        "the stream has kept what its source truncated (--keep-head), and gets the source's retention policy, by which "
+        "the store will truncate it; --retention off promotes it without that policy"
+    )
+    return (warning,)
+
+
+def _check_policies(replica: Replica, record: Record) -> None:
+    """Check that the target's store accepts the policies and tags that the promoted stream will have.
+
+    They are tried on an empty stream, which is deleted again: the replica would be scaled and truncated by them.
+
+    Raises:
+        Conflict: there are too many tags, or a user's stream has the name that is needed for this.
+        StreamStoreError: the store refuses them.
+    """
+    store, probe = replica.store, stream_beside(replica.name, TARGET_PROBE)
+    if (tags := len(users_tags(record.source_configuration))) >= MOST_TAGS:
+        raise Conflict(
+            f"the stream has {tags} tags and gets one more, but no more than {MOST_TAGS} are possible",
+            where=record.source,
+            todo="Remove a tag. The stream was not sealed.",
+        )
+    wanted = promoted_configuration(record, len(store.describe(replica.name).tail.offsets))
+    with suppress(StreamExists):  # of a run that was killed
+        store.create_stream(probe, StreamConfiguration(Scaling(min_segments=1), tags=(OWN,)))
+    described = store.describe(probe)
+    if not is_own(described.configuration):
+        raise Conflict(
+            "the name of a stream on which policies are tried is taken by another stream",
+            where=f"{store.uri}/{probe}",
+            todo="Move it to another name.",
+        )
+    try:
+        own = replace(wanted, tags=(OWN, *wanted.tags)[:MOST_TAGS])
+        store.update_stream(probe, own, was=described.configuration)
+    finally:
+        with suppress(NoSuchStream, NoSuchScope, StreamChanged):
+            store.delete(probe, first=described.epochs[0])

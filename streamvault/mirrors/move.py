@@ -1,0 +1,335 @@
+"""The *move* command: give a stream another name, or another cluster."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+from streamvault.common.errors import Conflict
+from streamvault.common.progress import Progress
+from streamvault.importer.lease import incarnation, remove_leftovers, take_lease, unfinished_work
+from streamvault.importer.options import FILLER_LIMIT, KeptRetention, MoveOptions, Numbers, Offsets
+from streamvault.importer.plan import plan_restore
+from streamvault.importer.reports import MoveReport
+from streamvault.importer.run import ImportRun
+from streamvault.importer.target import check_other_stream
+from streamvault.importer.verify import Differs
+from streamvault.layouts.windows import WINDOW
+from streamvault.mirrors.cutover import WAIT_SECONDS, cut_over, retention_warnings
+from streamvault.mirrors.replica import REPLICA, Record, Replica, replica_tag
+from streamvault.mirrors.replication import Replication
+from streamvault.mirrors.source import StreamSource
+from streamvault.mirrors.witness import replica_work
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import Tasks
+from streamvault.streamstore.arithmetic.counterparts import counterparts
+from streamvault.streamstore.arithmetic.cuts import later_of
+from streamvault.streamstore.errors import (
+    NoSuchScope,
+    NoSuchSegment,
+    NoSuchStream,
+    SegmentTruncated,
+    StreamChanged,
+    StreamExists,
+)
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamDescription
+from streamvault.streamstore.own import LONGEST_TAG, MOVED_TO, OWN, REPLICA_OF, is_own, tag_of
+from streamvault.streamstore.services.lease import Lease
+from streamvault.streamstore.uri import parse_stream
+
+__all__ = ["move_stream"]
+
+
+def move_stream(
+    source: str,
+    stream: str,
+    *,
+    no_tombstone: bool = False,
+    offsets: Offsets = "keep",
+    filler_limit: int = FILLER_LIMIT,
+    numbers: Numbers = "map",
+    retention: KeptRetention = "keep",
+    window: int = WINDOW,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> MoveReport:
+    """Move a stream to another name, scope or cluster, while it is written to.
+
+    The stream is replicated until only a second's worth is missing; then it is sealed, the rest is replicated, and the
+    new stream can be written to. Every byte is read back and compared before the old stream is deleted. An empty sealed
+    stream keeps the old name, so that no writer creates it again. After a kill, repeat the call to go on.
+
+    Args:
+        source: URI of the stream.
+        stream: its new URI; the login of its cluster is as for `copy_stream`.
+        no_tombstone: leave no empty sealed stream, tagged ``streamvault-moved-to:URI``, under the old name.
+        offsets: as for `import_stream`.
+        filler_limit: likewise (bytes).
+        numbers: likewise. If ``"keep"`` turns out to be impossible once the stream is sealed, because of a transaction
+            that was committed over a scale at the last moment, segments get other numbers.
+        retention: as for `promote_replica`.
+        window: maximum data a task buffers in memory (bytes).
+        master: as for `replicate_stream`.
+        dry_run: only report what would be moved.
+        progress: receives the progress.
+
+    Raises:
+        Problem: it failed; the exception has the command's exit code.
+        TargetTaken: the new stream exists and is not this call's (exit code 4).
+        TargetBusy: another process is writing to it (exit code 4).
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    options = MoveOptions(
+        no_tombstone=no_tombstone,
+        offsets=offsets,
+        filler_limit=filler_limit,
+        numbers=numbers,
+        retention=retention,
+        window=window,
+    )
+    source_address, source_name = parse_stream(source)
+    address, name = parse_stream(stream, target=True)
+    check_other_stream((source_address, source_name), (address, name))
+    with ExitStack() as stack:
+        source_store = stack.enter_context(source_address.open())
+        store = stack.enter_context(address.open())
+        origin = StreamSource(source_store, source_address, source_name, f"{source_address.uri}/{source_name}")
+        move = _Move(origin, Replica(store, address, name), f"{address.uri}/{name}", options, Tasks(master, stack))
+        report = MoveReport(source=source, stream=stream, tombstone=not no_tombstone, dry_run=dry_run)
+        if move.is_done():
+            if not dry_run:
+                move.clean_up()
+            report = replace(report, unchanged=True)
+        elif dry_run:
+            report = replace(report, bytes=move.missing())
+        else:
+            report = move.run(report, progress)
+        progress.end()
+        total = time.monotonic() - began
+        return replace(report, seconds=round(total - move.tasks.start_seconds, 3), total_seconds=round(total, 3))
+
+
+class _Move:
+    """One move; each step is known from what is there.
+
+    Attributes:
+        tasks: opens the runner.
+    """
+
+    def __init__(self, source: StreamSource, replica: Replica, uri: str, options: MoveOptions, tasks: Tasks) -> None:
+        self._source = source
+        self._replica = replica
+        self._uri = uri
+        self._options = options
+        self.tasks = tasks
+
+    @property
+    def _tombstone(self) -> str:
+        """The tag of the tombstone."""
+        return f"{MOVED_TO}{self._uri}"[:LONGEST_TAG]
+
+    def is_done(self) -> bool:
+        """Whether the stream was moved before."""
+        store, name = self._replica.store, self._replica.name
+        if unfinished_work(store, name) != "":
+            return False
+        old = _describe(self._source)
+        if old is None:
+            return tag_of(store.describe(name).configuration, REPLICA_OF) == replica_tag(self._source.uri)
+        return self.is_tombstone(old)
+
+    def is_tombstone(self, old: StreamDescription | None) -> bool:
+        """Whether the old name has this move's tombstone."""
+        return old is not None and self._tombstone in old.configuration.tags
+
+    def clean_up(self) -> None:
+        """Make up for the last steps of an earlier run."""
+        if not self._options.no_tombstone:
+            self._leave_tombstone()
+        remove_leftovers(self._replica.store, self._replica.name)
+
+    def missing(self) -> int:
+        """Return how many bytes are still to be replicated."""
+        if self._begun() is not None:
+            return 0
+        replication = self._replication(Progress())
+        replication.look_first()
+        return replication.behind()
+
+    def run(self, report: MoveReport, progress: Progress) -> MoveReport:
+        """Move the stream, or go on where an earlier run was killed."""
+        store, name = self._replica.store, self._replica.name
+        begun = unfinished_work(store, name)
+        is_replica = begun is not None and begun.startswith(REPLICA)
+        if is_replica and self._replica.read() is None and not is_own(store.describe(name).configuration):
+            take_lease(store, name, begun or "").release(remove=True)  # an earlier run was killed right before this
+            if self.is_done():
+                self.clean_up()
+                return replace(report, unchanged=True)
+        record = self._begun()
+        if record is not None:
+            lease = take_lease(store, name, record.work)
+            try:
+                self._replica.choose_retention(self._options.retention)
+                self._replica.finish(lease, complete=False)
+                return self._delete_source(report, lease, progress)
+            finally:
+                lease.release(remove=not lease.is_finishing)
+        replication = self._replication(progress)
+        replication.take_over(WAIT_SECONDS)
+        try:
+            lease = cut_over(replication, self._source, retention=self._options.retention)
+            report = replace(
+                report,
+                moved_bytes=replication.moved_bytes,
+                rounds=replication.rounds - 1,
+                cutover_seconds=round(replication.cutover_seconds, 3),
+                renumbered={str(old): str(new) for old, new in replication.segments.items() if old != new},
+            )
+            return self._delete_source(report, lease, progress)
+        finally:
+            replication.release()
+
+    def _begun(self) -> Record | None:
+        """Return the record of a promotion of this move's replica that was killed; go on with its options.
+
+        Raises:
+            Conflict: the old stream may have more than the replica.
+        """
+        begun = unfinished_work(self._replica.store, self._replica.name)
+        record = self._replica.read() if begun is not None and begun.startswith(REPLICA) else None
+        if record is None or record.source != self._source.uri or not record.is_promoting:
+            return None
+        options = {"offsets": record.offsets, "numbers": record.numbers, "filler_limit": record.filler_limit}
+        self._options = self._options.model_copy(update=options)
+        self._check_sealed(_describe(self._source), record)
+        return record
+
+    def _delete_source(self, report: MoveReport, lease: Lease, progress: Progress) -> MoveReport:
+        """Verify the new stream, delete the old one, leave the tombstone, and remove ledger and lease."""
+        old = _describe(self._source)
+        record = self._replica.newest
+        if old is not None and self._check_sealed(old, record):
+            report = replace(report, bytes=self._verify(lease, progress))
+            lease.confirm()
+            self._check_new()
+            with suppress(StreamChanged, NoSuchStream):
+                self._source.store.delete(self._source.name, first=old.epochs[0])
+        warnings = retention_warnings(record)
+        if not self._options.no_tombstone and (left := self._leave_tombstone()):
+            warnings = (*warnings, left)
+            report = replace(report, tombstone=self.is_tombstone(_describe(self._source)))
+        for warning in warnings:
+            progress.warn(warning)
+        report = replace(report, warnings=warnings)
+        if record.source_first:
+            self._source.forget_seal(record.source_first)
+        self._replica.forget()
+        lease.release(remove=True)
+        return report
+
+    def _check_sealed(self, old: StreamDescription | None, record: Record) -> bool:
+        """Return whether the old stream still is the one that was replicated.
+
+        Raises:
+            Conflict: it is, and it may have more than the replica.
+        """
+        if old is None and not record.sealing:
+            raise Conflict(
+                "the replica was promoted without sealing the stream, which is gone, so it may lack events",
+                where=self._source.uri,
+                todo=f"Run 'streamvault promote {self._uri}' to use the replica as it is.",
+            )
+        if old is None or replica_work(self._source, old, self._options) != record.work:
+            return False
+        # A cut-over has compared both ends. A promotion without one has replaced the replica's open segments, so the
+        # source's tail of the last round says what the replica has.
+        if not (old.sealed and (record.sealing or record.tail == old.tail.to_json())):
+            raise Conflict(
+                "the replica was promoted without sealing the stream, which may have been written to since",
+                where=self._source.uri,
+                todo=f"Run 'streamvault promote {self._uri}', copy what is missing with 'streamvault copy --from', and "
+                "delete the stream yourself.",
+            )
+        return True
+
+    def _check_new(self) -> StreamDescription:
+        """Return the new stream.
+
+        Raises:
+            Conflict: it is another one.
+        """
+        name = self._replica.name
+        with suppress(NoSuchStream, NoSuchScope):
+            copied = self._replica.store.describe(name)
+            if incarnation(copied) == self._replica.newest.target:
+                return copied
+        raise Conflict("the new stream was deleted, or created again, so the old one stays", where=self._uri)
+
+    def _verify(self, lease: Lease, progress: Progress) -> int:
+        """Read the new stream back and compare all of it with the old one; return the number of bytes.
+
+        What the new stream's retention policy has deleted meanwhile is not compared.
+        """
+        store, name = self._replica.store, self._replica.name
+        replication = self._replication(progress)
+        while True:
+            look, copied = self._source.look(), self._check_new()
+            head = replication.cut_of(copied, copied.head, look.described)
+            if head is None:
+                raise Conflict(
+                    "the new stream was scaled and truncated before it was compared, so the old one stays",
+                    where=self._uri,
+                    todo=f"Compare them yourself, or export {self._source.uri}, before you delete it.",
+                )
+            described = replace(look.described, head=later_of(look.described, head, look.described.head))
+            record = self._replica.newest
+            first_head = StreamCut.from_json(record.head, self._source.name)
+            content = self._source.content(
+                replace(look, described=described), self._options, work=record.work, first_head=first_head
+            )
+            # only the bytes are compared, and the replica may have got other numbers after the seal
+            plan = plan_restore(content, self._options.model_copy(update={"numbers": "map"}), limit_filler=False)
+            run = ImportRun(store, self._replica.address, name, plan=plan, window=self._options.window, read_back=True)
+            segments = counterparts(described.epochs, copied.epochs) or {}
+            try:
+                run.compare(segments, self.tasks.runner, progress, lease.check)
+            except (SegmentTruncated, NoSuchSegment):
+                if self._check_new().head == copied.head:
+                    raise
+                continue
+            except Differs as differs:
+                todo = (
+                    f"Keep both: {self._source.uri} is sealed and has all that was written to it, and {self._uri} may "
+                    "have newer events. Copy the old one to a third name."
+                )
+                raise Differs(differs.what, where=differs.where, todo=todo) from None
+            return plan.bytes
+
+    def _leave_tombstone(self) -> str:
+        """Create the tombstone, or seal it; return a warning if the name belongs to another stream, or has events."""
+        store, name = self._source.store, self._source.name
+        configuration = StreamConfiguration(Scaling(min_segments=1), tags=(OWN, self._tombstone))
+        with suppress(StreamExists):
+            store.create_stream(name, configuration)
+        described = store.describe(name)
+        if described.configuration.tags != configuration.tags:
+            return f"another stream was created as {self._source.uri} meanwhile; it stays as it is"
+        store.seal(name, first=described.epochs[0])
+        if any(store.describe(name).tail.offsets.values()):
+            return f"a writer has written to {self._source.uri} before it was sealed; the events are still there"
+        return ""
+
+    def _replication(self, progress: Progress) -> Replication:
+        return Replication(self._source, self._replica, self._options, progress=progress, tasks=self.tasks)
+
+
+def _describe(source: StreamSource) -> StreamDescription | None:
+    try:
+        return source.store.describe(source.name)
+    except (NoSuchStream, NoSuchScope):
+        return None

@@ -1,0 +1,106 @@
+"""Whether a target is free, a replica, or a promoted one: what decides whether a replication may write to it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from streamvault.common.errors import Problem
+from streamvault.importer.lease import marked_work, unfinished_work
+from streamvault.importer.options import MirrorOptions
+from streamvault.importer.target import TargetTaken, taken_error
+from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
+from streamvault.mirrors.source import Source, StreamSource
+from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
+from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
+
+__all__ = ["check_promoting", "check_target", "is_promoted", "promoting"]
+
+
+def is_promoted(source: Source, replica: Replica) -> bool:
+    """Whether a source's replica was promoted, or its promotion has begun; False if it cannot be told."""
+    with suppress(Problem):
+        if not replica.store.exists(replica.name):
+            return False
+        described = replica.store.describe(replica.name)
+        if not is_own(described.configuration):
+            return tag_of(described.configuration, REPLICA_OF) == replica_tag(source.uri)
+        record = replica.read()
+        return (
+            record is not None
+            and (record.work, record.source) == (marked_work(described), source.uri)
+            and record.is_promoting
+        )
+    return False
+
+
+def check_promoting(replica: Replica) -> None:
+    """Check that no promotion of a target was killed, whatever it is a replica of.
+
+    Raises:
+        TargetTaken: one was.
+    """
+    begun = unfinished_work(replica.store, replica.name)
+    if begun is not None and begun.startswith(REPLICA):
+        record = replica.read()
+        begins = record is not None and record.work == begun and record.is_promoting
+        if begins or not is_own(replica.store.describe(replica.name).configuration):
+            raise promoting(replica)
+
+
+def check_target(source: Source, replica: Replica, options: MirrorOptions, work: str) -> str | None:
+    """Check that a target is free, or the replica of this name; return `unfinished_work`.
+
+    Args:
+        source: the source.
+        replica: the target.
+        options: how the source becomes a new stream.
+        work: the replica's name, see `mirrors.replica.Record`.
+
+    Raises:
+        TargetTaken: it is neither.
+    """
+    begun = unfinished_work(replica.store, replica.name)
+    if begun is None:
+        return None
+    described = replica.store.describe(replica.name)
+    if begun == work:
+        if not is_own(described.configuration):
+            raise promoting(replica)
+        return begun
+    where = replica.uri
+    record = replica.read()
+    if begun and record is not None and record.work == begun and record.source == source.uri:
+        if (record.offsets, record.numbers) != (options.offsets, options.numbers):
+            what = f"the replica was begun with --offsets {record.offsets} --numbers {record.numbers}"
+            raise TargetTaken(what, where=where, todo="Give these options, or choose another name.")
+        raise TargetTaken(
+            "the source was deleted and created again, so it is not the stream that was replicated",
+            where=source.uri,
+            todo=f"Promote {where} as it is, or choose another name.",
+        )
+    if promoted := tag_of(described.configuration, REPLICA_OF):
+        todo = "Choose another name. This stream may have events that no other one has."
+        raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=todo)
+    if not begun and _is_origin(source, replica):
+        raise TargetTaken(
+            f"the stream is the one that {source.uri} was a replica of",
+            where=where,
+            todo="Choose another name. It may have events that were never replicated.",
+        )
+    raise taken_error(replica.store, described, begun=begun)
+
+
+def _is_origin(source: Source, replica: Replica) -> bool:
+    """Whether the source is a promoted replica of the target: the old cluster is back."""
+    if not isinstance(source, StreamSource):
+        return False
+    with suppress(NoSuchStream, NoSuchScope):
+        configuration = source.store.describe(source.name).configuration
+        return tag_of(configuration, REPLICA_OF) == replica_tag(replica.uri)
+    return False
+
+
+def promoting(replica: Replica) -> TargetTaken:
+    """Build the error for a replica whose promotion has begun."""
+    todo = "Run the same 'promote' or 'move' again."
+    return TargetTaken("a promotion of the replica has not ended", where=replica.uri, todo=todo)

@@ -1,0 +1,237 @@
+"""The *promote* command: make a replica a stream like any other, after its source is gone or is sealed for it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+from streamvault.common.errors import Conflict, Usage
+from streamvault.common.progress import Progress
+from streamvault.importer.lease import remove_leftovers, take_lease, unfinished_work
+from streamvault.importer.options import KeptRetention, MirrorOptions, PromoteOptions
+from streamvault.importer.reports import PromoteReport
+from streamvault.layouts.windows import WINDOW
+from streamvault.mirrors.cutover import WAIT_SECONDS, check_exists, cut_over, retention_warnings
+from streamvault.mirrors.replica import REPLICA, NotAReplica, Record, Replica
+from streamvault.mirrors.replication import Replication
+from streamvault.mirrors.source import StreamSource, open_source, open_stream
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import Tasks
+from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
+from streamvault.streamstore.own import REPLICA_OF, OwnStream, is_own, tag_of
+from streamvault.streamstore.uri import is_stream, parse_stream
+
+__all__ = ["finish_replica", "promote_replica"]
+
+
+def promote_replica(
+    stream: str,
+    *,
+    seal_source: bool = False,
+    retention: KeptRetention = "keep",
+    window: int = WINDOW,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> PromoteReport:
+    """Make a replica a stream like any other, with its source's policies and tags.
+
+    Without `seal_source`, the replica is taken as it is and the source is not asked, so it may be gone. With it, the
+    source is sealed first and the replica gets everything that was written to it: a migration.
+
+    Args:
+        stream: URI of the replica.
+        seal_source: seal the source, replicate the rest, and compare. A running replication gives way.
+        retention: ``"keep"`` sets the source's retention policy, by which the store may truncate what the replica has
+            kept with ``keep_head``. ``"off"`` sets none, and also holds for a later call if this one is killed.
+        window: maximum data a task buffers in memory (bytes).
+        master: as for `replicate_stream`.
+        dry_run: only report what would be promoted.
+        progress: receives the progress.
+
+    Raises:
+        Problem: it failed; the exception has the command's exit code.
+        NotAReplica: the stream is not a replica (exit code 4).
+        TargetBusy: the replica is being brought up to date, or did not give way (exit code 4).
+        Usage: `seal_source` is given, and the source is an archive.
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    PromoteOptions(seal_source=seal_source, retention=retention, window=window)
+    address, name = parse_stream(stream, target=True)
+    with ExitStack() as stack:
+        replica = Replica(stack.enter_context(address.open()), address, name)
+        record = _read(replica, dry_run=dry_run)
+        if record is None:
+            if not dry_run:
+                remove_leftovers(replica.store, name)
+            described = replica.store.describe(name)
+            source = tag_of(described.configuration, REPLICA_OF)
+            if seal_source:
+                _check_is_stream(source)
+                _check_sealed(source, stack)
+            return PromoteReport(
+                stream=stream, source=source, unchanged=True, sealed=described.sealed, total_seconds=_since(began)
+            )
+        report = PromoteReport(
+            stream=stream,
+            source=record.source,
+            sealed=record.sealed,
+            source_sealed=seal_source,
+            tail=record.tail,
+            taken=record.taken_text,
+            dry_run=dry_run,
+        )
+        _check(record, replica.uri, seal_source=seal_source)
+        replication = None
+        if seal_source and not record.promoted:
+            origin = open_stream(record.source, stack)
+            replication = _replication(origin, replica, record, window, progress, Tasks(master, stack))
+            _look(replication)
+        elif dry_run and not record.promoted:
+            replica.check(record)
+        if dry_run:
+            return replace(report, total_seconds=_since(began))
+        if replication is not None:
+            try:
+                replication.take_over(WAIT_SECONDS)
+                check_exists(replication)
+                cut_over(replication, origin, retention=retention)
+            except BaseException:
+                replication.release()
+                raise
+            report = replace(
+                report,
+                moved_bytes=replication.moved_bytes,
+                cutover_seconds=round(replication.cutover_seconds, 3),
+                renumbered={str(old): str(new) for old, new in replication.segments.items() if old != new},
+            )
+            replica.forget()
+            replication.release(remove=True)
+        else:
+            finish_replica(replica, retention)
+        progress.end()
+        record = replica.record or record
+        warnings = retention_warnings(record)
+        for warning in warnings:
+            progress.warn(warning)
+        return replace(
+            report,
+            sealed=record.sealed,
+            tail=record.tail,
+            taken=record.taken_text,
+            warnings=warnings,
+            total_seconds=_since(began),
+        )
+
+
+def _check(record: Record, where: str, *, seal_source: bool) -> None:
+    """Check that the source can be sealed.
+
+    Raises:
+        Conflict: a promotion that leaves it open has not ended.
+        Usage: it is an archive.
+    """
+    if seal_source and record.is_promoting and not record.sealing:
+        raise Conflict(
+            "a promotion of the replica without sealing its source has not ended",
+            where=where,
+            todo="Promote without --seal-source.",
+        )
+    if seal_source:
+        _check_is_stream(record.source)
+
+
+def _replication(
+    source: StreamSource, replica: Replica, record: Record, window: int, progress: Progress, tasks: Tasks
+) -> Replication:
+    options = MirrorOptions.model_validate(
+        {
+            "offsets": record.offsets,
+            "numbers": record.numbers,
+            "filler_limit": record.filler_limit,
+            "window": window,
+        }
+    )
+    return Replication(source, replica, options, progress=progress, tasks=tasks)
+
+
+def _look(replication: Replication) -> None:
+    """Check source and replica, and change nothing."""
+    try:
+        replication.look_first()
+    except (NoSuchStream, NoSuchScope) as error:
+        todo = "Promote without --seal-source to take the replica as it is."
+        raise type(error)(error.what, where=error.where, todo=todo) from None
+
+
+def _check_is_stream(source: str) -> None:
+    """Check that a replica's source can be sealed.
+
+    Raises:
+        Usage: it is an archive.
+    """
+    if not is_stream(source):
+        raise Usage(
+            "--seal-source requires a replica of a stream; this one is of an archive",
+            where=source,
+            todo="Promote without --seal-source.",
+        )
+
+
+def finish_replica(replica: Replica, retention: KeptRetention = "keep") -> None:
+    """Finish a replica as it is, or go on with finishing it; `retention` is as for `promote_replica`."""
+    lease = take_lease(replica.store, replica.name, replica.newest.work)
+    try:
+        replica.choose_retention(retention)
+        replica.finish(lease, complete=False)
+    except BaseException:
+        lease.release(remove=not lease.is_finishing)
+        raise
+    replica.forget()
+    lease.release(remove=True)
+
+
+def _read(replica: Replica, *, dry_run: bool) -> Record | None:
+    """Return a replica's record; None if it was promoted before.
+
+    Raises:
+        NotAReplica: it is none.
+    """
+    where = replica.uri
+    begun = unfinished_work(replica.store, replica.name)
+    described = replica.store.describe(replica.name)
+    if begun and begun.startswith(REPLICA):
+        record = replica.read()
+        if record is not None and record.work == begun:
+            return record
+        if is_own(described.configuration):
+            raise NotAReplica("the replica's ledger is gone", where=where, todo="Replicate once more, then promote.")
+        if not dry_run:  # an earlier run ended right before this
+            take_lease(replica.store, replica.name, begun).release(remove=True)
+        begun = ""
+    if begun or not tag_of(described.configuration, REPLICA_OF):
+        raise NotAReplica("the stream is not a replica", where=where, todo="'streamvault replicate' makes one.")
+    return None
+
+
+def _check_sealed(source: str, stack: ExitStack) -> None:
+    """Check that the source of a replica that was promoted before is not left unsealed.
+
+    Raises:
+        Conflict: it is.
+    """
+    origin = open_source(source, stack)
+    with suppress(NoSuchStream, NoSuchScope, OwnStream):
+        if isinstance(origin, StreamSource) and not origin.look().described.sealed:
+            raise Conflict(
+                "the replica was promoted before, without sealing its source",
+                where=source,
+                todo="Copy what was written to it since with 'streamvault copy --from', or seal it yourself.",
+            )
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)

@@ -1,0 +1,192 @@
+"""The *replicate* command: keep a stream up to date with another one, or with an archive."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from streamvault.common.errors import Problem
+from streamvault.common.progress import Progress
+from streamvault.importer.options import FILLER_LIMIT, REPLICATE_EVERY, Numbers, Offsets, ReplicateOptions
+from streamvault.importer.reports import ReplicateReport
+from streamvault.importer.target import TargetTaken, check_other_stream
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.archive.retries import Retrier
+from streamvault.manifests.archive.rounds import repeat_rounds
+from streamvault.manifests.format.model import now_utc
+from streamvault.manifests.options import RETRY_FOR
+from streamvault.mirrors.following import following
+from streamvault.mirrors.occupancy import is_promoted
+from streamvault.mirrors.replica import Replica, ReplicaPromoted
+from streamvault.mirrors.replication import Replication
+from streamvault.mirrors.source import StreamSource, open_source
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import Tasks
+from streamvault.streamstore.uri import parse_stream
+
+__all__ = ["replicate_stream"]
+
+RENUMBERED = "segments may get other numbers than the source's; 'streamvault translate' translates cuts and pointers"
+
+
+def replicate_stream(
+    source: str,
+    stream: str,
+    *,
+    follow: bool = False,
+    every: float | None = None,
+    idle: float | None = None,
+    lasting: float | None = None,
+    retry_for: float = RETRY_FOR,
+    keep_head: bool = False,
+    offsets: Offsets = "keep",
+    filler_limit: int = FILLER_LIMIT,
+    numbers: Numbers = "map",
+    window: int = WINDOW,
+    master: str = "local[*]",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> ReplicateReport:
+    """Bring a replica of a stream or an archive up to date, once or again and again.
+
+    Each round takes the source's tail, appends what the replica does not have yet, repeats the scales, and truncates
+    the replica as the source was truncated. The replica can be read at any time, and nobody else may write to it until
+    `promote_replica` makes it a stream like any other. The call can be interrupted or killed at any time and repeated.
+    With `follow`, it gives way to `promote_replica` with `seal_source` and to `move_stream`.
+
+    Args:
+        source: URI of the stream or the archive.
+        stream: URI of the replica; created if missing. The login of its cluster is as for `copy_stream`.
+        follow: repeat until the stream is sealed, or `idle` or `lasting` is over.
+        every: seconds from one round to the next; None for 1.
+        idle: as for `follow_stream`.
+        lasting: as for `follow_stream`.
+        retry_for: as for `follow_stream`.
+        keep_head: keep what is truncated at the source.
+        offsets: as for `import_stream`.
+        filler_limit: likewise (bytes).
+        numbers: likewise; with ``"keep"`` replication fails at a scale whose numbers the store cannot repeat.
+        window: maximum data a task buffers in memory (bytes).
+        master: a Spark master, or ``"inline"`` for no Spark; rounds of less than 64 MiB do not use Spark.
+        dry_run: only report how far the replica is behind.
+        progress: receives the progress.
+
+    Raises:
+        Problem: it failed; the exception has the command's exit code.
+        TargetTaken: the stream exists and is not this replica (exit code 4).
+        TargetBusy: another process brings it up to date (exit code 4).
+        ReplicaPromoted: it was promoted, or its promotion has begun (exit code 6).
+    """
+    began = time.monotonic()
+    progress = progress or Progress()
+    Master.parse(master)
+    options = ReplicateOptions(
+        follow=follow,
+        every=every,
+        idle=idle,
+        lasting=lasting,
+        retry_for=retry_for,
+        keep_head=keep_head,
+        offsets=offsets,
+        filler_limit=filler_limit,
+        numbers=numbers,
+        window=window,
+    )
+    address, name = parse_stream(stream, target=True)
+    with ExitStack() as stack:
+        origin = open_source(source, stack)
+        if isinstance(origin, StreamSource):
+            check_other_stream((origin.address, origin.name), (address, name))
+        replica = Replica(stack.enter_context(address.open()), address, name)
+        tasks = Tasks(master, stack)
+        retrier = Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting)
+        replication = Replication(origin, replica, options, keep_head=keep_head, progress=retrier.watched, tasks=tasks)
+        if dry_run:
+            with _reporting_promotion(replication):
+                return _lag(replication, replica, source, stream, began)
+        with _reporting_promotion(replication):
+            replication.begin()
+        warnings: tuple[str, ...] = (RENUMBERED,) if replication.is_new and numbers == "map" else ()
+        try:
+            for warning in warnings:
+                progress.warn(warning)
+            ended = None
+            with _reporting_promotion(replication):
+                behind = replication.behind()
+                if follow:
+                    rest = every or REPLICATE_EVERY
+                    ended = repeat_rounds(
+                        lambda: retrier(lambda: following(replication, every=rest, progress=progress)),
+                        retrier,
+                        every=rest,
+                        idle=idle,
+                        lasting=lasting,
+                        began=began,
+                    )
+                else:
+                    retrier(replication.round)
+        finally:
+            replication.release()
+        progress.end()
+        total, record = time.monotonic() - began, replica.record
+        return ReplicateReport(
+            source=source,
+            stream=stream,
+            ended=ended or "caught up",
+            rounds=replication.rounds,
+            retries=retrier.retries,
+            moved_bytes=replication.moved_bytes,
+            behind_bytes=behind,
+            lag_seconds=round(replication.lag, 3),
+            most_lag_seconds=round(replication.most_lag, 3),
+            tail=record.tail if record else None,
+            taken=record.taken_text if record else "",
+            offsets=offsets,
+            numbers=numbers,
+            renumbered={str(old): str(new) for old, new in replication.segments.items() if old != new},
+            warnings=(*warnings, *replication.warnings),
+            seconds=round(total - tasks.start_seconds, 3),
+            total_seconds=round(total, 3),
+        )
+
+
+@contextmanager
+def _reporting_promotion(replication: Replication) -> Iterator[None]:
+    """Report that the replica was promoted instead of a consequence: a service manager need not start this again.
+
+    Raises:
+        ReplicaPromoted: it was.
+    """
+    try:
+        yield
+    except Problem as error:  # such as that the source is lost, or was moved
+        if not is_promoted(replication.source, replication.replica):
+            raise
+        what, todo = "the replica was promoted, or its promotion has begun", "To replicate again, choose another name."
+        if isinstance(error, TargetTaken):
+            what, todo = error.what, error.todo
+        raise ReplicaPromoted(what, where=replication.replica.uri, todo=todo) from None
+
+
+def _lag(replication: Replication, replica: Replica, source: str, stream: str, began: float) -> ReplicateReport:
+    """Return how far the replica is behind its source."""
+    replication.look_first()
+    record = None if replication.is_new else replica.read()
+    behind = replication.behind()
+    taken = None if record is None else record.taken_at
+    age = None if taken is None else round(max(0.0, (now_utc() - taken).total_seconds()), 3)
+    seconds = round(time.monotonic() - began, 3)
+    return ReplicateReport(
+        source=source,
+        stream=stream,
+        ended="lag",
+        behind_bytes=behind,
+        behind_seconds=age if age is None or behind else 0.0,
+        tail=record.tail if record else None,
+        taken=record.taken_text if record else "",
+        seconds=seconds,
+        total_seconds=seconds,
+        dry_run=True,
+    )

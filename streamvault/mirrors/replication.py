@@ -1,0 +1,499 @@
+"""Brings a replica up to its source, round by round."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from streamvault.common.errors import Conflict, Failed, Overtaken
+from streamvault.common.progress import Progress
+from streamvault.importer.lease import TargetBusy, take_lease
+from streamvault.importer.options import MirrorOptions
+from streamvault.importer.plan import RestorePlan, plan_restore
+from streamvault.importer.replay import CannotReplay
+from streamvault.importer.run import ImportRun
+from streamvault.importer.target import (
+    LOOKS,
+    TargetTaken,
+    Unfinished,
+    check_missing_filler,
+    has_data,
+)
+from streamvault.manifests.archive.rounds import Round
+from streamvault.manifests.format.model import Configuration, now_utc
+from streamvault.mirrors.occupancy import check_promoting, check_target, promoting
+from streamvault.mirrors.replica import Record, Replica
+from streamvault.mirrors.source import Look, Source, bytes_between
+from streamvault.mirrors.witness import WITNESS_BYTES, check_same, replica_work
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.opening import Tasks
+from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
+from streamvault.streamstore.arithmetic.counterparts import counterparts
+from streamvault.streamstore.arithmetic.cuts import is_before, later_of
+from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
+from streamvault.streamstore.services.lease import Lease
+
+__all__ = ["Replication"]
+
+SHORT_BYTES = 64 * 1024 * 1024
+"""A round of fewer bytes runs in threads of this process, without Spark."""
+
+SHORT_THREADS = 4
+
+REMEMBERED = 100
+"""Maximum warnings in a report."""
+
+RECORD_SECONDS = 10.0
+"""How often the ledger is told that a source has nothing new."""
+
+
+class Replication:
+    """Brings a replica up to its source, round by round.
+
+    Args:
+        source: the source.
+        replica: the target; it need not exist.
+        options: how the source becomes a new stream.
+        keep_head: keep what the source truncates. Once given, it holds for the replica.
+        progress: receives the progress.
+        tasks: opens the runner of long rounds.
+
+    Attributes:
+        source: the source.
+        replica: the replica.
+        work: see `Record.work`; known after `look_first`.
+        is_new: whether there was no target then.
+        cutover_seconds: from sealing the source until the replica could be written to.
+        moved_bytes: bytes that were appended, without filler.
+        rounds: rounds that found something new.
+        lag: from taking the tail to having it, in the newest round that found something new (seconds).
+        most_lag: the longest such time.
+        segments: the source's segment → the replica's.
+        claim: names this run in `Record.claim`.
+        warnings: the newest ones.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        replica: Replica,
+        options: MirrorOptions,
+        *,
+        keep_head: bool = False,
+        progress: Progress,
+        tasks: Tasks,
+    ) -> None:
+        self.source = source
+        self.replica = replica
+        self._options = options
+        self._keep_head = keep_head
+        self._progress = progress
+        self._tasks = tasks
+        self._lease: Lease | None = None
+        self.claim = uuid.uuid4().hex
+        self._claimed_before = ""  # `Record.claim` when the lease was taken
+        self._noted = -math.inf
+        self._deleted: Record | None = None
+        self._target = ""
+        self.is_new = False
+        self.cutover_seconds = 0.0
+        self.work = ""
+        self.moved_bytes = self.rounds = 0
+        self._look: Look | None = None  # of the newest round
+        self.warnings: deque[str] = deque(maxlen=REMEMBERED)
+        self.lag = self.most_lag = 0.0
+        self.segments: Mapping[SegmentId, SegmentId] = {}
+
+    @property
+    def _keeps_head(self) -> bool:
+        """Whether the replica keeps what the source truncates. An omitted option must not delete the only copy."""
+        record = self.replica.record
+        return self._keep_head or (record is not None and record.keep_head)
+
+    def look_first(self) -> StreamDescription:
+        """Check the source, the target and what a replica still needs, and change nothing; return the source.
+
+        Raises:
+            TargetTaken: the target is neither free nor this replica, or something else has changed it.
+            Conflict: as `round`.
+            NoSuchStream, NoSuchArchive: there is no such source.
+            Usage: too much filler is needed.
+            CannotReplay: the source's numbers cannot be kept.
+        """
+        for look in range(LOOKS):
+            try:
+                return self._look_first()
+            except (SourceTruncated, SegmentTruncated, NoSuchSegment, Overtaken):
+                if look == LOOKS - 1:
+                    raise
+        raise AssertionError
+
+    def _look_first(self) -> StreamDescription:
+        check_promoting(self.replica)
+        unfinished = Unfinished.find(self.replica.store, self.replica.name)
+        look = self.source.look()
+        self.work = replica_work(self.source, look.described, self._options)
+        self._read()
+        self._check_same(look)
+        plan = self._plan(look)
+        check_missing_filler(plan, self._options.filler_limit, unfinished)
+        if unfinished is not None and not self.is_new:
+            self._is_truncated(look, unfinished)
+            with self.source.reading():
+                self._run(plan).check_unfinished(unfinished)
+        return look.described
+
+    def begin(self) -> Lease:
+        """As `look_first`, and take the lease.
+
+        Raises:
+            Problem: as `look_first`.
+            TargetBusy: another process brings the replica up to date.
+        """
+        self.look_first()
+        return self.hold()
+
+    def take_over(self, wait_seconds: float) -> Lease:
+        """As `begin`, but let a running replication give way.
+
+        Args:
+            wait_seconds: how long to wait for it; it ends its round first.
+
+        Raises:
+            Problem: as `begin`.
+        """
+        self.look_first()
+        try:
+            return self.hold()
+        except TargetBusy:
+            if self.replica.record is None:  # the first round has not begun
+                raise
+        self.replica.note(claim=self.claim)
+        return self.hold(wait_seconds)
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a cut-over was begun since this process took the lease; its records show that."""
+        record = self.replica.record
+        return record is not None and record.claim not in ("", self.claim, self._claimed_before)
+
+    def release(self, *, remove: bool = False) -> None:
+        """Release the lease. If finishing was begun, it remains for the next run, unless ``remove`` says it is done."""
+        lease, self._lease = self._lease, None  # it is not released again if that fails
+        if lease is not None:
+            lease.release(remove=remove or not lease.is_finishing)
+
+    def check_complete(self) -> None:
+        """Check that the replica ends where its source ends.
+
+        Raises:
+            Failed: it does not.
+        """
+        described = self.source.look().described
+        copied = self.replica.store.describe(self.replica.name)
+        if len(described.epochs) != len(copied.epochs) or self.cut_of(copied, copied.tail, described) != described.tail:
+            raise Failed(
+                "the replica does not end where its source ends",
+                where=f"{self.replica.uri}: {json.dumps(copied.tail.to_json())}",
+                todo="Run the same command again.",
+            )
+
+    def behind(self) -> int:
+        """Return how many bytes the source has that the replica does not have."""
+        while True:
+            unfinished = Unfinished.find(self.replica.store, self.replica.name)
+            look = self.source.look()
+            try:
+                return bytes_between(self.source, look.described, self._reached(look, unfinished))
+            except (SourceTruncated, Overtaken):
+                continue
+
+    def round(self) -> Round:
+        """Bring the replica up to the source's tail of now.
+
+        Raises:
+            Problem: it failed.
+        """
+        lease = self.hold()
+        look = self.source.look()
+        record = self.replica.record
+        if self._look is not None and look.described == self._look.described:
+            self._note_idle(look)
+            return Round(changed=False, sealed=look.described.sealed)
+        self._check_same(look)
+        if self._deleted is not None:
+            self._begin_ledger(look, "")  # replaces the record of a deleted replica, before another one has data
+        if record is not None and self._keep_head and not record.keep_head:
+            self.replica.note(keep_head=True)
+        moved, overtaken = -self.moved_bytes, 0
+        while True:
+            try:
+                with self.source.reading():
+                    ends = self._bring_up(look, lease)
+                break
+            except Overtaken:  # what was read was merged, or has expired
+                look, overtaken = self.source.look(), overtaken + 1
+                self._check_same(look)
+                if overtaken == LOOKS:
+                    raise
+            except SourceTruncated:
+                before, look = look, self.source.look()
+                self._check_same(look)
+                if before.described.head == look.described.head:
+                    raise
+        moved += self.moved_bytes
+        self._look = look
+        after = self.replica.note(
+            tail=look.described.tail.to_json(),
+            ends=ends,
+            taken=look.taken.isoformat(),
+            target=self._target,
+            source_head=look.described.head.to_json(),
+            of_sealed=look.described.sealed,
+            configuration=_document(look.described),
+            sealed=self.source.is_sealed_by_user(look.described),
+            filler_limit=self._options.filler_limit,
+            skipping=False,
+        )
+        self._noted = time.monotonic()
+        new = record is None or replace(record, taken="", ends={}) != replace(after, taken="", ends={})
+        if not new and not moved:
+            return Round(changed=False, sealed=look.described.sealed)
+        self.rounds += 1
+        self.lag = max(0.0, (now_utc() - look.taken).total_seconds())
+        self.most_lag = max(self.most_lag, self.lag)
+        return Round(changed=True, sealed=look.described.sealed)
+
+    def _bring_up(self, look: Look, lease: Lease) -> dict[str, int]:
+        """Run one import up to a tail; return `Record.ends`."""
+        unfinished = Unfinished.find(self.replica.store, self.replica.name)
+        self._check_target_stays(unfinished)
+        is_first = self.replica.record is None or self.replica.record.tail is None
+        if self._is_truncated(look, unfinished):
+            if not self.replica.newest.skipping:
+                self.replica.note(skipping=True)
+            warning = "the source was truncated beyond what the replica had; the replica continues at the source's head"
+            self.warnings.append(warning)
+            self._progress.warn(warning)
+        left = bytes_between(self.source, look.described, self._reached(look, unfinished))
+        plan = self._plan(look)
+        check_missing_filler(plan, self._options.filler_limit, unfinished)
+        run = self._run(plan)
+        if unfinished is not None:
+            run.check_unfinished(unfinished, WITNESS_BYTES)
+        runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
+        try:
+            self.segments = run.advance(
+                lease,
+                runner,
+                self._progress,
+                move_head=not self._keeps_head or is_first,
+                taken=lambda target: self._begin_ledger(look, target),
+            )
+        finally:
+            self.moved_bytes += run.moved_bytes
+        return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
+
+    def _plan(self, look: Look) -> RestorePlan:
+        content = self.source.content(look, self._options, work=self.work, first_head=self._first_head(look))
+        try:
+            return plan_restore(content, self._options, limit_filler=False)
+        except CannotReplay:
+            # A transaction that was open before a scale may be committed at the last moment. The source is sealed for
+            # this replica, so other numbers are better than no stream to write to.
+            record = self.replica.record
+            if record is None or not (record.sealing and look.described.sealed):
+                raise
+        mapped = self._options.model_copy(update={"numbers": "map"})
+        return plan_restore(content, mapped, limit_filler=False)
+
+    def _run(self, plan: RestorePlan) -> ImportRun:
+        return ImportRun(
+            self.replica.store,
+            self.replica.address,
+            self.replica.name,
+            plan=plan,
+            window=self._options.window,
+            read_back=False,
+            trust_earlier=True,
+            whole_events=True,
+        )
+
+    def _begin_ledger(self, look: Look, target: str) -> None:
+        """Begin the ledger of a replica that has none, after its target was created, and before it has data.
+
+        So no ledger is left if the store refuses the target.
+
+        Args:
+            look: the source.
+            target: see `Record.target`; empty if it is still to be created.
+
+        Raises:
+            TargetBusy: another process has begun it.
+            Conflict: the replica that the ledger is about was deleted meanwhile.
+        """
+        self._target = target
+        record = self.replica.record
+        if record is not None:
+            if record.target != target and record.target:
+                raise self._gone()
+            if not record.target:
+                self.replica.note(target=target)
+            return
+        if self._deleted is None and self.replica.read(create=True) is not None:
+            raise TargetBusy("another process brings the replica up to date", where=self.replica.uri)
+        self.replica.note(self._first_record(look, target))
+        self.is_new, self._deleted = False, None
+
+    def _check_target_stays(self, unfinished: Unfinished | None) -> None:
+        """Check that the replica is the one that the ledger is about.
+
+        Raises:
+            Conflict: it was deleted meanwhile, or is another one of its name.
+        """
+        record = self.replica.record
+        if record is None or (not record.target and record.tail is None):
+            return  # it is still to be created
+        if unfinished is None:
+            check_target(self.source, self.replica, self._options, self.work)  # it may have been promoted
+        if unfinished is None or not record.is_about(unfinished.described):
+            raise self._gone()
+
+    def _gone(self) -> Conflict:
+        return Conflict(
+            "the replica was deleted while it was replicated",
+            where=self.replica.uri,
+            todo="Run the same command again to begin a new one.",
+        )
+
+    def _is_truncated(self, look: Look, unfinished: Unfinished | None) -> bool:
+        """Return whether the source has truncated what the replica does not have.
+
+        Raises:
+            Conflict: it has, and what it truncates is to be kept, so the replica would have a hole.
+        """
+        described = look.described
+        if is_before(described, described.head, self._reached(look, unfinished)):
+            return False
+        if self._keeps_head:
+            raise Conflict(
+                "the source was truncated beyond what the replica has, so the replica would miss events",
+                where=f"{self.source.uri}, head {json.dumps(described.head.to_json())}",
+                todo=f"Promote {self.replica.uri} as it is, and replicate into another stream.",
+            )
+        return True
+
+    def _first_head(self, look: Look) -> StreamCut:
+        record = self.replica.record
+        return look.described.head if record is None else StreamCut.from_json(record.head, self.source.name)
+
+    def _reached(self, look: Look, unfinished: Unfinished | None) -> StreamCut:
+        """Return the cut up to which the replica has the source's bytes."""
+        first_head = self._first_head(look)
+        if unfinished is None:
+            return first_head
+        copied = unfinished.described
+        reached = self.cut_of(copied, copied.tail, look.described)
+        return first_head if reached is None else later_of(look.described, reached, first_head)
+
+    def cut_of(self, copied: StreamDescription, cut: StreamCut, described: StreamDescription) -> StreamCut | None:
+        """Return the source's cut that corresponds to a replica's; None if a segment has no counterpart.
+
+        Args:
+            copied: the replica.
+            cut: a cut of it.
+            described: the source.
+        """
+        segments = counterparts(described.epochs, copied.epochs)
+        names = {} if segments is None else {new: old for old, new in segments.items()}
+        if not names.keys() >= cut.offsets.keys():
+            return None
+        record = self.replica.record
+        bases = StreamCut.from_json(record.head, self.source.name).offsets if record is not None else {}
+        shifted = bases if self._options.offsets == "shift" else {}
+        reached = {names[s]: offset + shifted.get(names[s], 0) for s, offset in cut.offsets.items()}
+        return StreamCut(self.source.name, reached)
+
+    def hold(self, wait_seconds: float = 0.0) -> Lease:
+        """Return the lease; take it, and wait for it, if this process does not have it, or has lost it in an outage.
+
+        Raises:
+            TargetBusy: another process brings the replica up to date.
+            TargetTaken: the target is not this replica any more, or its promotion has begun.
+        """
+        if self._lease is not None:
+            try:
+                self._lease.check()
+            except TargetBusy:
+                self._lease.release(remove=False)
+                self._lease = None
+        if self._lease is None:
+            replica = self.replica
+            self._lease = take_lease(replica.store, replica.name, self.work, wait_seconds=wait_seconds)
+            try:
+                self._read()  # others may have created, promoted or deleted it before the lease was taken
+            except BaseException:
+                self.release()
+                raise
+            if self.replica.record is None:
+                self._look = None  # what it was brought up to is gone
+            self._claimed_before = "" if replica.record is None else replica.record.claim
+        return self._lease
+
+    def _read(self) -> None:
+        """Check the target, and read the ledger."""
+        begun = check_target(self.source, self.replica, self._options, self.work)
+        record = self.replica.read()
+        self.is_new, self._deleted = begun is None, None
+        if begun is None:
+            self._deleted, self.replica.record = record, None
+            return
+        if record is not None and record.is_promoting:
+            raise promoting(self.replica)
+        described = self.replica.store.describe(self.replica.name)
+        if record is not None and not record.is_about(described):
+            self._deleted, self.replica.record = record, None
+        if self.replica.record is None and self._options.offsets == "shift" and has_data(described):
+            raise TargetTaken(
+                "the replica's ledger, which records the offset shifts, is missing",
+                where=self.replica.uri,
+                todo="Replicate into another stream. Delete this one only if the source still has all its events.",
+            )
+
+    def _check_same(self, look: Look) -> None:
+        check_same(self.source, look.described, self._options, self.replica.record, self.replica.uri)
+
+    def _first_record(self, look: Look, target: str) -> Record:
+        described, former = look.described, self._deleted
+        sealing = former is not None and former.work == self.work and former.sealing
+        return Record(
+            work=self.work,
+            source=self.source.uri,
+            stream=str(described.name),
+            offsets=self._options.offsets,
+            numbers=self._options.numbers,
+            filler_limit=self._options.filler_limit,
+            keep_head=self._keep_head,
+            head=described.head.to_json(),
+            configuration=_document(described),
+            sealed=former.sealed if former is not None and sealing else self.source.is_sealed_by_user(described),
+            sealing=sealing,
+            target=target,
+        )
+
+    def _note_idle(self, look: Look) -> None:
+        """Let the ledger know from time to time that the replica still has everything."""
+        if time.monotonic() - self._noted >= RECORD_SECONDS:
+            self.replica.note(taken=look.taken.isoformat())
+            self._noted = time.monotonic()
+
+
+def _document(described: StreamDescription) -> Mapping[str, Any]:
+    return Configuration.of(described.configuration).document()

@@ -1,0 +1,235 @@
+"""Compares what a source still holds of its archive with the archive's bytes.
+
+Epochs and a witness can agree by chance: segments that a scale has just opened are empty in any stream. So before a
+source loses bytes, and before an archive without a usable witness is continued, the last bytes of segments are compared
+with the archived ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from streamvault.common.errors import Conflict
+from streamvault.layouts.layout import open_reader
+from streamvault.manifests.archive.archive import Archive, Generation
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.format.model import Manifest, segment_key
+from streamvault.manifests.format.range_row import RangeRow
+from streamvault.reading.identity import WITNESS_BYTES, check_gone, check_same_stream, other_stream
+from streamvault.streamstore.arithmetic.cuts import later_of, segments_between, successions
+from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.store import StreamStore
+
+__all__ = ["Compared", "Held", "check_continues", "compare", "held_below", "sealed_ends"]
+
+SAMPLE_BYTES = 4 * 1024
+"""Bytes that are read from the archive and from the source if the range is too large to compare its digest."""
+
+
+class Held(NamedTuple):
+    """What a source has of a segment below a cut.
+
+    Attributes:
+        start: the first readable offset (bytes).
+        end: the end (bytes): the cut's offset, or the segment's sealed end.
+        is_whole: whether the cut lies beyond the segment, so that `end` is its sealed end.
+    """
+
+    start: int
+    end: int
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The result of a comparison; a segment that was truncated meanwhile is in neither set.
+
+    Attributes:
+        equal: segments whose last bytes are those of the archive.
+        unknown: segments of which the archive has no bytes at that place: they have expired, or are a gap.
+    """
+
+    equal: set[SegmentId] = field(default_factory=set)
+    unknown: set[SegmentId] = field(default_factory=set)
+
+
+def held_below(described: StreamDescription, store: StreamStore, cut: StreamCut) -> dict[SegmentId, Held]:
+    """Return what the source has below a cut: the segments with bytes between its head and the cut.
+
+    Raises:
+        Problem: the store cannot be read.
+    """
+    between = segments_between(described, described.head, later_of(described, cut, described.head))
+    ends = sealed_ends(store, described.name, [segment for segment, (_, end) in between.items() if end is None])
+    held: dict[SegmentId, Held] = {}
+    for segment, (start, end) in between.items():
+        until = ends.get(segment, start) if end is None else end
+        if start < until:
+            held[segment] = Held(start, until, end is None)
+        elif end is None and segment not in ends:
+            check_gone(store, described.name, segment)
+    return held
+
+
+def sealed_ends(store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]) -> dict[SegmentId, int]:
+    """Return segment → end offset; a segment that the source no longer has, whose end is unknown, is absent."""
+    try:
+        return {info.segment: info.write_offset for info in store.segment_info(stream, segments)}
+    except NoSuchSegment:
+        ends: dict[SegmentId, int] = {}
+        for segment in segments:
+            with contextlib.suppress(NoSuchSegment):
+                ends[segment] = store.segment_info(stream, [segment])[0].write_offset
+        return ends
+
+
+def compare(archive: Archive, store: StreamStore, held: Mapping[SegmentId, Held]) -> Compared:
+    """Compare the last bytes that a source has of each segment with the archive's.
+
+    A short range is read from the source alone and compared by its digest; of a longer one, the last 4 KiB are read
+    from both. Generations are read from the newest back, until every segment is found.
+
+    Args:
+        archive: the archive.
+        store: the source's store.
+        held: what the source has.
+
+    Raises:
+        Conflict: bytes differ, or a segment ends elsewhere in the archive.
+        InArchiveClass: the archive's bytes cannot be read before S3 has restored them.
+    """
+    return archive.stable(partial(_compare, archive, store, held))
+
+
+def _compare(archive: Archive, store: StreamStore, held: Mapping[SegmentId, Held], listing: Listing) -> Compared:
+    done = Compared()
+    left, seen = dict(held), set[SegmentId]()
+    for span in reversed(listing.spans):
+        if not left:
+            break
+        manifest = archive.read_manifest(span)
+        here: list[SegmentId] = []
+        for entry in manifest.segments:
+            segment = segment_key(entry.name)
+            wanted = left.get(segment)
+            if wanted is None:
+                continue
+            if wanted.is_whole and segment not in seen and entry.end != wanted.end:
+                what = f"its segment {segment} ends at {wanted.end}, the archived one at {entry.end}"
+                raise other_stream(store, manifest, what)
+            seen.add(segment)
+            if entry.start < wanted.end <= entry.end:
+                here.append(segment)
+        generation = archive.load_span(span) if here else None
+        for segment in here:
+            assert generation is not None  # noqa: S101  (there is a segment)
+            row = _last_row(generation.rows.get(segment, ()), left[segment].end)
+            if row is None:
+                continue
+            if _is_equal(archive, store, generation, row, left.pop(segment)):
+                done.equal.add(segment)
+    done.unknown.update(left)
+    return done
+
+
+def _last_row(rows: Sequence[RangeRow], end: int) -> RangeRow | None:
+    """Return the range that holds the byte before ``end``; None if it is in a gap."""
+    return next((row for row in reversed(rows) if row.start < end <= row.end), None)
+
+
+def _is_equal(archive: Archive, store: StreamStore, generation: Generation, row: RangeRow, held: Held) -> bool:
+    """Compare a segment's last bytes; return False if the source was truncated beyond them meanwhile.
+
+    Raises:
+        Conflict: they differ.
+    """
+    stream, segment, end = archive.stream, row.segment, held.end
+    start = max(held.start, row.start)
+    while start < end:
+        whole = (row.start, row.end) == (start, end) and end - start <= WITNESS_BYTES
+        low = start if whole else max(start, end - SAMPLE_BYTES)
+        digest = hashlib.sha256()
+        try:
+            for block in store.read(stream, segment, low, end):
+                digest.update(block)
+        except SegmentTruncated as truncated:
+            start = max(truncated.start_offset, low + 1)
+            continue
+        except NoSuchSegment:
+            check_gone(store, stream, segment)
+            return False
+        if digest.hexdigest() != (row.digest if whole else _archived_digest(archive, generation, row, low, end)):
+            raise other_stream(store, generation.manifest, f"its bytes {low} to {end} of {segment} differ")
+        return True
+    return False
+
+
+def _archived_digest(archive: Archive, generation: Generation, row: RangeRow, low: int, end: int) -> str:
+    digest = hashlib.sha256()
+    for block in open_reader(generation.layout).read_range(archive.place, row.extent, low, end):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def check_continues(
+    described: StreamDescription, store: StreamStore, archive: Archive, newest: Manifest, *, same_stream: bool
+) -> None:
+    """Reject a stream that is not known to be the archived one.
+
+    Where the witness has nothing to compare, because a scale has opened segments that were empty at the newest
+    generation's end, the last bytes of their predecessors are compared with the archive.
+
+    Args:
+        described: the stream's current state.
+        store: the stream's store.
+        archive: the archive.
+        newest: its newest generation.
+        same_stream: whether the user confirms that it is the stream if nothing can be compared.
+
+    Raises:
+        Conflict: the stream is another one, or nothing can be compared.
+    """
+    seen = check_same_stream(described, store, newest)
+    if len(seen) == len(newest.to.offsets):
+        return
+    held = held_below(described, store, newest.to)
+    wanted = {
+        segment: held[segment] for segment in _last_at_each_key(described, newest.to, held) if segment not in seen
+    }
+    compared = compare(archive, store, wanted).equal if wanted else set()
+    if seen or compared or same_stream or _begins_at_end(described.head, newest.to) or _is_empty(archive):
+        return
+    raise Conflict(
+        "nothing of the stream can be compared with the archive, so it may be another stream than the archived one",
+        where=f"{store.uri}/{described.name}, {archive.uri}",
+        todo="If it is the same, confirm it with --same-stream; otherwise archive it below another root.",
+    )
+
+
+def _last_at_each_key(described: StreamDescription, cut: StreamCut, held: Mapping[SegmentId, Held]) -> set[SegmentId]:
+    """Return, of the segments that the source has below a cut, the last one with bytes at each key."""
+    last = set(cut.offsets)
+    for before, after in reversed(list(successions(described.ranges()))):
+        if after in last and after not in held:
+            last.add(before)
+    return last & held.keys()
+
+
+def _begins_at_end(head: StreamCut, end: StreamCut) -> bool:
+    """Check whether a stream begins where an archive ends, as a rotation leaves it, in a segment that has had bytes."""
+    return head == end or any(offset and head.offsets.get(segment) == offset for segment, offset in end.offsets.items())
+
+
+def _is_empty(archive: Archive) -> bool:
+    """Check whether the archive has never had an event."""
+
+    def look(listing: Listing) -> bool:
+        return not listing.dropped and not any(archive.read_manifest(span).bytes for span in listing.spans)
+
+    return archive.stable(look)

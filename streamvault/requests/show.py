@@ -1,0 +1,172 @@
+"""The *queue* command: list waiting and failed requests; put failed ones back, or drop them; skip foreign bytes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from streamvault.common.errors import Usage
+from streamvault.requests.model import NotARequest, decode_failed, decode_request
+from streamvault.requests.reports import ForeignBytes, QueueReport, WaitingRequest
+from streamvault.requests.streams import open_queue
+from streamvault.streamstore.services.fifo.backlog import Foreign, outstanding
+from streamvault.streamstore.services.fifo.consumer import Consumer
+from streamvault.streamstore.services.fifo.entry import Entry, EntryTooLarge
+from streamvault.streamstore.services.fifo.place import QueueSegment
+from streamvault.streamstore.services.fifo.producer import Producer
+
+__all__ = ["show_queue", "skip_foreign"]
+
+SHOWN = 100
+
+
+def show_queue(queue: str, *, failed: Literal["keep", "retry", "drop"] = "keep") -> QueueReport:
+    """Return the waiting and failed requests of a queue.
+
+    Args:
+        queue: the queue's URI.
+        failed: what to do with the failed requests first: keep them, put them back at the queue's end, or drop them.
+
+    Raises:
+        NoSuchScope, NoSuchStream: there is no such queue.
+        NotAQueue: it is another stream (exit code 4).
+        BadEntry: failed requests are to be put back or dropped, and among them are foreign bytes (exit code 3).
+    """
+    if failed not in {"keep", "retry", "drop"}:
+        raise Usage("failed requests are kept, retried or dropped", where=repr(failed))
+    with open_queue(queue) as place:
+        waiting = place.waiting(create=False)
+        failed_queue = place.failed()
+        moved = dropped = 0
+        if failed_queue is not None and failed == "retry":
+            moved = _put_back(failed_queue, waiting)
+        elif failed_queue is not None and failed == "drop":
+            with Consumer(failed_queue) as consumer:
+                dropped = consumer.run(_drop, idle_seconds=0).entries
+        return replace(_report(queue, waiting, failed_queue), moved=moved, dropped=dropped)
+
+
+def skip_foreign(queue: str, offset: int, *, failed: bool = False) -> QueueReport:
+    """Remove foreign bytes that stop a queue's worker. A late or repeated call removes nothing else.
+
+    Args:
+        queue: the queue's URI.
+        offset: where they begin in the queue's segment (bytes), as `show_queue` and the worker's error say.
+        failed: whether they are in the queue of failed requests.
+
+    Raises:
+        NoSuchScope, NoSuchStream: there is no such queue.
+        NotAQueue: it is another stream (exit code 4).
+        Conflict: a request begins there, or requests are outstanding before it; nothing is removed.
+        ConsumerBusy: a worker is processing the queue (exit code 4).
+    """
+    if offset < 0:
+        raise Usage("an offset is not negative", where=str(offset))
+    with open_queue(queue) as place:
+        waiting, failed_queue = place.waiting(create=False), place.failed()
+        chosen = failed_queue if failed else waiting
+        if chosen is None:
+            raise Usage("no request of this queue has ever failed", where=queue)
+        with Consumer(chosen) as consumer:
+            skipped = consumer.skip(offset)
+        return replace(_report(queue, waiting, failed_queue), skipped_bytes=skipped)
+
+
+def _report(queue: str, waiting: QueueSegment, failed: QueueSegment | None) -> QueueReport:
+    there, gone = _contents(waiting, _waiting), _contents(failed, _failed) if failed is not None else _Contents()
+    foreign = [
+        ForeignBytes(offset=one.offset, bytes=one.end - one.offset, failed=part is gone, error=one.why)
+        for part in (there, gone)
+        for one in part.foreign
+    ]
+    return QueueReport(
+        queue=queue,
+        waiting=there.count,
+        failed=gone.count,
+        outstanding_bytes=there.size,
+        failed_bytes=gone.size,
+        first_waiting=tuple(there.shown),
+        first_failed=tuple(gone.shown),
+        foreign=tuple(foreign[:SHOWN]),
+    )
+
+
+def _put_back(failed_queue: QueueSegment, waiting: QueueSegment) -> int:
+    """Move the failed requests back, and return how many. Ones this release cannot read move to the end of the failed.
+
+    A request is put back even if it still waits: the worker that has just moved it here is about to remove it there.
+    """
+    moved = 0
+
+    def put_back(batch: Sequence[Entry]) -> None:
+        nonlocal moved
+        (entry,) = batch
+        try:
+            Producer(waiting).put(decode_failed(entry.content).content, entry.name)
+        except (NotARequest, EntryTooLarge):
+            Producer(failed_queue).move(entry.content, entry.name)
+        else:
+            moved += 1
+
+    with Consumer(failed_queue, batch_entries=1, tries=1) as consumer:
+        consumer.run(put_back, idle_seconds=0, until=failed_queue.info().write_offset)
+    return moved
+
+
+def _drop(_batch: Sequence[Entry]) -> None:
+    """Do nothing: the consumer removes the entries it handled."""
+
+
+@dataclass
+class _Contents:
+    """What is outstanding in a queue: number of requests, their bytes, the first of them, and foreign bytes."""
+
+    count: int = 0
+    size: int = 0
+    shown: list[WaitingRequest] = field(default_factory=list)
+    foreign: list[Foreign] = field(default_factory=list)
+
+
+def _contents(queue: QueueSegment, describe: Callable[[Entry, float], WaitingRequest]) -> _Contents:
+    now, found = time.time(), _Contents()
+    for one in outstanding(queue):
+        if isinstance(one, Foreign):
+            if len(found.foreign) < SHOWN:
+                found.foreign.append(one)
+            continue
+        found.count += 1
+        found.size += one.end - one.offset
+        if found.count <= SHOWN:
+            found.shown.append(describe(one, now))
+    return found
+
+
+def _waiting(entry: Entry, now: float) -> WaitingRequest:
+    try:
+        text = str(decode_request(entry.content))
+    except NotARequest:
+        text = "an invalid request"
+    return _row(entry, now, text, "")
+
+
+def _failed(entry: Entry, now: float) -> WaitingRequest:
+    try:
+        failed = decode_failed(entry.content)
+    except NotARequest as error:
+        return _row(entry, now, "an invalid failed request", str(error))
+    why = ": ".join(text for text in (failed.what, failed.where) if text)
+    return _row(entry, now, str(failed), why)
+
+
+def _row(entry: Entry, now: float, text: str, error: str) -> WaitingRequest:
+    return WaitingRequest(
+        id=str(entry.name),
+        text=text,
+        put=datetime.fromtimestamp(entry.put_time, UTC).isoformat(timespec="seconds"),
+        age_seconds=round(max(now - entry.put_time, 0.0), 1),
+        bytes=entry.end - entry.offset,
+        error=error,
+    )

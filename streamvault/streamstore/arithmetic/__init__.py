@@ -1,0 +1,1 @@
+"""Computes with cuts, key ranges, segment numbers and events."""

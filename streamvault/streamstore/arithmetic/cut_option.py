@@ -1,0 +1,66 @@
+"""Stream cuts as options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, SkipValidation
+
+from streamvault.common.options import CommandLine, load_file
+from streamvault.streamstore.arithmetic.cuts import EndOf, with_ends
+from streamvault.streamstore.errors import InvalidCut
+from streamvault.streamstore.model import StreamCut, StreamName
+
+__all__ = ["Cut", "FromCut", "ToCut", "load_cut", "parse_cut"]
+
+Cut = str | Mapping[str, int]
+"""JSON text, or full segment name → offset (bytes); -1 stands for the end of a sealed segment (`SEGMENT_END`)."""
+
+
+def parse_cut(cut: Cut | None, stream: StreamName, end_of: EndOf) -> StreamCut | None:
+    """Parse a stream cut that a user gave; None if none was given.
+
+    Args:
+        cut: the cut.
+        stream: the stream it must belong to.
+        end_of: finds the ends of the stream's sealed segments.
+
+    Raises:
+        InvalidCut: it is not a cut of the stream, or the end of a segment is not known.
+    """
+    return None if cut is None else with_ends(StreamCut.from_json(cut, stream, ends=True), end_of)
+
+
+def load_cut(text: str, option: str) -> dict[str, int]:
+    """Read a stream cut from JSON, or from a file that is named.
+
+    Args:
+        text: the option's value.
+        option: its name, for messages.
+
+    Returns:
+        Full segment name → offset (bytes).
+
+    Raises:
+        Usage: the file cannot be read, or holds no stream cut.
+    """
+    source = text
+    if not text.lstrip().startswith(("{", "[", '"')):
+        source = load_file(text, option, todo="Give a file's name or the cut itself as JSON.")
+    try:
+        return StreamCut.from_json(source, ends=True).to_json()
+    except InvalidCut as error:
+        raise InvalidCut(error.what, where=f"{option}: {error.where or text}", todo=error.todo) from None
+
+
+FromCut = Annotated[
+    SkipValidation[Cut | None],
+    Field(description="Start at this stream cut: a file's name, or JSON."),
+    CommandLine(name="--from", metavar="CUT", load=load_cut),
+]
+ToCut = Annotated[
+    SkipValidation[Cut | None],
+    Field(description="Stop at this stream cut: a file's name, or JSON."),
+    CommandLine(name="--to", metavar="CUT", load=load_cut),
+]

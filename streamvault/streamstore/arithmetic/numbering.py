@@ -1,0 +1,133 @@
+"""Predicts and controls the numbers of the segments that a scale opens.
+
+Pravega's controller collects a scale's ranges in a ``java.util.HashMap`` keyed by their starts and numbers them in
+iteration order; the embedded store does the same. The order is that of the map's buckets, and within a bucket that of
+the request. Moving a boundary by a few ulps (to a neighbouring double) changes its bucket, but not the keys on either
+side: the hash of a routing key has 52 bits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from streamvault.streamstore.arithmetic.hashmap import first_capacity, iteration_order
+from streamvault.streamstore.errors import InvalidName
+from streamvault.streamstore.model import KeyRange
+
+__all__ = ["nudge", "predict_order"]
+
+_CROWDED = (8, 4)
+"""Maximum starts per bucket to try: with more than 8 the map grows or reorders, sometimes with more than 4 (when it was
+smaller)."""
+
+_NEVER = np.int64(1) << 40
+
+_Costs = npt.NDArray[np.int64]
+
+
+def predict_order(ranges: Sequence[KeyRange]) -> list[int]:
+    """Return the indices of a scale's ranges (with distinct starts) in the order in which they will be numbered."""
+    return iteration_order([held.low for held in ranges])
+
+
+def nudge(ranges: Sequence[KeyRange], fixed: Mapping[float, float] | None = None) -> list[KeyRange] | None:
+    """Adjust ranges minimally so that they are numbered in the given order.
+
+    Moves inner boundaries (where one range ends and another starts) by the fewest ulps in total.
+
+    Args:
+        ranges: the ranges in the wanted order of their numbers, which is also the order of the request.
+        fixed: boundary that must not move → its position; all others may move. None fixes the ends that no two ranges
+            share.
+
+    Returns:
+        The ranges in the same order; None if no small moves produce this order.
+    """
+    if fixed is None:
+        shared = {held.low for held in ranges} & {held.high for held in ranges}
+        fixed = {end: end for held in ranges for end in (held.low, held.high) if end not in shared}
+    starts = [fixed.get(held.low, held.low) for held in ranges]
+    if _in_order(starts):
+        return _rebuild(ranges, starts, fixed)
+    movable = [held.low not in fixed for held in ranges]
+    for crowd in _CROWDED:
+        moved = _move(starts, movable, first_capacity(len(ranges)), crowd)
+        if moved is not None and _in_order(moved):
+            return _rebuild(ranges, moved, fixed)
+    return None
+
+
+def _in_order(starts: Sequence[float]) -> bool:
+    return iteration_order(starts) == list(range(len(starts)))
+
+
+def _rebuild(
+    ranges: Sequence[KeyRange], starts: Sequence[float], fixed: Mapping[float, float]
+) -> list[KeyRange] | None:
+    """End each range where its neighbour now starts; None if one would be empty."""
+    lies = dict(zip((held.low for held in ranges), starts, strict=True)) | dict(fixed)
+    try:
+        return [KeyRange(lies[held.low], lies.get(held.high, held.high)) for held in ranges]
+    except InvalidName:
+        return None
+
+
+def _move(starts: Sequence[float], movable: Sequence[bool], capacity: int, crowd: int) -> list[float] | None:
+    """Move starts so that their buckets never decrease, with at most ``crowd`` per bucket, at the lowest total cost.
+
+    Dynamic programming: the cheapest placement of the first i starts, with the last as the c-th in bucket b, follows
+    from that for i - 1, whose last is either the (c - 1)-th in the same bucket, or in any lower one if c is 1.
+    """
+    costs, moves = zip(*(_reach(start, may, capacity) for start, may in zip(starts, movable, strict=True)), strict=True)
+    best = np.full((capacity, crowd), _NEVER)
+    best[:, 0] = costs[0]
+    came_from: list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]] = []
+    for cost in costs[1:]:
+        cheapest, count = best.min(axis=1), best.argmin(axis=1)
+        lower = np.concatenate(([_NEVER], np.minimum.accumulate(cheapest)[:-1]))
+        falls = np.concatenate(([True], cheapest[1:] < np.minimum.accumulate(cheapest)[:-1]))
+        where = np.maximum.accumulate(np.where(falls, np.arange(capacity), 0))
+        where = np.concatenate(([0], where[:-1]))
+        came_from.append((where, count[where]))
+        best = np.concatenate((lower[:, None], best[:, :-1]), axis=1) + cost[:, None]
+        np.minimum(best, _NEVER, out=best)
+    if best.min() >= _NEVER:
+        return None
+    bucket, place = (int(i) for i in np.unravel_index(best.argmin(), best.shape))
+    chosen = [bucket]
+    for where, count in reversed(came_from):
+        bucket, place = (bucket, place - 1) if place else (int(where[bucket]), int(count[bucket]))
+        chosen.append(bucket)
+    return [_ulps_from(start, int(move[b])) for start, move, b in zip(starts, moves, reversed(chosen), strict=True)]
+
+
+def _reach(start: float, movable: bool, capacity: int) -> tuple[_Costs, _Costs]:
+    """Return for each bucket the fewest ulps that move a start there, and the same with its sign.
+
+    The lowest bits of a double select the bucket, so ``capacity`` neighbours in either direction reach all buckets.
+    """
+    reach = capacity if movable else 0
+    steps = np.array(sorted(range(-reach, reach + 1), key=abs, reverse=True), dtype=np.int64)
+    bits = _bits(start) + steps
+    possible = (bits > 0) & (bits < _bits(1.0)) | (steps == 0)
+    steps, bits = steps[possible], bits[possible]
+    code = (bits ^ bits >> 32) & 0xFFFFFFFF
+    buckets = (code ^ code >> 16) & capacity - 1
+    cost, move = np.full(capacity, _NEVER), np.zeros(capacity, dtype=np.int64)
+    cost[buckets] = np.abs(steps)  # the last write wins, which is the nearest
+    move[buckets] = steps
+    return cost, move
+
+
+def _bits(value: float) -> int:
+    bits: int = struct.unpack(">q", struct.pack(">d", value))[0]
+    return bits
+
+
+def _ulps_from(value: float, ulps: int) -> float:
+    moved: float = struct.unpack(">d", struct.pack(">q", _bits(value) + ulps))[0]
+    return moved

@@ -1,0 +1,1 @@
+"""What is built on a store's streams: leases, ledgers, queues."""

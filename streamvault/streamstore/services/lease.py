@@ -1,0 +1,341 @@
+"""Named leases for mutual exclusion: a killed process loses its lease, a running one keeps it.
+
+The holder appends a heartbeat, a record of fixed size, to a small stream every few seconds. Creating the stream decides
+between processes that start together. A process that finds the stream watches it: if a record arrives, the holder is
+alive; otherwise the holder is dead, and the watcher takes over by an append at exactly the watched offset, which
+succeeds for only one. A sealed stream is a released lease that its holder was about to delete.
+
+A lease avoids duplicate work and allows clear messages; it is not a safety mechanism. A paused holder notices the loss
+of its lease only when it checks, so late actions under a lease must be harmless.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from copy import copy
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from streamvault.common.errors import Conflict
+from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.streamstore.errors import (
+    NoSuchScope,
+    NoSuchSegment,
+    NoSuchStream,
+    OffsetConflict,
+    SegmentSealed,
+    SegmentTruncated,
+    StoreBusy,
+    StreamChanged,
+    StreamExists,
+    StreamStoreError,
+)
+from streamvault.streamstore.model import (
+    HEADER_BYTES,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
+from streamvault.streamstore.own import OWN, is_own
+from streamvault.streamstore.store import StreamStore
+
+__all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "last_record"]
+
+BEAT_SECONDS = 2.0
+"""Interval between a holder's heartbeats."""
+
+PATIENCE_SECONDS = 6 * BEAT_SECONDS
+"""How long a silent holder is watched before it is considered dead."""
+
+RECORD_BYTES = 512
+
+KEPT_BEATS = 256
+"""Heartbeats after which a holder truncates all records before its last."""
+
+LOOK_SECONDS = 0.25
+
+
+class LeaseHeld(Conflict):
+    """Another live process holds the lease, or took it over because this process seemed dead."""
+
+    retriable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One heartbeat.
+
+    Attributes:
+        work: identifies the holder's work; a run that resumes it uses the same value.
+        run: identifies this process's run.
+        finishing: whether `Lease.finishing` was called by this run or an earlier one of the same work.
+        host: the machine, its boot and its PID namespace.
+        pid: the holder's process id.
+        started: the process's start time in clock ticks.
+        about: the argument of `Lease.finishing`; empty in records of earlier releases.
+    """
+
+    work: str
+    run: str
+    finishing: bool
+    host: str
+    pid: int
+    started: str
+    about: str = ""
+
+    def encode(self) -> bytes:
+        """Encode as one event of `RECORD_BYTES`."""
+        return frame(json.dumps(asdict(self)).encode().ljust(RECORD_BYTES - HEADER_BYTES))
+
+    @classmethod
+    def decode(cls, event: bytes) -> Record | None:
+        """Decode an event; None if it is not a record."""
+        try:
+            return cls(**json.loads(event[HEADER_BYTES:]))
+        except (ValueError, TypeError):
+            return None
+
+
+def last_record(store: StreamStore, name: StreamName) -> Record | None:
+    """Return the last record of the holder of a lease, alive or dead; None if the lease is not held."""
+    while True:
+        try:
+            described = store.describe(name)
+            if described.sealed or not is_own(described.configuration):
+                return None
+            segment = next(iter(described.tail.offsets))
+            end = store.segment_info(name, [segment])[0].write_offset
+            return _record_before(store, name, segment, end) if end else None
+        except SegmentTruncated:
+            continue  # its holder truncated it in the meantime
+        except (NoSuchScope, NoSuchStream, NoSuchSegment):
+            return None
+
+
+class Lease:
+    """An exclusive lease, held until `release` or the end of this process.
+
+    Acquire it with `Lease.take`. A thread sends the heartbeats; `check` raises if the lease was lost.
+
+    Attributes:
+        former: the last record of a dead previous holder, or None.
+    """
+
+    def __init__(
+        self,
+        store: StreamStore,
+        described: StreamDescription,
+        appender: SegmentAppender,
+        *,
+        mine: Record,
+        former: Record | None,
+        held: LeaseHeld,
+    ) -> None:
+        self.former = former
+        self._held = held
+        self._store = store
+        self._name = described.name
+        self._first = described.epochs[0]
+        self._appender = appender
+        self._mine = mine
+        self._beats = 0
+        self._stop = threading.Event()
+        self._lost: StreamStoreError | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._keep_up, name=f"lease {self._name}", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def take(
+        cls, store: StreamStore, name: StreamName, work: str, *, held: LeaseHeld, wait_seconds: float = 0.0
+    ) -> Lease:
+        """Acquire a lease.
+
+        Args:
+            store: the store of the lease's stream.
+            name: the lease's stream; created if missing, with its scope.
+            work: identifies the work done under the lease.
+            held: the error to raise if the lease is held; `check` raises the same type.
+            wait_seconds: how long to wait for a live holder.
+
+        Raises:
+            LeaseHeld: a live process holds the lease.
+            Conflict: a user's stream has the name.
+        """
+        deadline = time.monotonic() + wait_seconds
+        while True:
+            try:
+                return cls._take(store, name, work, held)
+            except LeaseHeld:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(LOOK_SECONDS)
+
+    @classmethod
+    def _take(cls, store: StreamStore, name: StreamName, work: str, held: LeaseHeld) -> Lease:
+        pid = os.getpid()
+        mine = Record(work, uuid.uuid4().hex, finishing=False, host=_this_host(), pid=pid, started=_start_time(pid))
+        while True:
+            with contextlib.suppress(StreamExists):
+                store.create_stream_and_scope(name, StreamConfiguration(tags=(OWN,)))
+            try:
+                described = store.describe(name)
+                if not is_own(described.configuration):
+                    raise Conflict(
+                        "the name Streamvault needs for a lease is taken by another stream",
+                        where=f"{store.uri}/{name}",
+                        todo="Rename or delete it, or use another scope.",
+                    )
+                if described.sealed:  # released; its holder ended before it could delete it
+                    with contextlib.suppress(StreamChanged):
+                        store.delete(name, first=described.epochs[0])
+                    continue
+                segment = next(iter(described.tail.offsets))
+                former, offset = _watch(store, name, segment, held)
+                if former is not None and former.work == work:
+                    # keep this for the next run, should this one die as well
+                    mine = replace(mine, finishing=former.finishing, about=former.about)
+                appender = store.appender(name, segment, in_flight=1)
+                if appender.offset != offset:
+                    appender.close()
+                    raise copy(held)  # the traceback of one error would grow with every attempt
+                appender.append(mine.encode())
+                appender.flush()
+            except (NoSuchStream, NoSuchSegment, SegmentSealed):
+                continue  # released in the meantime
+            except (OffsetConflict, StoreBusy):
+                raise copy(held) from None
+            return cls(store, described, appender, mine=mine, former=former, held=held)
+
+    def check(self) -> None:
+        """Raise if the lease was lost.
+
+        Raises:
+            LeaseHeld: another process took over, or a heartbeat failed.
+        """
+        if self._lost is not None:
+            cause = ": ".join(filter(None, (self._held.where, self._lost.what, self._lost.where)))
+            raise type(self._held)("this process lost its lease", where=cause, todo=f"{self._lost.todo} Run it again.")
+
+    def confirm(self) -> None:
+        """Send a heartbeat, and raise if the lease was lost.
+
+        `check` reports only the result of the last heartbeat, which may be old after a pause.
+
+        Raises:
+            LeaseHeld: as `check`.
+        """
+        if self._lost is None:
+            self._beat()
+        self.check()
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether `finishing` was called by this run or the one it resumes."""
+        return self._mine.finishing
+
+    @property
+    def died_before(self) -> bool:
+        """Whether an earlier run of this same work died."""
+        return self.former is not None and self.former.work == self._mine.work
+
+    @property
+    def finished_before(self) -> bool:
+        """Whether an earlier run of this same work died after calling `finishing`."""
+        return self.died_before and self.former is not None and self.former.finishing
+
+    def finishing(self, about: str = "") -> None:
+        """Record, for a run that takes over, that only the last step remains.
+
+        Args:
+            about: what is being finished, so that nothing else is taken for it (at most 40 characters).
+        """
+        self._mine = replace(self._mine, finishing=True, about=about)
+        self.confirm()
+
+    def release(self, *, remove: bool) -> None:
+        """Release the lease; with ``remove`` also delete its stream (the work is done, or was never started).
+
+        A lost lease is left to its new holder.
+        """
+        self._stop.set()
+        self._thread.join()
+        if remove and self._lost is None:
+            self._beat()
+        self._appender.close()
+        if remove and self._lost is None:
+            with contextlib.suppress(NoSuchStream, StreamChanged):
+                self._store.delete(self._name, first=self._first)
+
+    def _keep_up(self) -> None:
+        while not self._stop.wait(BEAT_SECONDS) and self._lost is None:
+            self._beat()
+
+    def _beat(self) -> None:
+        with self._lock:
+            try:
+                self._appender.append(self._mine.encode())
+                end = self._appender.flush()
+            except StreamStoreError as error:
+                self._lost = error
+                return
+            self._beats += 1
+            if self._beats % KEPT_BEATS == 0:
+                with contextlib.suppress(StreamStoreError):  # retried later
+                    segment = next(iter(self._store.describe(self._name).tail.offsets))
+                    self._store.truncate(StreamCut(self._name, {segment: end - RECORD_BYTES}))
+
+
+def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: LeaseHeld) -> tuple[Record | None, int]:
+    """Wait until the holder is known to be dead; return its last record and the offset for the takeover."""
+    offset = store.segment_info(name, [segment])[0].write_offset
+    if offset == 0:
+        # just created, by this process or one that has not written yet; the append decides between them
+        return None, 0
+    try:
+        record = _record_before(store, name, segment, offset)
+    except SegmentTruncated:
+        raise copy(held) from None
+    deadline = time.monotonic() + (0.0 if record and _dead(record) else PATIENCE_SECONDS)
+    while time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        info = store.segment_info(name, [segment])[0]
+        if info.sealed:
+            raise SegmentSealed("the lease was released", where=str(name))
+        if info.write_offset != offset:
+            raise copy(held)
+    return record, offset
+
+
+def _record_before(store: StreamStore, name: StreamName, segment: SegmentId, end: int) -> Record | None:
+    return Record.decode(b"".join(bytes(block) for block in store.read(name, segment, max(0, end - RECORD_BYTES), end)))
+
+
+def _dead(record: Record) -> bool:
+    """Return whether the record's process ran on this machine and has ended; False if unknown."""
+    return record.host == _this_host() and _start_time(record.pid) != record.started
+
+
+def _this_host() -> str:
+    """Identify the PID space: containers on one machine may share host name and boot id, but not process ids."""
+    boot, ids = Path("/proc/sys/kernel/random/boot_id"), ""
+    with contextlib.suppress(OSError):
+        ids = str(Path("/proc/self/ns/pid").readlink())
+    return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''} {ids}"
+
+
+def _start_time(pid: int) -> str:
+    """Return a process's start time in clock ticks since boot; empty if the process (or /proc) does not exist."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

@@ -1,0 +1,182 @@
+"""A ledger: records of what a writer has done to a stream, in a small stream beside it.
+
+Each record is an event of JSON, and only the newest counts; older ones are truncated from time to time. A record is
+appended at exactly the end that its writer has read, so of two writers one is refused. Each has an id of its own: a
+writer that did not get the answer to an append finds out whether the record is there.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from streamvault.common.errors import Conflict
+from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.streamstore.arithmetic.splitting import EventSplitter
+from streamvault.streamstore.errors import (
+    NoSuchScope,
+    NoSuchSegment,
+    NoSuchStream,
+    OffsetConflict,
+    SegmentSealed,
+    SegmentTruncated,
+    StreamChanged,
+    StreamExists,
+)
+from streamvault.streamstore.model import (
+    Epoch,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
+from streamvault.streamstore.own import LONGEST_TAG, OWN, is_own
+from streamvault.streamstore.store import StreamStore
+
+__all__ = ["Ledger", "LedgerConflict", "LedgerNameTaken"]
+
+ID = "id"
+"""What is added to each record."""
+
+LONGEST_BYTES = 256 * 1024
+"""Size of a ledger above which older records are truncated (bytes)."""
+
+
+ATTEMPTS = 5
+"""How often a ledger that another process deletes is created before it is a conflict."""
+
+
+class LedgerConflict(Conflict):
+    """Another process has appended a record, or deleted the ledger."""
+
+
+class LedgerNameTaken(Conflict):
+    """A user's stream has the ledger's name."""
+
+
+class Ledger:
+    """The records of one writer to one stream.
+
+    Args:
+        store: the store of the stream, and of the ledger.
+        name: the ledger's stream; see `newest`.
+        about: the stream that the records are about.
+    """
+
+    def __init__(self, store: StreamStore, name: StreamName, about: StreamName) -> None:
+        self._store = store
+        self.name = name
+        self._about = about
+        self._segment = SegmentId(0, 0)
+        self._first = self._end = 0
+        self._first_epoch: Epoch | None = None  # of the stream that was read
+        self._unanswered = b""  # what was appended, or was not
+
+    def newest(self, *, create: bool = True) -> dict[str, Any] | None:
+        """Return the newest record; None if there is none.
+
+        Args:
+            create: create the ledger if it does not exist.
+
+        Raises:
+            LedgerNameTaken: another stream has the ledger's name.
+            LedgerConflict: another process deletes the ledger.
+            StreamStoreError: the ledger cannot be read.
+        """
+        self._first_epoch = None
+        for _ in range(ATTEMPTS):
+            if create and not self._store.exists(self.name):
+                # another process may create it at the same time
+                with suppress(StreamExists):
+                    self._store.create_stream_and_scope(
+                        self.name, StreamConfiguration(tags=(OWN, f"of:{self._about}"[:LONGEST_TAG]))
+                    )
+            try:
+                described = self._store.describe(self.name)
+                if not described.sealed:
+                    return self._read(described)
+                # its deletion was interrupted
+                self._own(described)
+                if create:
+                    self.delete()
+            except SegmentTruncated:
+                continue  # its writer truncated older records
+            except (NoSuchStream, NoSuchScope, NoSuchSegment):
+                self._first_epoch = None
+            if not create:
+                return None
+        raise self._conflict()
+
+    def delete(self) -> None:
+        """Delete the ledger that `newest` has read; another one of its name stays."""
+        if self._first_epoch is not None:
+            with suppress(NoSuchStream, NoSuchScope, StreamChanged):
+                self._store.delete(self.name, first=self._first_epoch)
+
+    def _own(self, described: StreamDescription) -> None:
+        if not is_own(described.configuration):
+            what = "the name of a ledger is taken by another stream"
+            raise LedgerNameTaken(what, where=f"{self._store.uri}/{self.name}", todo="Rename or delete it.")
+        self._first_epoch = described.epochs[0]
+
+    def _read(self, described: StreamDescription) -> dict[str, Any] | None:
+        self._own(described)
+        # after a deletion, its segment has another number
+        info = self._store.segment_info(self.name, [next(iter(described.tail.offsets))])[0]
+        self._segment, self._first, self._end = info.segment, info.start_offset, info.write_offset
+        self._unanswered = b""
+        splitter, last = EventSplitter(info.start_offset, str(self.name)), None
+        for block in self._store.read(self.name, info.segment, info.start_offset, info.write_offset):
+            for _, payload in splitter.events(block):
+                last = json.loads(bytes(payload))
+        splitter.finish()
+        if last is not None:
+            last.pop(ID, None)
+        return last
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Append a record after the newest one, which must have been read before.
+
+        Args:
+            record: plain values.
+
+        Raises:
+            LedgerConflict: another process has appended one, or deleted the ledger.
+        """
+        data = frame(json.dumps({**record, ID: secrets.token_hex(8)}).encode())
+        try:
+            with self._store.appender(self.name, self._segment) as appender:
+                if appender.offset != self._end:
+                    self._find_unanswered(appender.offset)
+                self._unanswered = data
+                appender.append(data)
+        except (OffsetConflict, SegmentSealed, NoSuchSegment, NoSuchStream, NoSuchScope):
+            raise self._conflict() from None
+        self._unanswered = b""
+        before, self._end = self._end, self._end + len(data)
+        if self._end - self._first > LONGEST_BYTES:
+            self._store.truncate(StreamCut(self.name, {self._segment: before}))
+            self._first = before
+
+    def _find_unanswered(self, end: int) -> None:
+        """Take a record for the newest one that was read if it is this writer's own, of which it got no answer.
+
+        Args:
+            end: the ledger's end, which is not where that record was appended.
+
+        Raises:
+            LedgerConflict: it is another process's.
+        """
+        held = b""
+        if self._unanswered and end == self._end + len(self._unanswered):
+            held = b"".join(bytes(block) for block in self._store.read(self.name, self._segment, self._end, end))
+        if held != self._unanswered or not held:
+            raise self._conflict()
+        self._end = end
+
+    def _conflict(self) -> LedgerConflict:
+        return LedgerConflict("another process writes to the ledger", where=f"{self._store.uri}/{self.name}")

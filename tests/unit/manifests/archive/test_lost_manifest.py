@@ -1,0 +1,223 @@
+"""The newest manifest is lost: its mark or its index show it, nothing goes on, and there is a way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault import (
+    check_archive,
+    compact_archive,
+    convert_archive,
+    export_stream,
+    follow_stream,
+    get_event,
+    import_stream,
+    list_archives,
+    rotate_stream,
+    show_timeline,
+)
+from streamvault.common.errors import Damaged, Failed
+from streamvault.common.progress import Progress
+from streamvault.exporter import plan as planning
+from streamvault.exporter.manifest_plan import plan_of
+from streamvault.layouts.keys import GenerationSpan, checked_key, manifest_key, plan_key, ranges_key
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.plan import create_plan, find_plan
+from streamvault.manifests.archive.replaced import delete_replaced
+from streamvault.manifests.format.entries import decode
+from streamvault.manifests.format.model import Manifest
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.rotation.compact.choose import choose_runs
+from streamvault.rotation.compact.compact import Compaction
+from streamvault.rotation.expire import Policy, expire
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.streamstore.model import StreamName
+from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, replace_object
+
+NEWEST = GenerationSpan.of(3)
+LOST = "the manifest of generation 3 is missing"
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    """Three generations, all read back, of which the source has nothing any more, and an event of the next one."""
+    vault = Vault(tmp_path)
+    vault.make(events=20, largest=500)
+    for number in range(3):
+        vault.add(b"%d" % number)
+        rotates(vault, truncate_source=True)
+    vault.add(b"next")
+    return vault
+
+
+def rotates(vault: Vault, **options: Any) -> Any:
+    return rotate_stream(vault.uri(), vault.root, layout="chunks", master="inline[1]", **options)
+
+
+def loses(vault: Vault, *lost: Callable[[GenerationSpan], str], span: GenerationSpan = NEWEST) -> dict[str, bytes]:
+    """Lose objects of the newest generation; return them."""
+    held = {f"{NAME}/{key(span)}": contents(vault.root)[f"{NAME}/{key(span)}"] for key in lost}
+    for key in held:
+        replace_object(vault.root, key, None)
+    return held
+
+
+def compaction(vault: Vault) -> Compaction:
+    return Compaction(
+        archive_of(vault.root), lambda: InlineRunner(1), Progress(), grace=0.0, window=1 << 26, storage_class=""
+    )
+
+
+VERBS: dict[str, Callable[[Vault], object]] = {
+    "check": lambda vault: check_archive(vault.archive, read_data=True, master="inline[1]"),
+    "check-repair": lambda vault: check_archive(vault.archive, repair=True, master="inline[1]"),
+    "check-lost": lambda vault: check_archive(vault.archive, generation=3, master="inline[1]"),
+    "rotate": partial(rotates, keep=1, truncate_source=True),
+    "export": lambda vault: export_stream(vault.uri(), vault.root, master="inline[1]"),
+    "follow": lambda vault: follow_stream(vault.uri(), vault.root, lasting=0.001, retry_for=0, master="inline[1]"),
+    "compact": lambda vault: compact_archive(vault.archive, master="inline[1]"),
+    "compact-run": lambda vault: compaction(vault).run(partial(choose_runs, target=1 << 30, at_least=2)),
+    "clear": lambda vault: delete_replaced(archive_of(vault.root)),
+    "expire": lambda vault: expire(archive_of(vault.root), Policy(keep=1), lambda: None),
+    "import": lambda vault: import_stream(vault.archive, vault.uri(StreamName("scope", "b")), master="inline[1]"),
+    "convert": lambda vault: convert_archive(vault.archive, a_root(), layout="chunks", master="inline[1]"),
+    "timeline": lambda vault: show_timeline(vault.archive),
+    "get": lambda vault: get_event(vault.archive, str(vault.events()[0][0])),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("lost", [(ranges_key,), (checked_key,), ()], ids=["mark", "index", "both"])
+def test_nothing_goes_on_without_the_newest_manifest(vault: Vault, lost: Any, verb: str) -> None:
+    loses(vault, manifest_key, *lost)
+    before = contents(vault.root)
+    with pytest.raises(Damaged, match=LOST) as caught:
+        VERBS[verb](vault)
+    assert contents(vault.root) == before
+    advice = caught.value.todo
+    assert f"Restore {manifest_key(NEWEST)}" in advice
+    assert "delete nothing" in advice
+    assert "import --generation 2" in advice
+
+
+def test_advice_loses_nothing(vault: Vault) -> None:
+    source, held = vault.events(), loses(vault, manifest_key)
+    assert check_archive(vault.archive, generation=2, master="inline[1]").ok
+    assert import_stream(vault.archive, vault.uri(StreamName("scope", "b")), generation=2, master="inline[1]").events
+    (summary,) = list_archives(vault.root)
+    assert LOST in summary.problem
+    for key, data in held.items():
+        replace_object(vault.root, key, data)
+    assert check_archive(vault.archive, read_data=True, master="inline[1]").ok
+    assert rotates(vault).generation == 4
+    assert vault.events() == source
+
+
+def test_archive_that_lost_its_only_manifest_is_not_begun_anew(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.make(events=5, largest=50)
+    vault.export()
+    loses(vault, manifest_key, span=GenerationSpan.of(1))
+    before = contents(vault.root)
+    with pytest.raises(Damaged, match="the manifest of generation 1 is missing") as caught:
+        vault.export()
+    assert "import" not in caught.value.todo
+    assert contents(vault.root) == before
+    (summary,) = list_archives(vault.root)
+    assert "is missing" in summary.problem
+
+
+def test_conversion_into_an_archive_that_lost_its_newest_manifest_is_refused(vault: Vault) -> None:
+    target = Vault(vault.folder, a_root())
+    convert_archive(vault.archive, target.root, layout="chunks", master="inline[1]")
+    loses(target, manifest_key)
+    before = contents(target.root)
+    with pytest.raises(Damaged, match=LOST):
+        convert_archive(vault.archive, target.root, layout="chunks", master="inline[1]")
+    assert contents(target.root) == before
+
+
+def test_publication_under_way_is_no_damage(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index is written, and the run pauses or is killed before the manifest: its plan is there."""
+    seen: list[bool] = []
+    put = ObstoreStore.put
+
+    def paused(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        if key.endswith(manifest_key(GenerationSpan.of(4))) and not seen:
+            seen.append(archive_of(vault.root).listing().begun == ((4, 4),))
+            seen.append(check_archive(vault.archive, read_data=True, master="inline[1]").ok)
+            raise Failed("killed for a test")
+        put(self, key, data)
+
+    monkeypatch.setattr(ObstoreStore, "put", paused)
+    with pytest.raises(Failed, match="killed"):
+        rotates(vault)
+    assert seen == [True, True]
+    assert rotates(vault).generation == 4
+
+
+def test_publication_between_a_listing_and_the_look_for_its_plan_is_no_damage(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, size = archive_of(vault.root), ObstoreStore.size
+    held = loses(vault, manifest_key, checked_key)
+    create_plan(archive.store, archive.prefix, _plan_of(vault, held))
+    assert archive.listing().missing is None
+
+    def published(self: ObstoreStore, key: str) -> int:
+        monkeypatch.setattr(ObstoreStore, "size", size)
+        for name, data in held.items():
+            replace_object(vault.root, name, data)
+        archive.store.delete([archive.prefix + plan_key(NEWEST)])
+        return size(self, key)
+
+    monkeypatch.setattr(ObstoreStore, "size", published)
+    listing = archive.listing()
+    assert (listing.newest, listing.missing, listing.orphans) == (3, None, ())
+
+
+def _plan_of(vault: Vault, held: dict[str, bytes]) -> Any:
+    return plan_of(decode(Manifest, held[f"{NAME}/{manifest_key(NEWEST)}"], vault.archive))
+
+
+def test_late_plan_of_a_generation_whose_manifest_was_lost_is_removed(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is created when the generation was published, its plan was removed, and its manifest was lost."""
+    real = planning.create_plan
+    archive = archive_of(vault.root)
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(planning, "create_plan", real)
+        vault.export("chunks")
+        loses(vault, manifest_key, span=GenerationSpan.of(4))
+        return real(*arguments)
+
+    monkeypatch.setattr(planning, "create_plan", late)
+    with pytest.raises(Damaged, match="the manifest of generation 4 is missing"):
+        vault.export("chunks")
+    assert find_plan(archive.store, archive.prefix, GenerationSpan.of(4)) is None
+
+
+def test_late_run_of_a_generation_whose_manifest_was_lost_publishes_nothing(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Archive.commit
+
+    def late(self: Archive, *arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(Archive, "commit", commit)
+        rotates(vault)
+        loses(vault, manifest_key, span=GenerationSpan.of(4))
+        before.update(contents(vault.root))
+        return commit(self, *arguments, **options)
+
+    before: dict[str, bytes] = {}
+    monkeypatch.setattr(Archive, "commit", late)
+    with pytest.raises(Damaged, match="the manifest of generation 4 is missing"):
+        vault.export("chunks")
+    assert contents(vault.root) == before

@@ -1,0 +1,151 @@
+"""Marks and decisions: their contents, and that invalid ones are rejected."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from streamvault.common.errors import Conflict, Damaged
+from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.marks import Checked, Decision, Hold, find_checked
+from streamvault.manifests.format.entries import seal
+from streamvault.objectstore.errors import AlreadyExists
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
+from tests.archives import NAME
+
+PREFIX = f"{NAME}/"
+OWNER = {"scope": NAME.scope, "stream": NAME.stream}
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    return RootAddress.parse(f"memory://{uuid.uuid4().hex}").open()
+
+
+def test_marks_are_read_as_they_were_written(store: ObjectStore) -> None:
+    mark = Checked(**OWNER, generation=2, ranges=3, digest="0" * 64, tool="t")
+    store.put(PREFIX + checked_key(GenerationSpan.of(2)), mark.encode())
+    assert (find_checked(store, NAME, GenerationSpan.of(2)), find_checked(store, NAME, GenerationSpan.of(1))) == (
+        mark,
+        None,
+    )
+
+
+@pytest.mark.parametrize(("change", "said"), [({"scope": "other"}, "another archive"), ({"generation": 3}, "another")])
+def test_mark_of_something_else_is_damage(store: ObjectStore, change: dict[str, object], said: str) -> None:
+    mark = Checked(**OWNER, generation=2, ranges=3, digest="0" * 64)
+    store.put(PREFIX + checked_key(GenerationSpan.of(2)), seal({**mark.document(), **change}))
+    with pytest.raises(Damaged, match=said):
+        find_checked(store, NAME, GenerationSpan.of(2))
+
+
+def test_truncated_mark_is_damage(store: ObjectStore) -> None:
+    store.put(PREFIX + checked_key(GenerationSpan.of(1)), b'{"format": 1, "sco')
+    with pytest.raises(Damaged, match="truncated"):
+        find_checked(store, NAME, GenerationSpan.of(1))
+
+
+# decisions
+
+
+def hold(number: int, name: str = "a") -> Hold:
+    return Hold(generation=number, name=name, who="wer", why="für später")
+
+
+def test_decision_has_the_whole_state() -> None:
+    taken = (
+        Decision(**OWNER, number=0)
+        .expire(2)
+        .merge(GenerationSpan(3, 5), 600.0)
+        .hold(hold(4))
+        .hold(hold(4, "b"))
+        .sweep(2)
+    )
+    assert (taken.dropped, taken.swept) == (2, 2)
+    assert [(one.generation, one.first, one.grace) for one in taken.merged] == [(5, 3, 600.0)]
+    assert [one.name for one in taken.release("a", range(3, 6)).holds] == ["b"]
+    assert [
+        (one.generation, one.first)
+        for one in taken.merge(GenerationSpan(6, 9), 0).merge(GenerationSpan(3, 9), 0).merged
+    ] == [(9, 3)]
+    assert taken.release("a", range(1, 9)).release("b", range(1, 9)).expire(5).merged == ()
+    assert Decision.model_validate_json(taken.encode()) == taken
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one.expire(4),  # a part of what is merged
+        lambda one: one.expire(5),  # what is held
+        lambda one: one.sweep(3),  # what is in force
+        lambda one: one.merge(GenerationSpan(4, 7), 0),  # a part of what is merged
+        lambda one: one.merge(GenerationSpan(1, 6), 0).expire(3),
+    ],
+)
+def test_contradictory_decision_is_refused(change: Callable[[Decision], object]) -> None:
+    taken = Decision(**OWNER, number=7).expire(2).merge(GenerationSpan(3, 5), 0).hold(hold(5))
+    with pytest.raises(ValueError, match=r"generation|expired"):
+        change(taken)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"scope": "other"}, "another archive"),
+        ({"number": 3}, "another archive"),
+        ({"format": 2}, "unsupported format version"),
+        ({"merged": [{"generation": 3, "first": 3}]}, "not a valid file"),
+        ({"holds": [{"generation": 3, "name": "../a"}]}, "not a valid file"),
+    ],
+)
+def test_invalid_decision_is_damage(store: ObjectStore, change: dict[str, object], said: str) -> None:
+    document = {**Decision(**OWNER, number=2).document(), **change}
+    store.put(PREFIX + decision_key(2), seal(document))
+    with pytest.raises(Damaged, match=said):
+        Archive(store, NAME).listing()
+
+
+def expire(upto: int) -> Callable[[Listing], Decision | None]:
+    return lambda listing: listing.decision.expire(upto) if listing.dropped < upto else None
+
+
+def test_decisions_are_numbered_and_only_the_newest_stays(store: ObjectStore) -> None:
+    archive = Archive(store, NAME)
+    for number in (1, 2, 3):
+        listing, taken = archive.decide(expire(number))
+        assert (listing.dropped, taken) == (number, True)
+    assert [entry.key for entry in store.list(PREFIX)] == [PREFIX + decision_key(3)]
+    listing, taken = archive.decide(expire(2))
+    assert (listing.decision.number, taken) == (3, False)
+
+
+def test_contradicting_server_is_not_asked_for_ever(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lying(*_: object) -> None:
+        raise AlreadyExists("no", where="there")
+
+    monkeypatch.setattr(ObstoreStore, "put", lying)
+    with pytest.raises(Conflict, match="other runs kept writing theirs first"):
+        Archive(store, NAME).decide(expire(1))
+
+
+def test_decision_superseded_while_it_is_read_is_read_again(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = Archive(store, NAME)
+    archive.decide(expire(1))
+    get = ObstoreStore.get
+
+    def late(self: ObstoreStore, key: str, *most: int) -> bytes:
+        monkeypatch.setattr(ObstoreStore, "get", get)
+        archive.decide(expire(2))
+        return get(self, key, *most)
+
+    monkeypatch.setattr(ObstoreStore, "get", late)
+    listing: Listing = archive.listing()
+    assert (listing.dropped, listing.decision.number) == (2, 2)

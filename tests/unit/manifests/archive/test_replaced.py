@@ -1,0 +1,155 @@
+"""Deletion of what merges have replaced: the only copy that was read back stays, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault import compact_archive, export_stream
+from streamvault.common.errors import Failed
+from streamvault.common.progress import Progress
+from streamvault.layouts.keys import GenerationSpan, chunk_key
+from streamvault.manifests.archive import replaced
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.replaced import delete_replaced, replacements
+from streamvault.manifests.format.model import now_utc
+from streamvault.manifests.verbs.read_back import read_back
+from streamvault.rotation.compact import run as compact
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration
+from tests.unit.small_archives import NAME, Vault, archive_of, contents
+
+LATER = timedelta(hours=2)
+RANGE_SIZE = 16 * 1024
+SEGMENT = SegmentId(0, 0)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    """Four generations; the second ends in the middle of a cell, in which the third and the fourth go on."""
+    vault = Vault(tmp_path)
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=1)))
+    for number, size in enumerate((1000, 1000, 300, 100)):
+        vault.add(*(bytes([number]) * size for _ in range(10)))
+        export_stream(vault.uri(), vault.root, layout="chunks", range_size=RANGE_SIZE, master="inline[1]")
+    return vault
+
+
+def merges(vault: Vault, first: int, last: int, grace: float = 0.0) -> None:
+    compact.compact_generations(
+        archive_of(vault.root),
+        GenerationSpan(first, last),
+        lambda: InlineRunner(1),
+        Progress(),
+        window=1 << 26,
+        storage_class="",
+        grace=grace,
+    )
+
+
+def reads_back(vault: Vault, *numbers: int) -> None:
+    read_back(archive_of(vault.root), lambda: InlineRunner(1), Progress(), numbers)
+
+
+def chunks_of(vault: Vault, first: int, last: int) -> set[str]:
+    rows = archive_of(vault.root).load_span(GenerationSpan(first, last)).rows[SEGMENT]
+    return {f"{NAME}/{chunk_key(SEGMENT, row.start, row.end - row.start)}" for row in rows}
+
+
+def once_before(monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[[], object]) -> None:
+    real = getattr(replaced, name)
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.setattr(replaced, name, real)
+        happens()
+        return real(*arguments)
+
+    monkeypatch.setattr(replaced, name, late)
+
+
+@pytest.mark.parametrize("name", ["open_locks", "_ends", "_delete"])
+def test_copy_that_was_read_back_stays_if_it_is_merged_meanwhile(
+    vault: Vault, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion pauses anywhere after it has found what is due; what is merged then has no mark yet."""
+    merges(vault, 1, 2)
+    reads_back(vault, 2)
+    proved = chunks_of(vault, 1, 2)
+    if name == "open_locks":
+
+        def late(_: object) -> None:
+            merges(vault, 1, 3)
+
+        monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", late)
+    else:
+        once_before(monkeypatch, name, lambda: merges(vault, 1, 3))
+    deleted, _ = delete_replaced(archive_of(vault.root), now=now_utc() + LATER)
+    assert deleted.objects > 0
+    assert archive_of(vault.root).listing().spans == ((1, 3), (4, 4))
+    assert proved <= set(contents(vault.root))
+
+
+def stopped(*_: object, **__: object) -> Any:
+    raise Failed("stopped for a test")
+
+
+def test_span_in_force_without_its_mark_stops_the_deletion(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An abandoned merge of 2 and 3 lies across two others, of which one was not read back."""
+
+    reads_back(vault, 1, 2, 3, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "decide", stopped)
+        with pytest.raises(Failed):
+            merges(vault, 2, 3)
+    proved = chunks_of(vault, 3, 3)
+    merges(vault, 1, 2)
+    merges(vault, 3, 4)
+    reads_back(vault, 2)
+    archive = archive_of(vault.root)
+    waiting = delete_replaced(archive, now=now_utc() + LATER)[1]
+    assert [(one.span, one.unchecked) for one in waiting] == [((1, 2), (4,)), ((3, 4), (4,))]
+    assert proved <= set(contents(vault.root))
+    # the next compaction reads back what is needed, and clears everything
+    monkeypatch.setattr("streamvault.rotation.compact.compact.now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr(replaced, "now_utc", lambda: now_utc() + LATER)
+    report = compact_archive(vault.archive, target=1, master="inline[1]")
+    assert report.waits_until == ""
+    assert replacements(archive, archive.listing()) == []
+
+
+def test_compaction_reads_back_what_lies_beside_an_abandoned_merge(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Generation 3 is not merged, so nothing else would read it back; the abandoned merge of 2 and 3 waits for it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "decide", stopped)
+        with pytest.raises(Failed):
+            merges(vault, 2, 3)
+    merges(vault, 1, 2)
+    monkeypatch.setattr("streamvault.rotation.compact.compact.now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr(replaced, "now_utc", lambda: now_utc() + LATER)
+    assert compact_archive(vault.archive, target=1, master="inline[1]").waits_until == ""
+    assert archive_of(vault.root).listing().checked == {2, 3}
+
+
+def due(vault: Vault) -> datetime:
+    archive = archive_of(vault.root)
+    return max(one.due for one in replacements(archive, archive.listing()))
+
+
+def test_each_merge_has_its_own_grace(vault: Vault) -> None:
+    """A later merge with a shorter grace does not shorten that of an earlier one, nor a longer one that of its own."""
+    merges(vault, 1, 2, grace=24 * 3600.0)
+    promised = due(vault)
+    merges(vault, 1, 3, grace=600.0)
+    assert due(vault) == promised
+    merges(vault, 1, 4, grace=48 * 3600.0)
+    assert due(vault) > promised + timedelta(hours=23)
+    reads_back(vault, 4)
+    assert delete_replaced(archive_of(vault.root), now=promised)[0].objects == 0

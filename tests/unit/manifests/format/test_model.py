@@ -1,0 +1,320 @@
+"""The manifest as a value: it survives a round trip, and an invalid one is rejected with one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from streamvault.common.errors import Damaged, Failed
+from streamvault.manifests.format.entries import decode, seal
+from streamvault.manifests.format.model import Configuration, EpochEntry, Manifest
+from streamvault.manifests.format.schema import SCHEMA_FILE, schema_text
+from streamvault.streamstore.model import (
+    Epoch,
+    KeyRange,
+    Retention,
+    RetentionKind,
+    ScaleKind,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+)
+from tests.archives import EPOCHS, LEFT, NAME, RIGHT, Hole, generation, two_generations
+
+WHERE = "s3://bucket/scope/stream/_manifest/0000000001.json"
+
+
+def read(data: bytes) -> Manifest:
+    return decode(Manifest, data, WHERE)
+
+
+def test_manifest_round_trips() -> None:
+    for made in two_generations():
+        data = made.manifest.encode()
+        assert read(data) == made.manifest
+        assert read(data).encode() == data
+
+
+def test_oversized_manifest_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = two_generations()[0].manifest
+    monkeypatch.setattr("streamvault.manifests.format.entries.SMALL", len(manifest.encode()))
+    manifest.encode()
+    monkeypatch.setattr("streamvault.manifests.format.entries.SMALL", len(manifest.encode()) - 1)
+    with pytest.raises(Failed, match="too many segments and epochs: its manifest would have"):
+        manifest.encode()
+
+
+def test_fields_are_those_of_the_format_in_order() -> None:
+    document = json.loads(two_generations()[0].manifest.encode())
+    assert list(document) == [
+        *("format", "generation", "created", "scope", "stream", "layout", "compression", "configuration"),
+        *("epochs", "from", "to", "source", "witness"),
+        *("segments", "gaps", "events", "bytes", "range_size", "sealed", "tool", "sha256"),
+    ]
+    assert document["format"] == 1
+    assert document["created"] == "2026-01-02T03:04:05.006000Z"
+    assert document["from"] == {"scope/stream/0.#epoch.0": 0, "scope/stream/1.#epoch.0": 0}
+    assert document["epochs"] == [
+        {"epoch": 0, "segments": [{"id": 0, "low": 0.0, "high": 0.5}, {"id": 1, "low": 0.5, "high": 1.0}]}
+    ]
+    assert document["gaps"] == [
+        {"segment": "scope/stream/1.#epoch.0", "start": 0, "end": 100, "reason": "truncated"}
+    ]  # fmt: skip
+    assert list(document["segments"][0]) == ["name", "start", "end", "sealed", "events", "bytes", "digest"]
+    assert document["configuration"]["tags"] == ["a", "ünï"]
+
+
+def test_fields_of_later_versions_are_ignored_and_not_written_again() -> None:
+    manifest = two_generations()[0].manifest
+    document = json.loads(manifest.encode())
+    document["later"] = document["segments"][0]["later"] = {"x": 1}
+    assert read(seal(document)) == manifest
+    assert read(seal(document)).encode() == manifest.encode()
+
+
+@given(st.data())
+def test_any_changed_bit_is_found(data: st.DataObject) -> None:
+    whole = bytearray(two_generations()[0].manifest.encode())
+    at = data.draw(st.integers(0, len(whole) - 2))  # a file may end in any white space
+    whole[at] ^= 1 << data.draw(st.integers(0, 7))
+    refusal(bytes(whole))
+
+
+def test_committed_schema_is_that_of_the_model() -> None:
+    assert SCHEMA_FILE.read_text() == schema_text(), "run python -m streamvault.manifests.format.schema"
+
+
+def test_manifest_is_valid_by_the_schema() -> None:
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+    for made in two_generations():
+        document = json.loads(made.manifest.encode())
+        validator.validate(document)
+        del document["epochs"]
+        assert not validator.is_valid(document)
+
+
+boundaries = st.lists(st.floats(0, 1, exclude_min=True, exclude_max=True), unique=True, max_size=8).map(sorted)
+
+
+@given(boundaries, st.integers(0, 2**31 - 1))
+def test_key_ranges_round_trip_exactly(inner: list[float], number: int) -> None:
+    edges = [0.0, *inner, 1.0]
+    numbers = range(number, number + len(edges) - 1) if number + len(edges) < 2**31 else range(len(edges) - 1)
+    segments = {SegmentId(0, n): KeyRange(edges[i], edges[i + 1]) for i, n in enumerate(numbers)}
+    epoch = Epoch(0, segments)
+    entry = EpochEntry.of(epoch)
+    assert EpochEntry.model_validate_json(entry.encode()).value() == epoch
+    assert EpochEntry.model_validate_json(entry.encode()).encode() == entry.encode()
+
+
+@given(
+    st.builds(
+        StreamConfiguration,
+        scaling=st.builds(
+            Scaling, st.sampled_from(ScaleKind), st.integers(0, 2**31), st.integers(0, 99), st.integers(1, 9)
+        ),
+        retention=st.builds(
+            Retention, st.sampled_from(RetentionKind), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)
+        ),
+        tags=st.lists(st.text(max_size=20).filter(lambda text: text.isprintable()), max_size=5).map(tuple),
+        rollover_bytes=st.integers(0, 2**63 - 1),
+        timestamp_aggregation_timeout=st.integers(0, 2**63 - 1),
+    )
+)
+def test_configurations_round_trip(value: StreamConfiguration) -> None:
+    entry = Configuration.of(value)
+    assert Configuration.model_validate_json(entry.encode()).value() == value
+
+
+def test_created_is_written_in_utc() -> None:
+    manifest = two_generations()[0].manifest
+    there = manifest.created.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    same = Manifest.model_validate(manifest.model_dump(by_alias=True) | {"created": there})
+    assert same.encode() == manifest.encode()
+    naive = Manifest.model_validate(manifest.model_dump(by_alias=True) | {"created": datetime(2026, 1, 2)})  # noqa: DTZ001
+    assert '"created": "2026-01-02T00:00:00Z"' in naive.encode().decode()
+
+
+Change = Callable[[dict[str, Any]], object]
+SEGMENT = "scope/stream/0.#epoch.0"
+
+
+def put(*path: str | int, value: object) -> Change:
+    def change(document: dict[str, Any]) -> None:
+        place: Any = document
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = value
+
+    return change
+
+
+def rename(path: str, old: str, new: str) -> Change:
+    def change(document: dict[str, Any]) -> None:
+        document[path] = {new if key == old else key: value for key, value in document[path].items()}
+
+    return change
+
+
+HOSTILE_NAMES = [
+    "../../etc/passwd",
+    "/scope/stream/0.#epoch.0",
+    "scope/stream/../0.#epoch.0",
+    "scope/../stream/0.#epoch.0",
+    "scope/stream/0.#epoch.0/",
+    "scope/stream/0.#epoch.0\n",
+    "scope/str\x00eam/0.#epoch.0",
+    "scope/stream/\x1b[31m0.#epoch.0",
+    "scope/stream/00.#epoch.0",
+    "scope/stream/-1.#epoch.0",
+    "scope/stream/2147483648.#epoch.0",
+    "scope/stream/٣.#epoch.0",
+    "other/stream/0.#epoch.0",
+    "scope/other/0.#epoch.0",
+    "scope/stream/7.#epoch.0",
+    "",
+    "x" * 100_000,
+]
+
+IMPOSSIBLE: dict[str, tuple[Change, str]] = {
+    "another format": (put("format", value=2), "unsupported format version"),
+    "format as text": (put("format", value="1"), "unsupported format version"),
+    "no format": (lambda d: d.pop("format"), "format: Field required"),
+    "no epochs field": (lambda d: d.pop("epochs"), "epochs: Field required"),
+    "no epoch": (put("epochs", value=[]), "epochs"),
+    "number as text": (put("events", value="5"), "events: Input should be a valid integer"),
+    "number as fraction": (put("events", value=5.5), "events"),
+    "a negative number": (put("events", value=-1), "events"),
+    "a huge number": (put("bytes", value=10**40), "bytes"),
+    "yes for true": (put("sealed", value="yes"), "sealed"),
+    "a wrong total of events": (put("events", value=17), "the totals are not the sums"),
+    "a wrong total of bytes": (put("bytes", value=17), "the totals are not the sums"),
+    "generation 0": (put("generation", value=0), "generation"),
+    "no moment": (put("created", value="yesterday"), "created"),
+    "an unknown layout": (put("layout", value="tar"), "layout: "),
+    "an unknown compression": (put("compression", value="rar"), "compression: "),
+    "an unknown policy": (put("configuration", "scaling", "kind", value="often"), "configuration.scaling.kind"),
+    "a scope that leads out": (put("scope", value=".."), "invalid scope name"),
+    "a stream that leads out": (put("stream", value="../x"), "invalid stream name"),
+    "start after end": (put("segments", 0, "start", value=10**6), "ends at"),
+    "a start that is not the cut's": (put("segments", 0, "start", value=3), "does not start and end at the cuts"),
+    "an end that is not the cut's": (put("segments", 0, "end", value=500), "does not start and end at the cuts"),
+    "an offset beyond an int64": (put("segments", 0, "end", value=2**63), "segments.0.end"),
+    "segments out of order": (lambda d: d["segments"].reverse(), "segments are not those between the cuts"),
+    "a segment twice": (lambda d: d["segments"].append(d["segments"][1]), "segments are not those between the cuts"),
+    "a segment left out": (lambda d: d["segments"].pop(), "segments are not those between the cuts"),
+    "a digest in capitals": (put("segments", 0, "digest", value="A" * 64), "segments.0.digest"),
+    "a digest too long": (put("segments", 0, "digest", value="a" * 64 + "\n"), "segments.0.digest"),
+    "a gap outside": (put("gaps", 0, "end", value=10**6), "a gap is outside"),
+    "a gap backwards": (put("gaps", 0, "start", value=101), "a gap is outside"),
+    "a hole in the key space": (put("epochs", 0, "segments", 0, "high", value=0.4), "does not cover the key space"),
+    "an overlap in the key space": (put("epochs", 0, "segments", 1, "low", value=0.4), "does not cover the key space"),
+    "keys beyond the space": (put("epochs", 0, "segments", 1, "high", value=1.5), "epochs.0.segments.1.high"),
+    "keys that are no number": (put("epochs", 0, "segments", 1, "high", value=float("nan")), "epochs.0.segments.1"),
+    "keys without end": (put("epochs", 0, "segments", 1, "high", value=float("inf")), "epochs.0.segments.1.high"),
+    "an epoch without segments": (put("epochs", 0, "segments", value=[]), "does not cover the key space"),
+    "a segment twice in an epoch": (put("epochs", 0, "segments", 1, "id", value=0), "has a segment twice"),
+    "a segment of a later epoch": (put("epochs", 0, "segments", 1, "id", value=1 << 32 | 1), "of a later epoch"),
+    "a segment's id too large": (put("epochs", 0, "segments", 1, "id", value=2**63 - 1), "from 0 to 2^31 - 1"),
+    "epochs not from 0": (put("epochs", 0, "epoch", value=1), "epochs are not numbered consecutively from 0"),
+    "an empty cut": (put("from", value={}), "from"),
+    "a cut that leaves keys out": (lambda d: d["to"].pop(SEGMENT), "names no segment for the keys"),
+    "a cut with a fraction": (put("from", SEGMENT, value=0.5), "from"),
+    "a cut that is a list": (put("from", value=[1]), "from"),
+    "from after to": (put("from", SEGMENT, value=10**6), "lies after the second"),
+    **{
+        f"segment {name[:30]!r}": (put("segments", 0, "name", value=name), "segment")
+        for name in HOSTILE_NAMES
+    },
+    **{f"gap {name[:30]!r}": (put("gaps", 0, "segment", value=name), "gap") for name in HOSTILE_NAMES},
+    **{f"cut {name[:30]!r}": (rename("to", SEGMENT, name), "cut") for name in HOSTILE_NAMES},
+}  # fmt: skip
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(Damaged) as caught:
+        read(data)
+    text = str(caught.value)
+    assert text.isprintable()
+    assert len(text) < 600
+    assert WHERE in text
+    return text
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_invalid_manifest_is_damage_in_one_line(name: str) -> None:
+    change, expected = IMPOSSIBLE[name]
+    document = json.loads(two_generations()[0].manifest.encode())
+    change(document)
+    assert expected in refusal(json.dumps(document).encode())
+
+
+def test_truncated_file_is_damage() -> None:
+    data = two_generations()[0].manifest.encode()
+    for size in range(len(data.rstrip())):
+        refusal(data[:size])
+
+
+@given(st.binary(max_size=200))
+def test_file_of_any_bytes_is_damage(data: bytes) -> None:
+    refusal(data)
+
+
+@pytest.mark.parametrize("text", ["null", "[]", "17", '"x"', "{}", "[" * 5000, '{"format": 1' * 50])
+def test_json_of_another_shape_is_damage(text: str) -> None:
+    refusal(text.encode())
+
+
+def test_segment_with_other_keys_in_a_later_epoch_is_refused() -> None:
+    moved = Epoch(1, {LEFT: KeyRange(0.0, 0.25), SegmentId(1, 2): KeyRange(0.25, 1.0)})
+    with pytest.raises(ValidationError, match=r"segment 0\.#epoch\.0 has a different key range in epoch 1"):
+        generation({}, epochs=(*EPOCHS, moved))
+
+
+def test_generation_across_a_scale_names_every_segment_between_its_cuts() -> None:
+    merged = Epoch(1, {SegmentId(1, 2): KeyRange(0.0, 1.0)})
+    made = generation({LEFT: [[b"a"]], RIGHT: [[b"b"], Hole(9)], SegmentId(1, 2): [[b"c"]]}, epochs=(*EPOCHS, merged))
+    assert [entry.name for entry in made.manifest.segments] == [
+        segment.in_stream(NAME) for segment in (LEFT, RIGHT, SegmentId(1, 2))
+    ]
+    assert made.manifest.to == StreamCut(NAME, {SegmentId(1, 2): 9})
+    assert read(made.manifest.encode()) == made.manifest
+
+
+def with_fields(**changes: object) -> bytes:
+    document = json.loads(two_generations()[0].manifest.encode())
+    return seal(document | changes)
+
+
+def test_compression_round_trips_and_is_optional() -> None:
+    found = read(with_fields(layout="chunks", compression="zstd"))
+    assert (found.layout, found.compression) == ("chunks", "zstd")
+    assert read(found.encode()) == found
+    document = json.loads(with_fields())
+    del document["compression"]
+    assert read(seal(document)).compression == ""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layout": "events", "compression": "zstd"},
+        {"layout": "chunks", "compression": "gzip"},
+        {"layout": "chunks", "compression": None},
+        {"layout": "chunks", "compression": ["zstd"]},
+        {"layout": "table"},
+    ],
+)
+def test_invalid_layout_or_compression_is_damage(changes: dict[str, object]) -> None:
+    with pytest.raises(Damaged) as caught:
+        read(with_fields(**changes))
+    assert str(caught.value).isprintable()

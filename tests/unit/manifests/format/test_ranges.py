@@ -1,0 +1,257 @@
+"""The index of ranges: the round trip through Parquet, and every invalid row."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamvault.common.errors import Damaged
+from streamvault.layouts.frames import MAX_FRAME_BYTES
+from streamvault.manifests.format.range_row import RangeRow, segment_digest
+from streamvault.manifests.format.ranges import FRAMES, SCHEMA, decode_ranges, encode_ranges
+from streamvault.streamstore.model import SegmentId
+from tests.archives import LEFT, NAME, RIGHT, two_generations
+
+WHERE = "s3://bucket/scope/stream/_manifest/0000000001.ranges.parquet"
+DIGEST = "ab" * 32
+
+
+def rows_of(count: int) -> Iterator[RangeRow]:
+    return (RangeRow(SegmentId(number // 5000, 7), number * 64, number * 64 + 64, 8, DIGEST) for number in range(count))
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), unique=True, min_size=1, max_size=5), st.integers(0, 2**62))
+def test_rows_round_trip(numbers: list[int], start: int) -> None:
+    rows = [
+        RangeRow(SegmentId(number, number), start + i * 100, start + i * 100 + 100, 3, f"{number:064x}")
+        for number in sorted(numbers)
+        for i in range(3)
+    ]
+    assert list(decode_ranges(NAME, encode_ranges(NAME, rows), WHERE)) == rows
+
+
+def test_empty_index_round_trips() -> None:
+    assert list(decode_ranges(NAME, encode_ranges(NAME, []), WHERE)) == []
+
+
+def test_many_rows_go_in_batches_both_ways() -> None:
+    data = encode_ranges(NAME, rows_of(25_000))
+    file = pq.ParquetFile(io.BytesIO(data))
+    assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [10_000, 10_000, 5_000]
+    assert sum(1 for _ in decode_ranges(NAME, data, WHERE)) == 25_000
+    assert len(data) < 25_000 * 100
+
+
+def test_index_is_plain_parquet() -> None:
+    made = two_generations()[0]
+    table = pq.read_table(io.BytesIO(encode_ranges(NAME, made.rows)))
+    assert table.column_names == ["segment", "start", "end", "events", "digest"]
+    assert table.to_pylist()[0] == {
+        "segment": "scope/stream/0.#epoch.0",
+        "start": 0,
+        "end": 19,
+        "events": 2,
+        "digest": made.rows[0].digest,
+    }
+
+
+def test_segment_digest_is_that_of_its_ranges_digests() -> None:
+    one, two = hashlib.sha256(b"1"), hashlib.sha256(b"2")
+    assert segment_digest([one.hexdigest(), two.hexdigest()]) == hashlib.sha256(one.digest() + two.digest()).hexdigest()
+    assert segment_digest([]) == hashlib.sha256(b"").hexdigest()
+
+
+def file_of(schema: pa.Schema = SCHEMA, **changes: Any) -> bytes:
+    row = {"segment": "scope/stream/0.#epoch.0", "start": 0, "end": 64, "events": 2, "digest": DIGEST} | changes
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([row], schema=schema), sink, compression="none", use_dictionary=["segment"])
+    return sink.getvalue()
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(Damaged) as caught:
+        list(decode_ranges(NAME, data, WHERE))
+    text = str(caught.value)
+    assert text.isprintable()
+    assert len(text) < 700
+    assert WHERE in text
+    return text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"segment": "../../x"},
+        {"segment": "/scope/stream/0.#epoch.0"},
+        {"segment": "scope/other/0.#epoch.0"},
+        {"segment": "scope/stream/0.#epoch.0\x1b[31m"},
+        {"segment": "0.#epoch.0"},
+        {"segment": ""},
+        {"start": -1},
+        {"start": 64},
+        {"start": 65},
+        {"end": -(2**63)},
+        {"events": -1},
+        {"events": 9},  # no room for nine headers
+        {"digest": ""},
+        {"digest": "AB" * 32},
+        {"digest": "xy" * 32},
+        {"digest": "ab" * 33},
+    ],
+)
+def test_invalid_row_is_damage(changes: dict[str, Any]) -> None:
+    assert "index of ranges" in refusal(file_of(**changes))
+
+
+def test_rows_that_overlap_or_are_out_of_order_are_damage() -> None:
+    first, second = RangeRow(LEFT, 0, 64, 2, DIGEST), RangeRow(LEFT, 64, 128, 2, DIGEST)
+    other = RangeRow(RIGHT, 0, 64, 2, DIGEST)
+    assert list(decode_ranges(NAME, encode_ranges(NAME, [first, second, other]), WHERE)) == [first, second, other]
+    for rows in ([second, first], [first, first], [other, first], [first, RangeRow(LEFT, 63, 128, 2, DIGEST)]):
+        assert "not in order" in refusal(encode_ranges(NAME, rows))
+
+
+def test_other_columns_are_damage() -> None:
+    for schema in (
+        SCHEMA.remove(4),
+        SCHEMA.append(pa.field("more", pa.int64())),
+        SCHEMA.set(1, pa.field("start", pa.int32(), nullable=False)),
+        SCHEMA.set(0, pa.field("segment", pa.string())),
+        pa.schema(list(itertools.islice(iter(SCHEMA), 4, None)) + list(SCHEMA)[:4]),
+    ):
+        assert "wrong columns" in refusal(file_of(schema))
+
+
+def many_rows(count: int, **options: Any) -> bytes:
+    row = ["scope/stream/0.#epoch.0", 0, 64, 2, DIGEST]
+    table = pa.table([[value] * count for value in row], schema=SCHEMA)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("options", [{"compression": "zstd"}, {"compression": "none"}])
+def test_small_file_that_claims_millions_of_rows_is_damage(options: dict[str, Any]) -> None:
+    data = many_rows(2_000_000, **options)
+    assert len(data) < 100_000
+    before = pa.total_allocated_bytes()
+    assert re.search("cannot have [12][0-9]{6} rows", refusal(data))
+    assert pa.total_allocated_bytes() - before < 1_000_000
+
+
+def test_compressed_index_is_damage() -> None:
+    assert "is compressed" in refusal(many_rows(10, compression="zstd", use_dictionary=False))
+    assert "unsupported encoding" in refusal(many_rows(10, compression="none"))
+
+
+def many_frames(count: int, **options: Any) -> bytes:
+    row = ["scope/stream/0.#epoch.0", 0, 64, 2, DIGEST]
+    frames = pa.array([[None] * count], type=pa.list_(pa.int32()))  # they occupy no space in the file
+    table = pa.table([*([value] for value in row), frames], schema=SCHEMA.append(FRAMES))
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="none", use_dictionary=["segment"], **options)
+    return sink.getvalue()
+
+
+def test_small_file_that_claims_millions_of_frames_is_damage() -> None:
+    data = many_frames(2_000_000)
+    assert len(data) < 100_000
+    assert "cannot have 2000000 frames" in refusal(data)
+
+
+def varint(number: int, size: int = 0) -> bytes:
+    """A Thrift integer, encoded in a minimum number of bytes."""
+    number <<= 1
+    digits = [number >> shift & 127 for shift in range(0, max(7 * size, number.bit_length()), 7)]
+    return bytes([*(digit | 128 for digit in digits[:-1]), digits[-1]])
+
+
+def test_footer_that_claims_less_than_the_pages_hold_is_damage() -> None:
+    data = many_frames(2_000_000, data_page_size=1 << 30, write_batch_size=1 << 24)
+    begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    true = varint(2_000_000)
+    lying = data[:begin] + data[begin:].replace(true, varint(100, len(true)))
+    footer = pq.ParquetFile(io.BytesIO(lying)).metadata
+    assert footer.row_group(0).column(5).num_values == 100
+    before = pa.default_memory_pool().max_memory()
+    assert "cannot have 2000000 frames" in refusal(lying)
+    assert pa.default_memory_pool().max_memory() == before
+
+
+def test_long_names_are_not_written_out_for_every_row() -> None:
+    rows = 1000
+    table = pa.table([["x" * 100_000] * rows, *([value] * rows for value in (0, 64, 2, DIGEST))], schema=SCHEMA)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="none", use_dictionary=["segment"])
+    assert len(sink.getvalue()) < 400_000
+    assert "names an invalid segment" in refusal(sink.getvalue())
+
+
+def test_more_rows_than_events_are_damage() -> None:
+    data = encode_ranges(NAME, rows_of(3))
+    assert len(list(decode_ranges(NAME, data, WHERE, max_rows=3))) == 3
+    with pytest.raises(Damaged, match="cannot have 3 rows"):
+        list(decode_ranges(NAME, data, WHERE, max_rows=2))
+
+
+def test_truncated_or_changed_index_is_damage() -> None:
+    data = encode_ranges(NAME, rows_of(3))
+    for size in range(0, len(data), 7):
+        refusal(data[:size])
+    refusal(b"x" * 100)
+    refusal(b"")
+    for place in range(len(data)):
+        for other in (data[place] ^ 0xFF, 42):  # pyarrow crashes the process at a codec with this number
+            changed = bytearray(data)
+            changed[place] = other
+            # Some changes result in a readable file that disagrees with the manifest; none may cause a traceback.
+            with suppress(Damaged):
+                list(decode_ranges(NAME, bytes(changed), WHERE))
+
+
+def compressed_rows() -> list[RangeRow]:
+    mib = 1024 * 1024
+    return [
+        RangeRow(LEFT, 0, 2 * mib + 8, 3, DIGEST, (500, 700, 21)),
+        RangeRow(LEFT, 2 * mib + 8, 2 * mib + 16, 1, DIGEST, (17,)),
+        RangeRow(RIGHT, 0, mib, 2, DIGEST, (MAX_FRAME_BYTES,)),
+    ]
+
+
+def test_frame_sizes_round_trip() -> None:
+    rows = compressed_rows()
+    assert list(decode_ranges(NAME, encode_ranges(NAME, rows), WHERE)) == rows
+    table = pq.read_table(io.BytesIO(encode_ranges(NAME, rows)))
+    assert table.column_names == ["segment", "start", "end", "events", "digest", "frames"]
+    assert table.column("frames").to_pylist() == [[500, 700, 21], [17], [MAX_FRAME_BYTES]]
+    assert rows[0].extent == (LEFT, 0, 2 * 1024 * 1024 + 8, (500, 700, 21))
+
+
+def test_index_without_frames_has_no_column_for_them() -> None:
+    table = pq.read_table(io.BytesIO(encode_ranges(NAME, rows_of(3))))
+    assert "frames" not in table.column_names
+
+
+@pytest.mark.parametrize("frames", [[0], [-1], [5, 5], [1, 2, 3], [None]])
+def test_invalid_frames_are_damage(frames: list[int | None]) -> None:
+    assert "has an invalid row" in refusal(file_of(SCHEMA.append(FRAMES), frames=frames))
+
+
+def test_frames_column_of_another_type_is_damage() -> None:
+    for kind in (pa.list_(pa.int64()), pa.list_(pa.string()), pa.int32()):
+        schema = SCHEMA.append(pa.field("frames", kind, nullable=False))
+        value: Any = 5 if kind == pa.int32() else ["5"] if kind == pa.list_(pa.string()) else [5]
+        assert "wrong columns" in refusal(file_of(schema, frames=value))
+    nullable = SCHEMA.append(pa.field("frames", pa.list_(pa.int32())))
+    assert "wrong columns" in refusal(file_of(nullable, frames=None))

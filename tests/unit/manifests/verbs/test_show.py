@@ -1,0 +1,237 @@
+"""Finding archives and tables at any depth, beside other files, and the message if there are none."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from streamvault import check_archive, export_stream, handoff_archive, list_archives
+from streamvault.cli import main
+from streamvault.common.errors import Failed
+from streamvault.layouts.keys import MANIFESTS
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.verbs.show import NoSuchPlace
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectInfo
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import StreamConfiguration
+from tests.unit.small_archives import NAME, Vault, a_root, objects_of
+
+EVENTS = 3
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    vault = Vault(tmp_path)
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration())
+    vault.add(b"one", b"", b"three")
+    return vault
+
+
+def export(vault: Vault, root: str) -> None:
+    export_stream(vault.uri(), root, master="inline")
+
+
+def put(root: str, *keys: str) -> None:
+    for key in keys:
+        objects_of(root).put(key, b"")
+
+
+@pytest.fixture(params=["memory", "file"])
+def bucket(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return a_root() if request.param == "memory" else (tmp_path / "a bucket").as_uri()
+
+
+FOLDERS = ("", "/backups", "/backups/eu/2026", "/a/b/c/d/e/f")
+
+
+def test_archives_are_found_at_any_depth(vault: Vault, bucket: str) -> None:
+    for folder in FOLDERS:
+        if (path := RootAddress.parse(bucket + folder).folder) is not None:
+            path.mkdir(parents=True, exist_ok=True)
+        export(vault, bucket + folder)
+    put(bucket, "foreign", "backups/foreign/deep/er", "no name/of a/stream/_manifest/0000000001.json", "_manifest/x/y")
+    for folder in FOLDERS:
+        expected = sorted(f"{bucket}{each}/{NAME}" for each in FOLDERS if f"{each}/".startswith(f"{folder}/"))
+        assert sorted(found.archive for found in list_archives(bucket + folder)) == expected
+        (archive,) = list_archives(f"{bucket}{folder}/{NAME}")
+        assert (archive.archive, archive.events, archive.problem) == (f"{bucket}{folder}/{NAME}", EVENTS, "")
+    assert list_archives(f"{bucket}/{NAME}/events") == []
+    assert list_archives(f"{bucket}/backups/foreign") == []
+
+
+def test_archives_are_found_in_folders_of_any_name_and_through_links(vault: Vault, tmp_path: Path) -> None:
+    for name in ("ein Ordner", "Übersicht 100%", "a#b", "..."):
+        (tmp_path / "vault" / name).mkdir(parents=True)
+        export(vault, (tmp_path / "vault" / name).as_uri())
+        (tmp_path / "vault" / name / "up").symlink_to(tmp_path / "vault")
+        (tmp_path / "vault" / name / "here").symlink_to(".")
+        (tmp_path / "vault" / name / "itself").symlink_to("itself")
+    (tmp_path / "elsewhere").symlink_to("vault/a#b")
+    found = [archive.archive for archive in list_archives((tmp_path / "vault").as_uri())]
+    assert len(found) == 4
+    for archive in found:
+        assert [each.archive for each in list_archives(archive)] == [archive]
+    assert len(list_archives((tmp_path / "elsewhere").as_uri())) == 1
+
+
+def test_tables_are_listed_without_an_archive(vault: Vault) -> None:
+    handoff_archive(vault.uri(), root=vault.root, table="orders", master="inline")
+    (table,) = list_archives(vault.root)
+    assert (table.archive, table.table, table.layout, table.events) == (vault.archive, "orders", "table", EVENTS)
+    vault.export()
+    handoff_archive(vault.archive, table="others", master="inline")
+    assert [(found.archive, found.table) for found in list_archives(vault.root)] == [
+        (vault.archive, ""),
+        (vault.archive, "orders"),
+        (vault.archive, "others"),
+    ]
+
+
+def test_foreign_keys_with_empty_parts_are_ignored(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys such as ``/x``, ``x//y`` or ``x/../y``, which S3 allows, and which no other store of the tests can store."""
+    vault.export()
+    real = ObstoreStore.folders
+
+    def folders(store: ObstoreStore, prefix: str) -> list[str]:
+        return [*([] if prefix else ["", ".", "..", "ü"]), *real(store, prefix)]
+
+    monkeypatch.setattr(ObstoreStore, "folders", folders)
+    assert [found.archive for found in list_archives(vault.root)] == [vault.archive]
+
+
+def test_folder_without_manifest_and_plan_is_not_listed(vault: Vault) -> None:
+    put(vault.root, f"{NAME}/_work/0000000001/x", f"{NAME}/events/0000000000.0000000000/x")
+    assert list_archives(vault.root) == []
+
+
+def test_list_archives_lists_no_data_objects(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(vault, f"{vault.root}/backups")
+    listed: list[str] = []
+
+    def noted(name: str) -> Callable[..., object]:
+        real = getattr(ObstoreStore, name)
+
+        def call(store: ObstoreStore, prefix: str, *more: str) -> Iterator[ObjectInfo] | Sequence[str]:
+            listed.append(f"{name} {prefix}")
+            return real(store, prefix, *more)  # type: ignore[no-any-return]
+
+        return call
+
+    for name in ("list", "folders"):
+        monkeypatch.setattr(ObstoreStore, name, noted(name))
+    assert len(list_archives(vault.root)) == 1
+    assert not [each for each in listed if "events" in each]
+    assert [each for each in listed if each.startswith("list ")] == [f"list {NAME}/{MANIFESTS}"] * 2
+    listed.clear()
+    assert list_archives(f"{vault.root}/backups/{NAME}/events") == []
+    assert listed == ["folders ", "list "]
+
+
+def test_unreadable_folder_is_reported(
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "vault" / "lost-found").mkdir(parents=True)
+    export(vault, (tmp_path / "vault").as_uri())
+    real = Path.iterdir
+
+    def iterdir(folder: Path) -> Iterator[Path]:
+        if folder.name == denied:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        return real(folder)
+
+    denied = "lost-found"
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    assert main(["ls", (tmp_path / "vault").as_uri()]) == 0
+    out, err = capfd.readouterr()
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["lost-found", str(NAME)]
+    assert err.startswith("warning: file://")
+    denied = "vault"
+    assert main(["ls", (tmp_path / "vault").as_uri()]) == 1
+
+
+@pytest.mark.parametrize("place", ["file:///no/such/folder", "memory://nowhere/backups", "memory://nowhere/a/b/c"])
+def test_missing_place_is_one_line(place: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(NoSuchPlace):
+        list_archives(place)
+    assert main(["ls", place]) == 1
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert place in err
+
+
+def test_missing_folder_in_an_existing_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NoSuchPlace, match="no such folder"):
+        list_archives((tmp_path / "typo").as_uri())
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NoSuchPlace):
+        list_archives((tmp_path / "file").as_uri())
+
+
+def test_empty_place_has_no_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for place in (a_root(), tmp_path.as_uri()):
+        assert main(["ls", place]) == 0
+        assert capfd.readouterr().out == f"no archives below {place}\n"
+
+
+def test_ls_prints_archives_relative_to_the_place(
+    vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my vault"
+    (folder / "eu").mkdir(parents=True)
+    for root in (folder, folder / "eu"):
+        export(vault, root.as_uri())
+    for written in (folder.as_uri(), f"file://{folder}", f"file://{folder}/"):
+        assert main(["ls", written]) == 0
+        lines = capfd.readouterr().out.splitlines()
+        assert [line.split()[0] for line in (lines[0], *lines[2:])] == ["ARCHIVE", f"eu/{NAME}", str(NAME)]
+    assert main(["ls", f"{folder.as_uri()}/{NAME}", "--json"]) == 0
+    (archive,) = json.loads(capfd.readouterr().out)["archives"]
+    assert (archive["archive"], archive["table"]) == (f"{folder.as_uri()}/{NAME}", "")
+    assert main(["ls", f"{folder.as_uri()}/{NAME}"]) == 0
+    assert capfd.readouterr().out.splitlines()[2].split()[0] == str(NAME)
+
+
+def test_unfinished_generation_is_shown(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    begin(vault)
+    first = list_archives(vault.root)
+    assert [(one.generations, one.unfinished, one.stream) for one in first] == [(0, 1, str(NAME))]
+    assert main(["ls", vault.root]) == 0
+    assert "0 (1 is unfinished)" in capfd.readouterr().out
+    assert main(["check", vault.archive, "--json"]) == 1
+    assert "generation 1 is unfinished" in json.loads(capfd.readouterr().out)["error"]["what"]
+    vault.export()
+    assert [one.unfinished for one in list_archives(vault.root)] == [0]
+    assert check_archive(vault.archive).unfinished == 0
+
+    vault.add(b"four")
+    begin(vault)
+    (summary,) = list_archives(vault.root)
+    assert (summary.generations, summary.unfinished, summary.problem) == (1, 2, "")
+    assert main(["ls", vault.root]) == 0
+    assert "1 (2 is unfinished)" in capfd.readouterr().out
+    assert main(["ls", vault.root, "--json"]) == 0
+    assert [one["unfinished"] for one in json.loads(capfd.readouterr().out)["archives"]] == [2]
+    assert main(["check", vault.archive, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["unfinished"] == 2
+    assert main(["check", vault.archive]) == 0
+    assert "note: generation 2 is unfinished" in capfd.readouterr().out
+
+
+def begin(vault: Vault) -> None:
+    """An export that stops after it has written its plan."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise Failed("stopped for a test")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Archive, "commit", stop)
+        with pytest.raises(Failed):
+            vault.export()

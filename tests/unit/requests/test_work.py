@@ -1,0 +1,601 @@
+"""Requests in a queue: added, processed, failed, requeued; and the commands' output."""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamvault import request_restore, show_queue, skip_foreign, work_queue
+from streamvault.cli import main
+from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
+from streamvault.common.progress import Progress
+from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.requests import handlers
+from streamvault.requests.model import (
+    DeleteRequest,
+    NotARequest,
+    RestoreRequest,
+    decode_failed,
+    decode_request,
+    encode,
+)
+from streamvault.requests.reports import FinishedRequest, WorkReport
+from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
+from streamvault.streamstore.model import StreamConfiguration, StreamName
+from streamvault.streamstore.services.fifo.backlog import outstanding_entries
+from streamvault.streamstore.services.fifo.consumer import Consumer, ConsumerBusy
+from streamvault.streamstore.services.fifo.entry import MAX_ENTRY_BYTES, BadEntry, Entry
+from streamvault.streamstore.services.fifo.place import NotAQueue, QueueSegment
+from streamvault.streamstore.services.fifo.producer import Producer, QueueFull
+from streamvault.streamstore.services.lease import LeaseHeld
+from streamvault.streamstore.uri import parse_stream
+from tests.streams import append_events
+from tests.unit.small_archives import Vault
+
+ARCHIVE = "s3://vault/backups/shop/orders"
+Handler = Callable[[Any, handlers.RequestContext], dict[str, Any]]
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> str:
+    return f"local://{tmp_path}/queues/ops/restores"
+
+
+def target(queue: str, number: int = 0) -> str:
+    return f"{queue}-target-{number}"
+
+
+def ask(queue: str, count: int) -> list[str]:
+    return [request_restore(ARCHIVE, target(queue, number), queue=queue).id for number in range(count)]
+
+
+@contextmanager
+def open_segment(uri: str) -> Iterator[QueueSegment]:
+    address, name = parse_stream(uri)
+    with address.open() as store:
+        yield QueueSegment.create(store, name)
+
+
+def put(uri: str, content: bytes) -> str:
+    with open_segment(uri) as segment:
+        return str(Producer(segment).put(content))
+
+
+def work(queue: str, **options: Any) -> tuple[WorkReport, list[FinishedRequest], list[str]]:
+    finished: list[FinishedRequest] = []
+    warnings: list[str] = []
+    progress = Progress()
+    progress.warn = warnings.append  # type: ignore[method-assign]
+    options = {"idle_seconds": 0.0, "master": "inline", **options}
+    return work_queue(queue, finished=finished.append, progress=progress, **options), finished, warnings
+
+
+@pytest.fixture
+def restoring(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
+    """A function that replaces the handler of restores."""
+
+    def use(handler: Handler) -> None:
+        monkeypatch.setattr("streamvault.requests.processor.HANDLERS", {"restore": handler})
+
+    return use
+
+
+def fine(request: RestoreRequest, _context: handlers.RequestContext) -> dict[str, Any]:
+    return {"events": 1, "bytes": 2}
+
+
+# Requests as they are stored in the queue
+
+NAMES = st.text(min_size=1, max_size=20)
+RESTORES = st.builds(
+    RestoreRequest,
+    archive=NAMES,
+    stream=NAMES,
+    from_cut=st.none() | st.dictionaries(NAMES, st.integers(0, 2**63 - 1), max_size=3),
+    generation=st.none() | st.integers(1, 2**31),
+    at=st.none() | st.datetimes(timezones=st.just(UTC)),
+    offsets=st.sampled_from(["keep", "shift"]),
+    read_back=st.booleans(),
+)
+DELETES = st.builds(DeleteRequest, root=NAMES, archive=NAMES, generation=st.integers(1, 2**31))
+
+
+@settings(max_examples=50)
+@given(RESTORES | DELETES)
+def test_requests_round_trip(request: RestoreRequest | DeleteRequest) -> None:
+    assert decode_request(encode(request)) == request
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "rename"},
+        {"version": 2},
+        {"generation": 0},
+        {"more": 1},
+        {"stream": None},
+        {"at": "2026-01-01T00:00:00"},
+    ],
+)
+def test_unknown_kind_version_or_field_is_refused(change: dict[str, Any]) -> None:
+    told = json.loads(encode(RestoreRequest(archive="a", stream="b"))) | change
+    with pytest.raises(NotARequest, match="not a request that this release supports"):
+        decode_request(json.dumps(told).encode())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"kind": "restore"}'])
+def test_invalid_request_is_refused(content: bytes) -> None:
+    with pytest.raises(NotARequest):
+        decode_request(content)
+
+
+# Adding requests
+
+
+def test_request_restore_puts_a_request_into_the_queue(queue: str) -> None:
+    told = request_restore(ARCHIVE, target(queue), queue=queue, at=datetime(2026, 1, 2, tzinfo=UTC), offsets="shift")
+    with open_segment(queue) as segment, Consumer(segment) as consumer:
+        entries: list[Entry] = []
+        consumer.run(entries.extend, idle_seconds=0)
+    assert [str(entry.name) for entry in entries] == [told.id]
+    request = decode_request(entries[0].content)
+    assert request == RestoreRequest(
+        archive=ARCHIVE, stream=target(queue), at=datetime(2026, 1, 2, tzinfo=UTC), offsets="shift"
+    )
+    assert told.outstanding_bytes == entries[0].end - entries[0].offset
+    assert "generation" not in told.request
+
+
+def test_dry_run_puts_nothing_into_the_queue(queue: str) -> None:
+    assert request_restore(ARCHIVE, target(queue), queue=queue, dry_run=True).dry_run
+    with pytest.raises(Problem, match="no such scope"):
+        show_queue(queue)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"archive": "nonsense"},
+        {"archive": "s3://vault/shop"},
+        {"stream": "nonsense"},
+        {"queue": "nonsense"},
+        {"generation": 0},
+        {"offsets": "move"},
+        {"window": 1},
+        {"generation": 1, "at": "2026-01-02T00:00:00Z"},
+        {"at": "soon"},
+        {"from_cut": "[]"},
+        {"at": datetime(2026, 1, 2)},  # noqa: DTZ001
+    ],
+)
+def test_request_restore_refuses_invalid_arguments(queue: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(Usage):
+        request_restore(**{"archive": ARCHIVE, "stream": target(queue), "queue": queue, **wrong})
+
+
+def test_stream_that_is_no_queue_is_refused(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.make(30)
+    for verb in (
+        lambda: request_restore(ARCHIVE, vault.uri(StreamName("scope", "x")), queue=vault.uri()),
+        lambda: work_queue(vault.uri(), idle_seconds=0),
+        lambda: show_queue(vault.uri()),
+    ):
+        with pytest.raises(NotAQueue):
+            verb()
+
+
+# Processing
+
+
+def test_repeated_request_changes_nothing(tmp_path: Path, queue: str) -> None:
+    vault = Vault(tmp_path)
+    vault.make(200)
+    vault.export()
+    restored = vault.uri(StreamName("scope", "restored"))
+    first, second = (request_restore(vault.archive, restored, queue=queue).id for _ in range(2))
+    report, finished, warnings = work(queue)
+    assert (report.done, report.failed, report.outstanding_bytes, warnings) == (2, 0, 0, [])
+    assert [one.id for one in finished] == [first, second]
+    assert [one.report["unchanged"] for one in finished if one.report] == [False, True]
+    with vault.store as store:
+        before = store.describe(StreamName("scope", "restored"))
+        append_events(store, StreamName("scope", "restored"), min(before.tail.offsets), [b"new"])
+    request_restore(vault.archive, restored, queue=queue)
+    report, finished, _ = work(queue)
+    assert (report.done, report.failed, report.failed_exit_codes) == (0, 1, (4,)), "it was written to since"
+    assert finished[0].error is not None
+    assert finished[0].error["what"] == "the stream has the archived segments, but was written to since"
+
+
+@pytest.mark.parametrize(
+    ("error", "tries", "code"),
+    [
+        (Usage("no"), 1, 2),
+        (Conflict("no"), 1, 4),
+        (Damaged("no"), 1, 3),
+        (Failed("no"), 3, 1),
+        (KeyError("no"), 3, 1),
+    ],
+)
+def test_failed_request_is_put_aside_and_the_next_is_done(
+    queue: str, restoring: Callable[[Handler], None], error: Exception, tries: int, code: int
+) -> None:
+    ids = ask(queue, 2)
+
+    def first_fails(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        if request.stream == target(queue, 0):
+            raise error
+        return fine(request, context)
+
+    restoring(first_fails)
+    report, finished, warnings = work(queue)
+    assert [(one.id, one.ok, one.tries) for one in finished] == [(ids[0], False, tries), (ids[1], True, 1)]
+    assert (report.done, report.failed, report.failed_exit_codes) == (1, 1, (code,))
+    assert (report.retries, len(warnings)) == (tries - 1, tries - 1)
+    shown = show_queue(queue)
+    assert (shown.waiting, shown.failed) == (0, 1)
+    assert shown.first_failed[0].id == ids[0]
+    assert "no" in shown.first_failed[0].error
+    assert shown.first_failed[0].text == f"restore {ARCHIVE} into {target(queue, 0)}"
+    # back with the same id
+    shown = show_queue(queue, failed="retry")
+    assert (shown.waiting, shown.failed, shown.moved, shown.first_waiting[0].id) == (1, 0, 1, ids[0])
+    restoring(fine)
+    assert work(queue)[0].done == 1
+
+
+def test_failed_requests_can_be_dropped(queue: str) -> None:
+    put(queue, b"no request")
+    assert work(queue)[0].failed_exit_codes == (2,)
+    assert show_queue(queue).failed == 1
+    assert show_queue(queue, failed="drop").dropped == 1
+    assert show_queue(queue).failed == 0
+
+
+def test_invalid_request_is_put_aside_unchanged(queue: str) -> None:
+    content = b'{"kind": "restore", "version": 9}\xff'
+    name = put(queue, content)
+    report, finished, _ = work(queue)
+    assert (report.failed, finished[0].id, finished[0].kind) == (1, name, "")
+    with open_segment(f"{queue}-failed") as segment, Consumer(segment) as consumer:
+        entries: list[Entry] = []
+        consumer.run(entries.extend, idle_seconds=0)
+    assert decode_failed(entries[0].content).content == content
+
+
+@pytest.mark.parametrize("error", [ObjectStoreUnavailable("away"), LeaseHeld("held")])
+def test_passing_error_is_retried_until_the_request_is_done(
+    queue: str, restoring: Callable[[Handler], None], error: Exception
+) -> None:
+    ask(queue, 1)
+    left = [error] * 3
+
+    def comes_back(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        if left:
+            raise left.pop()
+        return fine(request, context)
+
+    restoring(comes_back)
+    report, finished, warnings = work(queue)
+    assert (report.done, report.failed, report.retries, finished[0].tries) == (1, 0, 3, 4)
+    assert all("Retrying in" in warning for warning in warnings)
+
+
+def test_request_is_kept_if_a_store_stays_away(queue: str, restoring: Callable[[Handler], None]) -> None:
+    (name,) = ask(queue, 1)
+
+    def away(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        raise ObjectStoreUnavailable("away")
+
+    restoring(away)
+    with pytest.raises(ObjectStoreUnavailable):
+        work(queue, tries=2)
+    report, finished, _ = work(queue, for_seconds=0.3)
+    assert (report.done, report.failed, finished) == (0, 0, [])
+    assert name in report.unfinished
+    assert report.unfinished.endswith("away")
+    assert [one.id for one in show_queue(queue).first_waiting] == [name]
+
+
+def test_interrupted_request_is_named_and_kept(
+    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (name,) = ask(queue, 1)
+
+    def interrupted(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    restoring(interrupted)
+    assert main(["work", queue, "--master", "inline"]) == 130
+    told = capfd.readouterr().err.splitlines()
+    assert told[0].startswith(f"warning: unfinished; stays in {queue}: restore {ARCHIVE}")
+    assert name in told[0]
+    assert told[1] == "streamvault: interrupted; run the same command again to resume"
+    restoring(fine)
+    assert work(queue)[0].done == 1
+
+
+def test_at_is_passed_on_only_if_it_is_set(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, Any]] = []
+
+    class Report:
+        warnings = ()
+
+        def to_json(self) -> dict[str, Any]:
+            return {}
+
+    def import_stream(archive: str, stream: str, *, at: datetime | None = None, **options: Any) -> Report:
+        calls.append({"at": at, **options})
+        return Report()
+
+    when = datetime(2026, 1, 2, tzinfo=UTC)
+    request_restore(ARCHIVE, target(queue, 0), queue=queue, at=when)
+    request_restore(ARCHIVE, target(queue, 1), queue=queue, generation=2)
+    monkeypatch.setattr(handlers, "import_stream", import_stream)
+    assert work(queue)[0].done == 2
+    assert [call["at"] for call in calls] == [when, None]
+    assert [call["generation"] for call in calls] == [None, 2]
+    assert all(call["again"] for call in calls), "a request may be done twice"
+
+
+@pytest.mark.parametrize("fill", ["a", "\x01", "\ud800", "東"])
+def test_largest_request_is_put_aside_and_back(queue: str, restoring: Callable[[Handler], None], fill: str) -> None:
+    def failing(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        raise Conflict(fill * 100_000, where=fill * 100_000, todo=fill * 100_000)
+
+    restoring(failing)
+    large = encode(RestoreRequest(archive=ARCHIVE, stream=target(queue))).ljust(MAX_ENTRY_BYTES)
+    put(queue, large)
+    ask(queue, 1)
+    assert work(queue)[0].failed == 2
+    shown = show_queue(queue, failed="retry")
+    assert (shown.waiting, shown.failed, shown.moved) == (2, 0, 2)
+    with open_segment(queue) as segment:
+        assert next(outstanding_entries(segment)).content == large
+
+
+def test_request_restore_refuses_a_request_too_large_for_an_entry(queue: str) -> None:
+    cut = {f"shop/orders/{number}.#epoch.0": number for number in range(40_000)}
+    with pytest.raises(Usage, match="exceeds the maximum of 1048576"):
+        request_restore(ARCHIVE, target(queue), queue=queue, from_cut=cut)
+
+
+@pytest.mark.parametrize(
+    "foreign", [b"", b"nonsense", b'{"kind": "failed", "version": 2}', b"\n", b"x" * MAX_ENTRY_BYTES]
+)
+def test_unreadable_failed_entry_stays_with_the_failed_ones(
+    queue: str, restoring: Callable[[Handler], None], foreign: bytes
+) -> None:
+    def failing(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        raise Conflict("no")
+
+    put(f"{queue}-failed", foreign)
+    restoring(failing)
+    (name,) = ask(queue, 1)
+    work(queue)
+    shown = show_queue(queue, failed="retry")
+    assert (shown.moved, shown.failed) == (1, 1)
+    assert [one.id for one in shown.first_waiting] == [name]
+    assert shown.first_failed[0].text == "an invalid failed request"
+    assert show_queue(queue, failed="drop").dropped == 1
+
+
+def test_retry_into_a_full_queue_moves_nothing(
+    queue: str, restoring: Callable[[Handler], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        raise Conflict("no")
+
+    restoring(failing)
+    ask(queue, 1)
+    work(queue)
+
+    def full(producer: Producer, *_: Any) -> None:
+        raise QueueFull("the queue is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "put", full)
+        with pytest.raises(QueueFull):
+            show_queue(queue, failed="retry")
+    assert show_queue(queue).failed == 1
+
+
+# Foreign bytes
+
+
+def put_raw(uri: str, data: bytes) -> int:
+    """Append bytes that are no entry; return where they begin."""
+    with open_segment(uri) as segment:
+        appender = segment.store.appender(segment.name, segment.segment, in_flight=1)
+        offset = appender.offset
+        appender.append(data)
+        appender.flush()
+        appender.close()
+    return offset
+
+
+@pytest.mark.parametrize(
+    "data", [frame(b"not an entry"), frame(b""), b"raw bytes", b"\0" * 8 + b"x", struct.pack(">q", 1000) + b"y" * 20]
+)
+def test_foreign_bytes_are_shown_and_skipped(
+    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str], data: bytes
+) -> None:
+    restoring(fine)
+    first, offset, second = ask(queue, 1), put_raw(queue, data), ask(queue, 2)
+    shown = show_queue(queue)
+    assert [one.id for one in shown.first_waiting] == [*first, *second]
+    assert shown.foreign[0].offset == offset
+    with pytest.raises(Conflict, match="begins at offset 0"):
+        skip_foreign(queue, offset)
+    with pytest.raises(Conflict, match="no foreign bytes"):
+        skip_foreign(queue, 0)
+    with pytest.raises(BadEntry, match=f"at offset {offset}"):
+        work(queue)
+    assert main(["queue", "show", queue]) == 0
+    assert f"streamvault queue skip {queue} {offset}" in capfd.readouterr().out
+    while foreign := show_queue(queue).foreign:
+        assert main(["queue", "skip", queue, str(foreign[0].offset)]) == 0
+    assert "skipped: " in capfd.readouterr().out
+    assert skip_foreign(queue, offset).skipped_bytes == 0, "doubled"
+    assert [one.id for one in show_queue(queue).first_waiting] == second
+    assert work(queue)[0].done == 2
+    assert skip_foreign(queue, offset).skipped_bytes == 0, "late"
+
+
+def test_length_that_reaches_over_requests_takes_none_of_them(queue: str, restoring: Callable[[Handler], None]) -> None:
+    """Eight foreign bytes that read as the length of an event with two requests in it."""
+    restoring(fine)
+    offset, asked = put_raw(queue, struct.pack(">q", 500)), ask(queue, 2)
+    assert skip_foreign(queue, offset).skipped_bytes == 8
+    assert [one.id for one in show_queue(queue).first_waiting] == asked
+
+
+def test_skip_is_refused_beside_a_worker(queue: str) -> None:
+    ask(queue, 1)
+    with open_segment(queue) as segment, Consumer(segment), pytest.raises(ConsumerBusy):
+        skip_foreign(queue, 0)
+
+
+def test_foreign_bytes_among_the_failed_are_skipped(queue: str) -> None:
+    put(queue, b"nonsense")
+    work(queue)
+    offset = put_raw(f"{queue}-failed", frame(b"not an entry"))
+    shown = show_queue(queue)
+    assert (shown.failed, [(one.offset, one.failed) for one in shown.foreign]) == (1, [(offset, True)])
+    with pytest.raises(BadEntry):
+        show_queue(queue, failed="drop")
+    assert skip_foreign(queue, offset, failed=True).skipped_bytes == 20
+    assert show_queue(queue, failed="drop").foreign == ()
+
+
+# Commands
+
+
+def test_commands_print_what_they_did(
+    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    def command(*arguments: str) -> tuple[int, str, str]:
+        code = main(list(arguments))
+        return (code, *capfd.readouterr())
+
+    restoring(fine)
+    code, out, err = command("request-restore", ARCHIVE, target(queue), "--queue", queue)
+    assert (code, err) == (0, "")
+    name = next(line.split()[1] for line in out.splitlines() if line.startswith("id"))
+    assert uuid.UUID(name)
+    code, out, _ = command("request-restore", ARCHIVE, target(queue), "--queue", queue, "--json")
+    assert json.loads(out)["id"] != name
+    for arguments in (("queue", "show", queue), ("work", queue, "--dry-run")):
+        code, out, _ = command(*arguments)
+        assert code == 0
+        assert "2 requests waiting" in out
+        assert name in out
+    code, out, _ = command("work", queue, "--once", "--master", "inline", "--json")
+    *records, end = map(json.loads, out.splitlines())
+    assert code == 0
+    assert [(record["ok"], record["kind"]) for record in records] == [(True, "restore")] * 2
+    assert (end["done"], end["failed"]) == (2, 0)
+    put(queue, b"nonsense")
+    code, out, _ = command("work", queue, "--idle", "0s", "--master", "inline")
+    assert code == 2
+    assert out.splitlines()[0].startswith("failed: an invalid request")
+    code, out, _ = command("queue", "show", queue, "--json")
+    assert json.loads(out)["failed"] == 1
+    code, out, _ = command("queue", "retry", queue)
+    assert "requeued: 1 failed request" in out
+    assert command("queue", queue)[0] == 2
+    assert command("work", queue, "--once", "--idle", "1s")[0] == 2
+    assert command("work", queue, "--for", "soon")[0] == 2
+    assert command("work", queue, "--master", "nonsense")[0] == 2
+    assert command("queue", "show", f"{queue}-other")[0] == 1
+    code, out, err = command("work", f"{queue}-other", "--once", "--master", "inline")
+    assert (code, out) == (1, "")
+    assert err.startswith("streamvault: no such stream: ")
+
+
+def test_second_worker_of_a_queue_is_refused(
+    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    restoring(fine)
+    ask(queue, 1)
+    with open_segment(queue) as segment, Consumer(segment):
+        assert main(["work", queue, "--once", "--master", "inline"]) == 4
+    assert "another consumer is processing this queue" in capfd.readouterr().err
+    assert work(queue)[0].done == 1
+
+
+def test_queue_without_a_valid_queue_of_failed_requests_is_refused(queue: str) -> None:
+    ask(queue, 1)
+    address, name = parse_stream(f"{queue}-failed")
+    with address.open() as store:
+        store.create_stream(name, StreamConfiguration())
+    with pytest.raises(NotAQueue, match="restores-failed"):
+        work(queue)
+
+
+def test_queue_of_failed_requests_is_refused(queue: str) -> None:
+    for verb in (work_queue, show_queue, lambda failed: request_restore(ARCHIVE, target(queue), queue=failed)):
+        with pytest.raises(Usage, match="queue of failed requests"):
+            verb(f"{queue}-failed")
+
+
+def test_invalid_or_missing_queue_is_named(queue: str) -> None:
+    with pytest.raises(InvalidName):
+        work_queue("nonsense")
+    with pytest.raises(NoSuchScope):
+        work_queue(queue, idle_seconds=0)
+    ask(queue, 1)
+    with pytest.raises(NoSuchStream):
+        show_queue(f"{queue}-other")
+    with pytest.raises(NoSuchStream):
+        work_queue(f"{queue}-other", idle_seconds=0)
+
+
+def test_request_that_was_put_back_is_put_aside_again_beside_its_former_entry(
+    queue: str, restoring: Callable[[Handler], None]
+) -> None:
+    """A retry was killed before it removed the failed one; the second failure is another entry, with its own reason."""
+
+    def fail(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        raise Usage("no")
+
+    restoring(fail)
+    ask(queue, 1)
+    with open_segment(queue) as segment:
+        entry = next(iter(outstanding_entries(segment)))
+        work(queue)
+        Producer(segment).move(entry.content, entry.name)
+    work(queue)
+    shown = show_queue(queue)
+    assert (shown.waiting, shown.failed) == (0, 2)
+
+
+def test_worker_that_wakes_up_does_not_repeat_what_another_has_done(
+    queue: str, restoring: Callable[[Handler], None]
+) -> None:
+    """Its own lease does not tell it; that the queue begins further on does."""
+    tries = []
+
+    def overtaken(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        tries.append(request)
+        with open_segment(queue) as segment:
+            segment.processed(next(iter(outstanding_entries(segment))).end)
+        raise Failed("no")
+
+    restoring(overtaken)
+    ask(queue, 2)
+    with pytest.raises(ConsumerBusy, match="another consumer"):
+        work(queue)
+    assert len(tries) == 1
