@@ -1,0 +1,45 @@
+"""Print the lines of code of each room: without blank lines, docstrings and comments."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def lines_of_code(source: str) -> int:
+    """Count the lines that are neither blank nor part of a docstring nor a comment."""
+    documentation: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            documentation |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return sum(
+        number not in documentation and bool(line.strip()) and not line.strip().startswith("#")
+        for number, line in enumerate(source.splitlines(), 1)
+    )
+
+
+def main() -> int:
+    """Print the sizes: for each room, then in all."""
+    for top, depth in (("streamvault", 2), ("tests", 2), ("benchmarks", 1)):
+        code, files = Counter[str](), Counter[str]()
+        # the generated stubs are not committed
+        listed = subprocess.run(["git", "ls-files", f"{top}/*.py"], cwd=ROOT, check=True, capture_output=True, text=True)
+        for file in listed.stdout.splitlines():
+            room = "/".join(Path(file).parent.parts[:depth])
+            code[room] += lines_of_code((ROOT / file).read_text())
+            files[room] += 1
+        for room in sorted(code):
+            print(f"{room:32} {code[room]:7,} lines {files[room]:4} files")
+        if len(code) > 1:
+            print(f"{top + ', in all':32} {code.total():7,} lines {files.total():4} files")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
