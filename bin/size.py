@@ -29,7 +29,9 @@ def main() -> int:
     for top, depth in (("streamvault", 2), ("tests", 2), ("benchmarks", 1)):
         code, files = Counter[str](), Counter[str]()
         # the generated stubs are not committed
-        listed = subprocess.run(["git", "ls-files", f"{top}/*.py"], cwd=ROOT, check=True, capture_output=True, text=True)
+        listed = subprocess.run(
+            ["git", "ls-files", f"{top}/*.py"], cwd=ROOT, check=True, capture_output=True, text=True
+        )
         for file in listed.stdout.splitlines():
             room = "/".join(Path(file).parent.parts[:depth])
             code[room] += lines_of_code((ROOT / file).read_text())
