@@ -23,10 +23,12 @@ from streamvault.importer.plan import plan_restore
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, create_plan, find_plan
-from streamvault.manifests.archive.rows import FinishedRange, Piece
+from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry
 from streamvault.manifests.archive.selection import select_parts
-from streamvault.manifests.format.model import Manifest, SegmentEntry, segment_key
-from streamvault.manifests.format.range_row import RangeRow, segment_digest
+from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
+from streamvault.manifests.format.entries import SegmentEntry
+from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.format.ranges import encode_ranges
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.proof import SegmentChain
@@ -144,7 +146,7 @@ class _Simulated:
         tail = StreamCut(NAME, dict.fromkeys(epochs[-1].segments, self.share))
         return StreamDescription(NAME, StreamConfiguration(), tuple(epochs), head, tail, sealed=False)
 
-    def _proved(self, plan: Plan) -> Iterator[RangeRow]:
+    def _proved(self, plan: Plan) -> Iterator[ArchivedRange]:
         """Yield the rows that tasks would report, in the order of the plan's chain."""
         length = self.size + 8
         for planned in plan.segments:
@@ -152,12 +154,12 @@ class _Simulated:
             for span in chain.open_spans():
                 start, end = (-(-edge // length) * length for edge in (span.low, span.high))
                 digest = hashlib.sha256(f"{planned.name}{start}".encode()).hexdigest()
-                piece = Piece(start=start, end=end, events=(end - start) // length, digest=digest)
-                chain.add(FinishedRange(start=start, end=end, pieces=(piece,)))
+                piece = RangeEntry(start=start, end=end, events=(end - start) // length, digest=digest)
+                chain.add(FinishedSpan(start=start, end=end, ranges=(piece,)))
             if chain.prove() is not None:
                 raise RuntimeError("the simulated ranges do not join")
             segment = segment_key(planned.name)
-            yield from (RangeRow(segment, p.start, p.end, p.events, p.digest) for p in chain.pieces())
+            yield from (ArchivedRange(segment, p.start, p.end, p.events, p.digest) for p in chain.pieces())
 
     @contextmanager
     def _timed(self, step: str) -> Iterator[None]:
@@ -179,8 +181,8 @@ class _Lengths:
         yield memoryview(bytes(end - start))
 
 
-def _manifest(plan: Plan, rows: Sequence[RangeRow]) -> Manifest:
-    held: dict[SegmentId, list[RangeRow]] = {}
+def _manifest(plan: Plan, rows: Sequence[ArchivedRange]) -> Manifest:
+    held: dict[SegmentId, list[ArchivedRange]] = {}
     for row in rows:
         held.setdefault(row.segment, []).append(row)
     entries = [

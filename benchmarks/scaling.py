@@ -16,8 +16,8 @@ from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import create_plan
-from streamvault.manifests.archive.rows import FinishedRange, Piece, leave_row
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.store import ObjectStore
@@ -161,9 +161,9 @@ def _undo(archive: Archive) -> float:
     return 1 - undone / generation.manifest.bytes
 
 
-def _finished(row: RangeRow) -> FinishedRange:
-    piece = Piece(start=row.start, end=row.end, events=row.events, digest=row.digest)
-    return FinishedRange(start=row.start, end=row.end, pieces=(piece,))
+def _finished(row: ArchivedRange) -> FinishedSpan:
+    piece = RangeEntry(start=row.start, end=row.end, events=row.events, digest=row.digest)
+    return FinishedSpan(start=row.start, end=row.end, ranges=(piece,))
 
 
 def _open(setting: Setting, root: str) -> ObjectStore:

@@ -29,9 +29,9 @@ from streamvault.layouts.keys import archive_prefix
 from streamvault.layouts.layout import LayoutName, open_layout
 from streamvault.layouts.place import Place
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.archive.archived_range import ArchivedRange
-from streamvault.manifests.archive.rows import FinishedRange
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.archive.range_bytes import RangeBytes
+from streamvault.manifests.archive.rows import FinishedSpan
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.objectstore.bulk import put_all
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.reader import SegmentReader
@@ -145,9 +145,9 @@ class _Task(ABC):
             span=span,
         )
 
-    def _fill_task(self, repeat: int, rows: Iterable[RangeRow]) -> FillTask:
+    def _fill_task(self, repeat: int, rows: Iterable[ArchivedRange]) -> FillTask:
         root = self._root(f"{repeat}/task")
-        archived = [ArchivedRange(root, self._prefix, self.layout, row) for row in rows]
+        archived = [RangeBytes(root, self._prefix, self.layout, row) for row in rows]
         sections = tuple(Section(one.start, one.end, one, one.start) for one in archived)
         return FillTask(
             target=self._address,
@@ -190,9 +190,9 @@ class _EventsTask(_Task):
     layout = "events"
     per = 1e6
 
-    def _row(self) -> RangeRow:
+    def _row(self) -> ArchivedRange:
         """Return the segment as one archived range."""
-        return RangeRow(SEGMENT, 0, self._workload.bytes, self._workload.events, self._digest(self._stream))
+        return ArchivedRange(SEGMENT, 0, self._workload.bytes, self._workload.events, self._digest(self._stream))
 
     def _units(self) -> float:
         return self._workload.events
@@ -231,7 +231,7 @@ class _ChunksTask(_Task):
 
     def __init__(self, setting: Setting, workload: Workload) -> None:
         super().__init__(setting, workload)
-        self._rows: list[FinishedRange | None] = []
+        self._rows: list[FinishedSpan | None] = []
 
     def _units(self) -> float:
         return self._workload.bytes / 1e6
@@ -260,9 +260,9 @@ class _ChunksTask(_Task):
 
     def _import(self, repeat: int) -> Iterator[tuple[str, Callable[[], object]]]:
         root, layout, end = self._root(f"{repeat}/task"), open_layout(self.layout), self._workload.bytes
-        pieces = [piece for row in self._rows if row for piece in row.pieces]
+        pieces = [piece for row in self._rows if row for piece in row.ranges]
         self._rows.clear()
-        rows = [RangeRow(SEGMENT, piece.start, piece.end, piece.events, piece.digest) for piece in pieces]
+        rows = [ArchivedRange(SEGMENT, piece.start, piece.end, piece.events, piece.digest) for piece in pieces]
 
         def blocks() -> Iterator[bytes | memoryview]:
             for row in rows:

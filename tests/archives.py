@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.format.model import Configuration, EpochEntry, GapEntry, Manifest, SegmentEntry
-from streamvault.manifests.format.range_row import RangeRow, segment_digest
+from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
+from streamvault.manifests.format.entries import Configuration, EpochEntry, GapEntry, SegmentEntry
+from streamvault.manifests.format.model import Manifest
 from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from tests.streams import frame
@@ -35,7 +36,7 @@ class Made:
     """A generation and its events: offset of the header and payload, by segment."""
 
     manifest: Manifest
-    rows: list[RangeRow]
+    rows: list[ArchivedRange]
     events: dict[SegmentId, list[tuple[int, bytes]]]
 
 
@@ -57,12 +58,12 @@ def generation(
         head: where the first generation starts.
     """
     begin = before.to if before else StreamCut(NAME, head or dict.fromkeys(epochs[0].segments, 0))
-    rows: list[RangeRow] = []
+    rows: list[ArchivedRange] = []
     entries, gaps, ends = [], [], {}
     events: dict[SegmentId, list[tuple[int, bytes]]] = {}
     for segment in sorted({*begin.offsets, *held, *epochs[-1].segments}):
         start = at = begin.offsets.get(segment, 0)
-        mine: list[RangeRow] = []
+        mine: list[ArchivedRange] = []
         for stretch in held.get(segment, ()):
             if isinstance(stretch, Hole):
                 name = segment.in_stream(NAME)
@@ -70,7 +71,7 @@ def generation(
                 at += stretch.size
                 continue
             data = b"".join(frame(payload) for payload in stretch)
-            mine.append(RangeRow(segment, at, at + len(data), len(stretch), hashlib.sha256(data).hexdigest()))
+            mine.append(ArchivedRange(segment, at, at + len(data), len(stretch), hashlib.sha256(data).hexdigest()))
             for payload in stretch:
                 events.setdefault(segment, []).append((at, payload))
                 at += len(payload) + 8

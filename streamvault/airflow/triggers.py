@@ -20,18 +20,17 @@ class ArchiveReadableTrigger(BaseTrigger):
 
     Args:
         archive: ``s3://…/SCOPE/STREAM``.
-        ranges: the needed ranges, each as a `streamvault.airflow.warmth.NeededRange`; None for the archive's
-            manifests.
+        parts: the parts to be read, each as a `manifests.verbs.cold.NeededPart`; None for the archive's manifests.
         aws_conn_id: id of the connection of type ``aws``.
         poll_seconds: seconds between checks.
     """
 
     def __init__(
-        self, *, archive: str, ranges: Sequence[Sequence[Any]] | None, aws_conn_id: str, poll_seconds: float
+        self, *, archive: str, parts: Sequence[Sequence[Any]] | None, aws_conn_id: str, poll_seconds: float
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.archive = archive
-        self.ranges = ranges
+        self.parts = parts
         self.aws_conn_id = aws_conn_id
         self.poll_seconds = poll_seconds
 
@@ -40,7 +39,7 @@ class ArchiveReadableTrigger(BaseTrigger):
         kind = type(self)
         return f"{kind.__module__}.{kind.__qualname__}", {
             "archive": self.archive,
-            "ranges": None if self.ranges is None else [list(one) for one in self.ranges],
+            "parts": None if self.parts is None else [list(one) for one in self.parts],
             "aws_conn_id": self.aws_conn_id,
             "poll_seconds": self.poll_seconds,
         }
@@ -50,10 +49,11 @@ class ArchiveReadableTrigger(BaseTrigger):
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  (not where DAGs are parsed)
 
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415
-        from streamvault.airflow.warmth import NeededRange, next_cold  # noqa: PLC0415
+        from streamvault.airflow.warmth import next_cold  # noqa: PLC0415
+        from streamvault.manifests.verbs.cold import NeededPart  # noqa: PLC0415
         from streamvault.objectstore.errors import ObjectStoreError  # noqa: PLC0415
 
-        needed = None if self.ranges is None else [NeededRange(*one) for one in self.ranges]
+        needed = None if self.parts is None else [NeededPart(*one) for one in self.parts]
         try:
             # in a sync context it can ask the triggerer for the connection
             client = await sync_to_async(s3_client)(self.aws_conn_id)

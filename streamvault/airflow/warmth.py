@@ -12,38 +12,20 @@ from streamvault.importer.import_ import generation_at
 from streamvault.layouts.keys import MANIFESTS
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.verbs.cold import joined_ranges, stored_ranges
+from streamvault.manifests.verbs.cold import NeededPart, joined_parts, needed_parts
 from streamvault.objectstore.s3.cold import ColdStorage
 from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamName
 
-__all__ = ["START", "NeededRange", "NextCold", "Position", "needed_ranges", "next_cold", "request_cold"]
+__all__ = ["START", "NextCold", "Position", "next_cold", "parts_to_warm", "request_cold"]
 
 _LAST = "\x7f"
 """Sorts after every key: keys are printable ASCII."""
 
 
-class NeededRange(NamedTuple):
-    """Bytes of a segment in one layout. Its values are plain, because triggers are serialized.
-
-    Attributes:
-        layout: the layout of the archived bytes.
-        epoch: the segment's creation epoch.
-        number: the segment's number.
-        start: offset of the first byte.
-        end: offset after the last byte.
-    """
-
-    layout: str
-    epoch: int
-    number: int
-    start: int
-    end: int
-
-
 class Position(NamedTuple):
-    """Progress of a check: the number of the current range (from 0), and the last key seen there."""
+    """Progress of a check: the number of the current part (from 0), and the last key seen there."""
 
     number: int
     key: str
@@ -59,8 +41,8 @@ class NextCold(NamedTuple):
     before: Position
 
 
-def needed_ranges(archive: str, aws_conn_id: str, *, generation: int | None = None, at: str = "") -> list[NeededRange]:
-    """Return the ranges that a restore reads. The manifests must be readable.
+def parts_to_warm(archive: str, aws_conn_id: str, *, generation: int | None = None, at: str = "") -> list[NeededPart]:
+    """Return the parts that a restore reads. The manifests must be readable.
 
     Args:
         archive: ``s3://…/SCOPE/STREAM``.
@@ -76,27 +58,24 @@ def needed_ranges(archive: str, aws_conn_id: str, *, generation: int | None = No
     with environment(aws_environment(aws_conn_id)):
         source = Archive(root.open(), StreamName(scope, stream))
         history = source.history(generation_at(source, parse_moment(at, "at")) if at else generation)
-        # sort a segment's ranges of all generations next to each other, so that they are joined
-        ranges = sorted(stored_ranges(history), key=lambda one: (one.layout, one.segment, one.start))
-    return [
-        NeededRange(one.layout, one.segment.epoch, one.segment.number, one.start, one.end)
-        for one in joined_ranges(ranges)
-    ]
+        # sort a segment's parts of all generations next to each other, so that they are joined
+        parts = sorted(needed_parts(history), key=lambda one: (one.layout, one.segment, one.start))
+        return list(joined_parts(parts))
 
 
-def next_cold(client: Any, archive: str, ranges: list[NeededRange] | None, since: Position = START) -> NextCold | None:
+def next_cold(client: Any, archive: str, parts: list[NeededPart] | None, since: Position = START) -> NextCold | None:
     """Return the first object that cannot be read now; None if all can.
 
     Args:
         client: boto3 client for S3.
         archive: ``s3://…/SCOPE/STREAM``.
-        ranges: the needed ranges; None for the archive's manifests.
+        parts: the parts to be read; None for the archive's manifests.
         since: objects up to this position were readable before, and are not checked again.
 
     Raises:
         ObjectStoreError: the bucket cannot be listed.
     """
-    storage, spans = _spans(client, archive, ranges)
+    storage, spans = _spans(client, archive, parts)
     for number, (folder, after, stop) in enumerate(spans):
         if number < since.number:
             continue
@@ -108,33 +87,33 @@ def next_cold(client: Any, archive: str, ranges: list[NeededRange] | None, since
     return None
 
 
-def request_cold(client: Any, archive: str, ranges: list[NeededRange] | None, *, days: int, tier: Tier) -> int:
+def request_cold(client: Any, archive: str, parts: list[NeededPart] | None, *, days: int, tier: Tier) -> int:
     """Ask S3 to restore every object that cannot be read; return the number of new requests.
 
     Args:
         client: boto3 client for S3.
         archive: ``s3://…/SCOPE/STREAM``.
-        ranges: as for `next_cold`.
+        parts: as for `next_cold`.
         days: how long the restored copies stay readable.
         tier: ``Bulk``, ``Standard`` or ``Expedited``.
 
     Raises:
         ObjectStoreError: the bucket cannot be listed, or access is denied.
     """
-    storage, spans = _spans(client, archive, ranges)
+    storage, spans = _spans(client, archive, parts)
     return storage.ask((one for span in spans for one in storage.objects(*span) if one.warmth == "cold"), days, tier)
 
 
 def _spans(
-    client: Any, archive: str, ranges: list[NeededRange] | None
+    client: Any, archive: str, parts: list[NeededPart] | None
 ) -> tuple[ColdStorage, Iterator[tuple[str, str, str]]]:
     """Return the spans of the root's listing to check: folder, the key to start after, and the last key."""
     root, scope, stream = RootAddress.parse(archive).split()
     prefix = f"{scope}/{stream}/"
     storage = ColdStorage(root, client)
-    if ranges is None:
+    if parts is None:
         folder = prefix + MANIFESTS
         return storage, iter([(folder, folder, folder + _LAST)])
     return storage, (
-        open_layout(one.layout).span(prefix, SegmentId(one.epoch, one.number), one.start, one.end) for one in ranges
+        open_layout(one.layout).span(prefix, SegmentId.of(one.segment), one.start, one.end) for one in parts
     )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from streamvault.common.errors import Usage
 
-__all__ = ["age_text", "duration_text", "moment_text", "parse_duration", "parse_moment"]
+__all__ = ["age_text", "duration_text", "moment_text", "now_utc", "parse_duration", "parse_moment"]
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _DURATION = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII)
@@ -61,6 +61,12 @@ def parse_moment(value: str | datetime, what: str) -> datetime:
 def moment_text(moment: datetime) -> str:
     """Format a timestamp as RFC 3339 in UTC, as used in manifests."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def now_utc() -> datetime:
+    """Return the current time in UTC, in milliseconds."""
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 def age_text(seconds: float) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamvault.layouts.place import Place
-from streamvault.manifests.archive.archived_range import damaged_range, read_verified
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.archive.range_bytes import damaged_range, read_verified
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.streamstore.arithmetic.splitting import EventBlock, open_splitter
 
 __all__ = ["verified_events"]
 
 
 def verified_events(
-    place: Place, layout: str, row: RangeRow, window: int, *, part: tuple[int, int] | None = None
+    place: Place, layout: str, row: ArchivedRange, window: int, *, part: tuple[int, int] | None = None
 ) -> Iterator[EventBlock]:
     """Yield a range's events, or its bytes; the digest is verified after the last block.
 

@@ -18,11 +18,10 @@ from streamvault.exporter.plan_options import PlanOptions, describe_options
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
 from streamvault.layouts.keys import GenerationSpan, line_folder
-from streamvault.layouts.layout import layout_of, open_layout
+from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.format.model import Compression, Layout
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
 from streamvault.manifests.verbs.costs import cost_of_export
 from streamvault.objectstore.probe import fit_server
@@ -48,7 +47,7 @@ def export_stream(
     from_cut: Cut | None = None,
     to_cut: Cut | None = None,
     content: ContentKind | None = None,
-    layout: Layout | None = None,
+    layout: LayoutName | None = None,
     compress: Compression | None = None,
     range_size: int | None = None,
     window: int = WINDOW,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from streamvault.manifests.archive.plan import Plan, PlannedSegment
+from streamvault.manifests.archive.plan import Plan
+from streamvault.manifests.format.entries import PlannedSegment
 from streamvault.manifests.format.model import Manifest
 
 __all__ = ["plan_of"]

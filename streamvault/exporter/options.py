@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from streamvault.common.options import CommandLine, Options
+from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.format.entries import Layout
 from streamvault.manifests.options import ArchivingOptions, CompressOption, Restart, Window
 from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 
@@ -26,7 +26,7 @@ class ExportOptions(ArchivingOptions):
 class ConvertOptions(Options):
     """Options of *convert*."""
 
-    layout: Annotated[Layout, Field(description="Layout of the copy."), CommandLine(environment=False)]
+    layout: Annotated[LayoutName, Field(description="LayoutName of the copy."), CommandLine(environment=False)]
     compress: CompressOption = None
     window: Window = WINDOW
     restart: Restart = False

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Conflict, Overtaken, Usage
+from streamvault.common.times import now_utc
 from streamvault.exporter.plan_options import (
     PlanOptions,
     check_can_restart,
@@ -17,7 +18,6 @@ from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import (
     Plan,
-    PlannedSegment,
     create_plan,
     current_plan,
     end_plan,
@@ -26,7 +26,8 @@ from streamvault.manifests.archive.plan import (
     has_ended,
     remove_work,
 )
-from streamvault.manifests.format.model import Configuration, EpochEntry, GapEntry, Manifest, now_utc
+from streamvault.manifests.format.entries import Configuration, EpochEntry, GapEntry, PlannedSegment
+from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.options import RANGE_SIZE
 from streamvault.reading.comparing import check_continues, sealed_ends
 from streamvault.reading.identity import check_gone, check_same_stream, take_witness

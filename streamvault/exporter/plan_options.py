@@ -8,9 +8,9 @@ from typing import Any
 
 from streamvault.common.errors import Usage
 from streamvault.common.sizes import size_text
-from streamvault.layouts.layout import layout_of
+from streamvault.layouts.layout import Compression, LayoutName, layout_of
 from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.format.model import Compression, Layout, Manifest
+from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.options import RANGE_SIZE
 from streamvault.streamstore.arithmetic.cuts import is_before
 from streamvault.streamstore.model import ContentKind, StreamCut, StreamDescription
@@ -42,13 +42,13 @@ class PlanOptions:
 
     from_cut: StreamCut | None = None
     to_cut: StreamCut | None = None
-    layout: Layout | None = None
+    layout: LayoutName | None = None
     compression: Compression | None = None
     range_size: int | None = None
     content: ContentKind | None = None
     same_stream: bool = False
 
-    def stored(self, newest: Manifest | None) -> tuple[ContentKind, Layout]:
+    def stored(self, newest: Manifest | None) -> tuple[ContentKind, LayoutName]:
         """Return content and layout of the generation after an archive's newest one, if there is one.
 
         Raises:

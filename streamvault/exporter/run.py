@@ -13,12 +13,15 @@ from streamvault.exporter.finish import finish
 from streamvault.exporter.plan import record_end
 from streamvault.exporter.task import ExportTask, export_range
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.archive.archive import Archive, Generation
-from streamvault.manifests.archive.plan import Plan, PlannedSegment
-from streamvault.manifests.archive.rows import FinishedRange, Piece, find_rows, leave_row
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.history import Generation
+from streamvault.manifests.archive.plan import Plan
+from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, find_rows, leave_row
 from streamvault.manifests.archive.sweeping import SweepTask, prove, sweep_tasks
-from streamvault.manifests.format.model import GapEntry, Manifest, SegmentEntry, segment_key
-from streamvault.manifests.format.range_row import RangeRow, segment_digest
+from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
+from streamvault.manifests.format.entries import GapEntry, PlannedSegment, SegmentEntry
+from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.reading.identity import check_same_stream, check_witness
 from streamvault.reading.proof import SegmentChain, prove_all
@@ -162,14 +165,14 @@ class ExportRun:
         progress.begin("exporting", total, done)
         store, prefix, generation = self._archive.store, self._archive.prefix, self._plan.span
 
-        def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange | None]]:
+        def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:
             for _, result in runner.run(export_range, [self._task(segment, span) for segment, span in spans]):
                 if result.row is not None:
                     self._moved += result.row.bytes
                     progress.advance(result.row.events, result.row.bytes)
                 yield result.segment, result.row
 
-        def decide(segment: SegmentId, row: FinishedRange) -> FinishedRange:
+        def decide(segment: SegmentId, row: FinishedSpan) -> FinishedSpan:
             return leave_row(store, prefix, generation, segment, row, attempt=self._attempt)
 
         prove_all(self._chains, run, decide)
@@ -226,7 +229,7 @@ class ExportRun:
             ranges=tuple((piece.start, piece.end) for piece in self._chains[segment].pieces()),
         )
 
-    def _manifest(self) -> tuple[Manifest, list[RangeRow]]:
+    def _manifest(self) -> tuple[Manifest, list[ArchivedRange]]:
         entries, gaps, rows = [], [], []
         for segment, chain in self._chains.items():
             planned = self._segments[segment]
@@ -240,11 +243,11 @@ class ExportRun:
         return self._plan.manifest(entries, gaps, self._tool), rows
 
 
-def _row(segment: SegmentId, piece: Piece) -> RangeRow:
-    return RangeRow(segment, piece.start, piece.end, piece.events, piece.digest, piece.frames)
+def _row(segment: SegmentId, piece: RangeEntry) -> ArchivedRange:
+    return ArchivedRange(segment, piece.start, piece.end, piece.events, piece.digest, piece.frames)
 
 
-def _entry(planned: PlannedSegment, held: Iterable[RangeRow]) -> SegmentEntry:
+def _entry(planned: PlannedSegment, held: Iterable[ArchivedRange]) -> SegmentEntry:
     rows = list(held)
     return SegmentEntry(
         name=planned.name,

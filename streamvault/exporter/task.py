@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 from streamvault.layouts.extent import Extent
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import open_layout
+from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.layouts.place import Place
-from streamvault.manifests.archive.rows import FinishedRange, Piece, leave_row
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.ranges import read_range
@@ -51,7 +50,7 @@ class ExportTask:
     prefix: str
     generation: int
     attempt: int
-    layout: Layout
+    layout: LayoutName
     compression: Compression
     window: int
     span: Span
@@ -70,7 +69,7 @@ class Exported:
     """
 
     segment: SegmentId
-    row: FinishedRange | None
+    row: FinishedSpan | None
 
 
 def export_range(task: ExportTask) -> Exported:
@@ -100,11 +99,11 @@ def export_range(task: ExportTask) -> Exported:
     return Exported(task.segment, left)
 
 
-def _write(objects: ObjectStore, task: ExportTask, piece: PieceReader | LargeEventReader) -> Piece:
+def _write(objects: ObjectStore, task: ExportTask, piece: PieceReader | LargeEventReader) -> RangeEntry:
     layout, place = open_layout(task.layout, task.compression), Place(objects, task.prefix)
     if isinstance(piece, LargeEventReader):
         event = Extent(task.segment, piece.start, piece.start + piece.length)
         written = layout.write_large(place, event, piece.data(), task.window)
     else:
         written = layout.write_run(place, task.segment, piece.blocks(), task.window)
-    return Piece(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest, frames=written.frames)
+    return RangeEntry(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest, frames=written.frames)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from streamvault.common.errors import Conflict
-from streamvault.manifests.archive.archived_range import DigestMismatch
+from streamvault.manifests.archive.range_bytes import DigestMismatch
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.arithmetic.byte_source import ByteSource
 from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES, filler, zeros

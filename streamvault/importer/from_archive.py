@@ -10,9 +10,10 @@ from dataclasses import replace
 from streamvault.common.errors import Damaged
 from streamvault.importer.options import RestoreOptions
 from streamvault.importer.plan import Content, Part
-from streamvault.manifests.archive.archive import Archive, History
-from streamvault.manifests.archive.archived_range import ArchivedRange
+from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.damage import Lost
+from streamvault.manifests.archive.history import History
+from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.selection import RangePart
 from streamvault.streamstore.model import Retention, SegmentId, StreamCut
 
@@ -43,7 +44,7 @@ def archived_content(
     """
     parts: dict[SegmentId, list[Part]] = {}
     for chosen in selected:
-        origin = ArchivedRange(archive.root, archive.prefix, chosen.layout, chosen.row)
+        origin = RangeBytes(archive.root, archive.prefix, chosen.layout, chosen.row)
         part = Part(origin, chosen.start, chosen.end)
         is_counted = part.whole or chosen.row.content == "bytes"
         parts.setdefault(chosen.segment, []).append(replace(part, events=chosen.row.events) if is_counted else part)

@@ -23,14 +23,15 @@ from streamvault.importer.reports import ImportReport, MovedBoundary
 from streamvault.importer.run import ImportRun
 from streamvault.importer.skip import gaps_of, without_damaged
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.archive.archive import Archive, History, NoSuchArchive
+from streamvault.manifests.archive.archive import Archive, NoSuchArchive
+from streamvault.manifests.archive.changed import check_in_force
 from streamvault.manifests.archive.damage import Lost
+from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.overtaken import check_in_force
 from streamvault.manifests.archive.selection import RangePart, check_boundaries, select_parts
 from streamvault.manifests.options import POLL_SECONDS
 from streamvault.manifests.verbs.check_damage import damage_reports
-from streamvault.manifests.verbs.cold import StoredRange, touch
+from streamvault.manifests.verbs.cold import NeededPart, touch
 from streamvault.manifests.verbs.costs import cost_of_import
 from streamvault.objectstore.errors import InArchiveClass
 from streamvault.sparkrun.opening import TASK_MODULES, open_runner
@@ -345,7 +346,7 @@ def _refuse_cold(source: Archive, selected: Sequence[RangePart], *, wait: bool, 
     Raises:
         InArchiveClass: an object is in an archive class; with ``wait``, S3 was never asked to restore it.
     """
-    needed = [StoredRange(part.layout, part.segment, part.row.start, part.row.end) for part in selected]
+    needed = [NeededPart(part.layout, part.segment.value, part.row.start, part.row.end) for part in selected]
     if wait:
         from streamvault.manifests.verbs.warm import await_warm  # noqa: PLC0415  (it imports botocore)
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
 from streamvault.importer.plan import RestorePlan
-from streamvault.manifests.archive.archive import Archive, History
-from streamvault.manifests.archive.archived_range import ArchivedRange
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.changed import check_in_force
 from streamvault.manifests.archive.damage import Lost, Remains, find_remains
-from streamvault.manifests.archive.overtaken import check_in_force
+from streamvault.manifests.archive.history import History
+from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.selection import RangePart
-from streamvault.manifests.format.model import segment_key
+from streamvault.manifests.format.fields import segment_key
 from streamvault.sparkrun.opening import TASK_MODULES, open_runner
 
 __all__ = ["gaps_of", "without_damaged"]
@@ -32,7 +33,7 @@ def without_damaged(
     progress.begin("checking", sum(part.row.end - part.row.start for part in selected))
     found: dict[int, Remains] = {}
     with open_runner(master, TASK_MODULES) as runner:
-        origins = [ArchivedRange(archive.root, archive.prefix, part.layout, part.row) for part in selected]
+        origins = [RangeBytes(archive.root, archive.prefix, part.layout, part.row) for part in selected]
         for index, remains in runner.run(find_remains, origins):
             row = selected[index].row
             progress.advance(row.events, row.end - row.start)

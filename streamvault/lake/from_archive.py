@@ -12,11 +12,12 @@ from streamvault.lake.plan import TablePlan
 from streamvault.lake.sources import ArchiveSource, TableRange
 from streamvault.layouts.layout import open_reader
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.archived_range import ArchivedRange
 from streamvault.manifests.archive.history import Generation, History
+from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.remainder import remainder_of
-from streamvault.manifests.format.model import Manifest, segment_key
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.model import Manifest
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamName
@@ -139,7 +140,7 @@ class ArchiveOrigin:
         ranges = [found for segment in self.history.segments() for found in self.history.ranges(segment)]
         return sample(ranges, self._read)
 
-    def _read(self, archived: tuple[str, RangeRow]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:
+    def _read(self, archived: tuple[str, ArchivedRange]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:
         layout, row = archived
         blocks = open_reader(layout).read_range(self.archive.place, row.extent, row.start, row.end, SAMPLE_BYTES)
         return EventSplitter(row.start, str(row.segment), largest=ANY_EVENT_BYTES), blocks
@@ -165,7 +166,7 @@ def _draft(generation: Generation, last: Manifest | None, where: str) -> TablePl
     return _plan(after, manifest, parts, manifest.events)
 
 
-def _plan(after: int, manifest: Manifest, parts: Iterable[tuple[RangeRow, int]], events: int) -> TablePlan:
+def _plan(after: int, manifest: Manifest, parts: Iterable[tuple[ArchivedRange, int]], events: int) -> TablePlan:
     ranges: dict[str, list[tuple[int, int]]] = {}
     for row, start in parts:
         ranges.setdefault(row.segment.in_stream(manifest.name), []).append((start, row.end))
@@ -178,7 +179,7 @@ def _located(
     archive: Archive, segment: SegmentId, bounds: tuple[tuple[int, int], ...], held: list[Generation]
 ) -> Iterator[TableRange]:
     parts = [
-        ArchivedRange(archive.root, archive.prefix, generation.layout, row)
+        RangeBytes(archive.root, archive.prefix, generation.layout, row)
         for generation in held
         for row in generation.rows.get(segment, ())
     ]
@@ -186,7 +187,7 @@ def _located(
     for start, end in bounds:
         while at < len(parts) and parts[at].end <= start:
             at += 1
-        found: list[ArchivedRange] = []
+        found: list[RangeBytes] = []
         reached, next_one = start, at
         while reached < end and next_one < len(parts) and parts[next_one].start <= reached:
             found.append(parts[next_one])

@@ -19,8 +19,10 @@ from streamvault.lake.options import OriginKind, TableOptions
 from streamvault.lake.plan import UNKNOWN, TablePlan
 from streamvault.lake.sources import StreamSource, TableRange
 from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.archive.rows import FinishedRange
-from streamvault.manifests.format.model import GapEntry, Manifest, SegmentEntry, segment_key
+from streamvault.manifests.archive.rows import FinishedSpan
+from streamvault.manifests.format.entries import GapEntry, SegmentEntry
+from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.model import Manifest
 from streamvault.reading.estimate import estimate_events
 from streamvault.reading.identity import check_same_stream
 from streamvault.reading.proof import SegmentChain, prove_all
@@ -103,7 +105,7 @@ class StreamOrigin:
         if not chains:
             return draft
 
-        def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange | None]]:
+        def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:
             tasks = [
                 FindTask(self._address, self.stream, segment, chains[segment].end, span, self._largest)
                 for segment, span in spans

@@ -14,7 +14,7 @@ from streamvault.lake.batches import EVENT_SCHEMA
 from streamvault.lake.column_types import arrow_type
 from streamvault.lake.handoff_options import Decode, TableFormat
 from streamvault.layouts.keys import table_folder, table_options_key
-from streamvault.manifests.format.entries import File, Model, find_file
+from streamvault.manifests.format.jsonfile import File, Model, find_file
 from streamvault.objectstore.errors import AlreadyExists
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamName

@@ -15,7 +15,7 @@ from streamvault.lake.plan import TablePlan
 from streamvault.lake.sources import RangeSource, TableRange
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.overtaken import unless_changed
+from streamvault.manifests.archive.changed import unless_changed
 from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.runner import Runner

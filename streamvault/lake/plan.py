@@ -18,9 +18,11 @@ from streamvault.layouts.keys import table_end_key, table_plan_key
 from streamvault.manifests.archive.agreement import by_segment, with_rows
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.remainder import UNKNOWN
-from streamvault.manifests.format.entries import Count, File, Offset, SegmentName, decode, find_file
-from streamvault.manifests.format.model import GapEntry, Manifest, segment_key
-from streamvault.manifests.format.range_row import RangeRow, segment_digest
+from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
+from streamvault.manifests.format.entries import GapEntry
+from streamvault.manifests.format.fields import Count, Offset, SegmentName, segment_key
+from streamvault.manifests.format.jsonfile import File, decode, find_file
+from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore.deciding import decide
 from streamvault.reading.reader import TRUNCATED
 
@@ -190,7 +192,7 @@ def is_empty(manifest: Manifest) -> bool:
     return manifest.from_ == manifest.to
 
 
-def finished(plan: TablePlan, rows: Sequence[RangeRow], where: str) -> Manifest:
+def finished(plan: TablePlan, rows: Sequence[ArchivedRange], where: str) -> Manifest:
     """Return the manifest of a generation whose files are written.
 
     Args:
@@ -208,7 +210,7 @@ def finished(plan: TablePlan, rows: Sequence[RangeRow], where: str) -> Manifest:
     return decode(Manifest, manifest.encode(), where)  # never publish what readers would reject
 
 
-def _holes(name: str, ranges: Sequence[tuple[int, int]], rows: Sequence[RangeRow]) -> Iterator[GapEntry]:
+def _holes(name: str, ranges: Sequence[tuple[int, int]], rows: Sequence[ArchivedRange]) -> Iterator[GapEntry]:
     """Yield the planned bytes of a segment that no row has."""
     for start, end in ranges:
         at = start

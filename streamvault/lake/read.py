@@ -10,7 +10,7 @@ from streamvault.common.errors import Damaged, Usage
 from streamvault.common.sizes import count_text
 from streamvault.lake.batches import EVENT_SCHEMA, event_batches
 from streamvault.layouts.place import Place
-from streamvault.manifests.archive import archived_range
+from streamvault.manifests.archive import range_bytes
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.selection import RangePart, check_boundaries, select_parts
 from streamvault.streamstore.arithmetic.cut_option import parse_cut
@@ -94,12 +94,12 @@ def read_part(
     """
     count = 0
     try:
-        blocks = archived_range.read_part(place, part.layout, part.row, (part.start, part.end), window, verify=verify)
+        blocks = range_bytes.read_part(place, part.layout, part.row, (part.start, part.end), window, verify=verify)
         for batch in event_batches(stream, part.segment, part.start, blocks, schema):
             yield batch
             count += batch.num_rows
     except NotAnEvent:
-        raise _naming_returned(archived_range.damaged_range(place, part.row), count) from None
+        raise _naming_returned(range_bytes.damaged_range(place, part.row), count) from None
     except Damaged as damaged:
         raise _naming_returned(damaged, count) from None
 

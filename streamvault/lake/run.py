@@ -26,8 +26,8 @@ from streamvault.layouts.keys import table_data
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import Decision
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.model import Manifest
-from streamvault.manifests.format.range_row import RangeRow
 from streamvault.objectstore.errors import AccessDenied
 from streamvault.reading.ranges import NotEvents
 from streamvault.sparkrun.runner import Runner
@@ -153,7 +153,7 @@ def _finish(setting: TableSetting, plan: TablePlan, done: HandedOff, runner: Run
 
 def _write(
     setting: TableSetting, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress
-) -> list[RangeRow]:
+) -> list[ArchivedRange]:
     """Write a generation's files; return their ranges."""
     tasks = tasks_of(setting, plan)
     progress.begin(f"handing off generation {plan.generation}", plan.manifest.bytes)

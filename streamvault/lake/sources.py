@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from streamvault.lake.batches import event_blocks
-from streamvault.manifests.archive.archived_range import ArchivedRange, damaged_range
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.archive.range_bytes import RangeBytes, damaged_range
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.reading.reader import SegmentReader
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.arithmetic.splitting import EventBlock
@@ -36,10 +36,10 @@ class TableRange:
     segment: SegmentId
     start: int
     end: int
-    parts: tuple[ArchivedRange, ...] = ()
+    parts: tuple[RangeBytes, ...] = ()
 
     @property
-    def known(self) -> RangeRow | None:
+    def known(self) -> ArchivedRange | None:
         """Its row in the index; None if it is not a range of the archive, so that its digest is not known yet."""
         if len(self.parts) != 1 or (self.parts[0].start, self.parts[0].end) != (self.start, self.end):
             return None

@@ -24,7 +24,7 @@ from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import table_file_key
 from streamvault.layouts.table import read_facts
 from streamvault.layouts.table_rows import RANGES, ROW_GROUP_BYTES
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
@@ -77,7 +77,7 @@ class WrittenFile:
         size: size of the file (bytes).
     """
 
-    ranges: tuple[RangeRow, ...]
+    ranges: tuple[ArchivedRange, ...]
     undecoded: int
     moved: int
     size: int
@@ -134,12 +134,12 @@ def blank_file(task: FileTask) -> None:
         return
 
 
-def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[RangeRow, ...], int]:
+def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[ArchivedRange, ...], int]:
     """Write the file's content; return its ranges, and how many events could not be decoded."""
     schema = task.options.schema
     terse = [name for name in _TERSE if name in schema.names]
     undecoded = 0
-    ranges: list[RangeRow] = []
+    ranges: list[ArchivedRange] = []
     # through its own descriptor, so that Arrow writes without calling Python
     with (
         pa.OSFile(f"/dev/fd/{spool.fileno()}", "wb") if os.path.exists("/dev/fd") else pa.PythonFile(spool) as sink,  # noqa: PTH110
@@ -170,7 +170,7 @@ def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[RangeRow, ...], int]
     return tuple(ranges), undecoded
 
 
-def _batches(task: FileTask, ranges: list[RangeRow]) -> Iterator[tuple[pa.RecordBatch, int]]:
+def _batches(task: FileTask, ranges: list[ArchivedRange]) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield the file's rows, with the segment bytes of each batch.
 
     A run of events is added to ``ranges`` after its last batch; an archive's run is proved by then.
@@ -184,7 +184,7 @@ def _batches(task: FileTask, ranges: list[RangeRow]) -> Iterator[tuple[pa.Record
             except NotAnEvent as error:
                 raise not_events(error, wanted.segment.in_stream(stream)) from None
             if run.count:
-                ranges.append(RangeRow(wanted.segment, run.start, run.end, run.count, run.digest))
+                ranges.append(ArchivedRange(wanted.segment, run.start, run.end, run.count, run.digest))
 
 
 def _batch(task: FileTask, schema: pa.Schema, events: pa.RecordBatch) -> pa.RecordBatch:
@@ -216,16 +216,16 @@ def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:
     return WrittenFile(ranges, -1, 0, size)
 
 
-def _ranges_text(task: FileTask, rows: Iterable[RangeRow]) -> str:
+def _ranges_text(task: FileTask, rows: Iterable[ArchivedRange]) -> str:
     ranges = [[str(row.segment), row.start, row.end, row.events, row.digest] for row in rows]
     return json.dumps({"generation": task.generation, "ranges": ranges})
 
 
-def _ranges_in(task: FileTask, text: bytes) -> tuple[RangeRow, ...] | None:
+def _ranges_in(task: FileTask, text: bytes) -> tuple[ArchivedRange, ...] | None:
     """Return the ranges in a file's metadata; None if they are not the planned ones."""
     try:
         found = [
-            RangeRow(SegmentId.parse(segment), int(start), int(end), int(events), str(digest))
+            ArchivedRange(SegmentId.parse(segment), int(start), int(end), int(events), str(digest))
             for segment, start, end, events, digest in json.loads(text)["ranges"]
         ]
     except (ValueError, KeyError, TypeError, InvalidName):

@@ -8,8 +8,8 @@ from pydantic import AfterValidator, Field
 
 from streamvault.common.options import DURATION, PERCENT, SIZE, CommandLine, Options
 from streamvault.layouts.keys import line_folder
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
-from streamvault.manifests.format.entries import Compression, Layout
 from streamvault.objectstore.errors import InvalidKey
 from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind
@@ -127,7 +127,7 @@ class ArchivingOptions(Options):
         ),
     ] = None
     layout: Annotated[
-        Layout | None,
+        LayoutName | None,
         Field(
             description="One object for each event, or one for each range of a segment. Default: events; chunks for "
             "bytes."

@@ -10,7 +10,7 @@ from typing import Any
 
 from streamvault.common.times import moment_text
 from streamvault.importer.lease import incarnation
-from streamvault.manifests.format.model import Configuration
+from streamvault.manifests.format.entries import Configuration
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
 
 __all__ = ["Record"]

@@ -13,6 +13,7 @@ from typing import Any
 
 from streamvault.common.errors import Conflict, Failed, Overtaken
 from streamvault.common.progress import Progress
+from streamvault.common.times import now_utc
 from streamvault.importer.lease import TargetBusy, take_lease
 from streamvault.importer.options import MirrorOptions
 from streamvault.importer.plan import RestorePlan, plan_restore
@@ -26,7 +27,7 @@ from streamvault.importer.target import (
     has_data,
 )
 from streamvault.manifests.archive.rounds import Round
-from streamvault.manifests.format.model import Configuration, now_utc
+from streamvault.manifests.format.entries import Configuration
 from streamvault.mirrors.occupancy import check_promoting, check_target, promoting
 from streamvault.mirrors.replica import Record, Replica
 from streamvault.mirrors.source import Look, Source, bytes_between

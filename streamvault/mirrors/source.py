@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+from streamvault.common.times import now_utc
 from streamvault.importer.from_archive import archived_content
 from streamvault.importer.lease import incarnation
 from streamvault.importer.options import MirrorOptions, RestoreOptions
 from streamvault.importer.plan import Content
-from streamvault.manifests.archive.archive import Archive, History
-from streamvault.manifests.archive.overtaken import unless_changed
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.changed import unless_changed
+from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.selection import select_parts
-from streamvault.manifests.format.model import now_utc
 from streamvault.mirrors.from_stream import stream_content
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.arithmetic.cuts import later_of, segments_between

@@ -16,10 +16,12 @@ from typing import NamedTuple
 
 from streamvault.common.errors import Conflict
 from streamvault.layouts.layout import open_reader
-from streamvault.manifests.archive.archive import Archive, Generation
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.format.model import Manifest, segment_key
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.model import Manifest
 from streamvault.reading.identity import WITNESS_BYTES, check_gone, check_same_stream, other_stream
 from streamvault.streamstore.arithmetic.cuts import later_of, segments_between, successions
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
@@ -138,12 +140,12 @@ def _compare(archive: Archive, store: StreamStore, held: Mapping[SegmentId, Held
     return done
 
 
-def _last_row(rows: Sequence[RangeRow], end: int) -> RangeRow | None:
+def _last_row(rows: Sequence[ArchivedRange], end: int) -> ArchivedRange | None:
     """Return the range that holds the byte before ``end``; None if it is in a gap."""
     return next((row for row in reversed(rows) if row.start < end <= row.end), None)
 
 
-def _is_equal(archive: Archive, store: StreamStore, generation: Generation, row: RangeRow, held: Held) -> bool:
+def _is_equal(archive: Archive, store: StreamStore, generation: Generation, row: ArchivedRange, held: Held) -> bool:
     """Compare a segment's last bytes; return False if the source was truncated beyond them meanwhile.
 
     Raises:
@@ -170,7 +172,7 @@ def _is_equal(archive: Archive, store: StreamStore, generation: Generation, row:
     return False
 
 
-def _archived_digest(archive: Archive, generation: Generation, row: RangeRow, low: int, end: int) -> str:
+def _archived_digest(archive: Archive, generation: Generation, row: ArchivedRange, low: int, end: int) -> str:
     digest = hashlib.sha256()
     for block in open_reader(generation.layout).read_range(archive.place, row.extent, low, end):
         digest.update(block)

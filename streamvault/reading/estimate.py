@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.format.model import Manifest, segment_key
+from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.model import Manifest
 from streamvault.reading.spans import spans_of
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.store import StreamStore

@@ -13,18 +13,18 @@ from functools import partial
 
 from streamvault.common.errors import Failed
 from streamvault.common.neighbours import joined
-from streamvault.manifests.archive.rows import FinishedRange, Gap, Piece
+from streamvault.manifests.archive.rows import FinishedSpan, Gap, RangeEntry
 from streamvault.reading.spans import Span, span_of, spans_of
 from streamvault.streamstore.model import SegmentId
 
 __all__ = ["SegmentChain", "prove_all"]
 
-Found = Iterable[tuple[SegmentId, FinishedRange | None]]
+Found = Iterable[tuple[SegmentId, FinishedSpan | None]]
 
-Decide = Callable[[SegmentId, FinishedRange], FinishedRange]
+Decide = Callable[[SegmentId, FinishedSpan], FinishedSpan]
 
 
-def _as_it_is(_: SegmentId, row: FinishedRange) -> FinishedRange:
+def _as_it_is(_: SegmentId, row: FinishedSpan) -> FinishedSpan:
     return row
 
 
@@ -80,10 +80,10 @@ class SegmentChain:
         self.end = end
         self.range_size = range_size
         self.proved = start
-        self._rows: dict[int, FinishedRange] = {}
-        self._links: list[FinishedRange] = []
+        self._rows: dict[int, FinishedSpan] = {}
+        self._links: list[FinishedSpan] = []
 
-    def add(self, row: FinishedRange) -> None:
+    def add(self, row: FinishedSpan) -> None:
         """Add a finished range; of two that begin at the same offset, which are equal, the first is kept."""
         self._rows.setdefault(row.start, row)
 
@@ -92,7 +92,7 @@ class SegmentChain:
         begun = {max(self.start, start // self.range_size * self.range_size) for start in self._rows}
         return (span for span in spans_of(self.start, self.end, self.range_size) if span.low not in begun)
 
-    def prove(self, decide: Callable[[FinishedRange], FinishedRange] = lambda row: row) -> Span | None:
+    def prove(self, decide: Callable[[FinishedSpan], FinishedSpan] = lambda row: row) -> Span | None:
         """Follow the chain as far as possible; return the next span to run, from a known boundary, or None at the end.
 
         Args:
@@ -115,7 +115,7 @@ class SegmentChain:
             raise Failed("the cut lies inside an event", where=f"offset {self.end}")
         return None
 
-    def _gap_until_head(self) -> FinishedRange | None:
+    def _gap_until_head(self) -> FinishedSpan | None:
         """Return a gap up to the next range that began at the source's new head, if any: all before it is truncated."""
         beyond = (row for row in self._rows.values() if row.start > self.proved and row.follows_truncation)
         row = min(beyond, key=lambda row: row.start, default=None)
@@ -123,12 +123,12 @@ class SegmentChain:
             return None
         reason = next(gap.reason for gap in row.gaps if gap.end == row.start)
         gap = Gap(start=self.proved, end=row.start, reason=reason)
-        return FinishedRange(start=self.proved, end=row.start, pieces=(), gaps=(gap,))
+        return FinishedSpan(start=self.proved, end=row.start, ranges=(), gaps=(gap,))
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[RangeEntry]:
         """Yield the archived pieces of the segment, in order."""
         for row in self._links:
-            yield from row.pieces
+            yield from row.ranges
 
     def gaps(self) -> Iterator[Gap]:
         """Yield what was truncated before it could be archived, in order, neighbours joined."""

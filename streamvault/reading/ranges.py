@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Failed, Problem
-from streamvault.manifests.archive.rows import FinishedRange, Gap, Piece
+from streamvault.manifests.archive.rows import FinishedSpan, Gap, RangeEntry
 from streamvault.reading.reader import TRUNCATED, LargeEventReader, PieceReader, SegmentReader
 from streamvault.reading.spans import Span
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
@@ -31,9 +31,9 @@ def read_range(
     span: Span,
     segment_end: int,
     largest: int,
-    take: Callable[[PieceReader | LargeEventReader], Piece],
+    take: Callable[[PieceReader | LargeEventReader], RangeEntry],
     content: ContentKind = "events",
-) -> FinishedRange | None:
+) -> FinishedSpan | None:
     """Find where the range of a span begins, and process its pieces.
 
     Args:
@@ -76,15 +76,15 @@ def read_range(
         if not span.known:
             return None  # a wrong guess; the driver tries again from a proved boundary
         raise not_events(error, segment.in_stream(stream)) from None
-    return FinishedRange(
+    return FinishedSpan(
         start=found.start,
         end=reader.end,
-        pieces=tuple(piece for piece in pieces if piece.start < piece.end),
+        ranges=tuple(piece for piece in pieces if piece.start < piece.end),
         gaps=(*found.gaps, *reader.gaps),
     )
 
 
-def _taken(reader: SegmentReader, take: Callable[[PieceReader | LargeEventReader], Piece]) -> Iterator[Piece]:
+def _taken(reader: SegmentReader, take: Callable[[PieceReader | LargeEventReader], RangeEntry]) -> Iterator[RangeEntry]:
     """Yield the result of each piece, except for a large event that is truncated while it is read.
 
     Raises:
@@ -125,7 +125,7 @@ class FindTask:
     largest: int = LARGEST_EVENT_BYTES
 
 
-def find_range(task: FindTask) -> FinishedRange | None:
+def find_range(task: FindTask) -> FinishedSpan | None:
     """Read a range only to find where it begins and ends. See `read_range`."""
     with task.source.lend() as store:
         return read_range(
@@ -139,24 +139,24 @@ def find_range(task: FindTask) -> FinishedRange | None:
         )
 
 
-def _only_read(piece: PieceReader | LargeEventReader) -> Piece:
+def _only_read(piece: PieceReader | LargeEventReader) -> RangeEntry:
     for _ in piece.data() if isinstance(piece, LargeEventReader) else piece.blocks():
         pass
-    return Piece(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest)
+    return RangeEntry(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest)
 
 
 def _start(
     store: StreamStore, stream: StreamName, segment: SegmentId, span: Span, segment_end: int
-) -> FinishedRange | None:
+) -> FinishedSpan | None:
     """Return a row without content at the range's start; None if the start is not found."""
     if span.known:
-        return FinishedRange(start=span.low, end=span.low, pieces=())
+        return FinishedSpan(start=span.low, end=span.low, ranges=())
     try:
         start = find_start(store, stream, segment, span.low, segment_end)
     except SegmentTruncated as truncated:
         start = truncated.start_offset
         gap = Gap(start=span.low, end=start, reason=TRUNCATED)
-        return FinishedRange(start=start, end=start, pieces=(), gaps=(gap,))
+        return FinishedSpan(start=start, end=start, ranges=(), gaps=(gap,))
     except NoSuchSegment:
         return None  # the task that starts at the known boundary determines what is gone
-    return None if start is None else FinishedRange(start=start, end=start, pieces=())
+    return None if start is None else FinishedSpan(start=start, end=start, ranges=())

@@ -16,11 +16,11 @@ from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text
 from streamvault.exporter.export import ResolvedExport, export_next
 from streamvault.exporter.reports import ExportReport
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.retries import Retrier
 from streamvault.manifests.archive.rounds import Round, repeat_rounds
-from streamvault.manifests.format.model import Compression, Layout
 from streamvault.manifests.options import RETRY_FOR
 from streamvault.objectstore.s3.storage_classes import check_readable
 from streamvault.rotation.compact.choose import choose_tiers
@@ -56,7 +56,7 @@ def follow_stream(
     grace: float = GRACE,
     storage_class: str = "",
     content: ContentKind | None = None,
-    layout: Layout | None = None,
+    layout: LayoutName | None = None,
     compress: Compression | None = None,
     range_size: int | None = None,
     window: int = WINDOW,

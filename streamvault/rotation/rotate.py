@@ -14,12 +14,13 @@ from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text, parse_moment
 from streamvault.exporter.export import ResolvedExport, export_next
 from streamvault.exporter.reports import ExportReport
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData, delete_expired
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.replaced import delete_replaced
-from streamvault.manifests.format.model import Compression, Layout, Manifest
+from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.verbs.hold import check_name, put_hold
 from streamvault.manifests.verbs.read_back import last_checked, read_back
 from streamvault.objectstore.s3.storage_classes import check_readable
@@ -52,7 +53,7 @@ def rotate_stream(
     queue: str = "",
     restart: bool = False,
     content: ContentKind | None = None,
-    layout: Layout | None = None,
+    layout: LayoutName | None = None,
     compress: Compression | None = None,
     range_size: int | None = None,
     window: int = WINDOW,

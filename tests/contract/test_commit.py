@@ -15,9 +15,9 @@ import pytest
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.layouts.keys import GenerationSpan, manifest_key, plan_key, ranges_key
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
-from streamvault.manifests.format.entries import seal
+from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.jsonfile import seal
 from streamvault.manifests.format.model import IndexEntry, Manifest
-from streamvault.manifests.format.range_row import RangeRow
 from streamvault.manifests.format.ranges import encode_ranges
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import StreamConfiguration, StreamName
@@ -52,7 +52,7 @@ def replace(archive: Archive, key: str, data: bytes) -> None:
     archive.store.put(archive.prefix + key, data)
 
 
-def rewrite(archive: Archive, number: int, manifest: Manifest, rows: list[RangeRow]) -> None:
+def rewrite(archive: Archive, number: int, manifest: Manifest, rows: list[ArchivedRange]) -> None:
     """Replace a generation by another, as whoever may write can: manifest and index agree with each other."""
     index = encode_ranges(NAME, rows)
     entry = IndexEntry(bytes=len(index), digest=hashlib.sha256(index).hexdigest())
@@ -214,9 +214,9 @@ def test_generations_that_do_not_follow_each_other_are_damage(archive: Archive) 
     assert "generation 2 does not start where generation 1 ended" in refusal(archive.history)
 
 
-def changed_row(rows: list[RangeRow], **changes: Any) -> list[RangeRow]:
+def changed_row(rows: list[ArchivedRange], **changes: Any) -> list[ArchivedRange]:
     first = {name: getattr(rows[0], name) for name in ("segment", "start", "end", "events", "digest")}
-    return [RangeRow(**{**first, **changes}), *rows[1:]]
+    return [ArchivedRange(**{**first, **changes}), *rows[1:]]
 
 
 @pytest.mark.parametrize(
@@ -228,13 +228,13 @@ def changed_row(rows: list[RangeRow], **changes: Any) -> list[RangeRow]:
         (lambda rows: changed_row(rows, events=0), "a range of segment 0.#epoch.0 does not hold events"),
         (lambda rows: changed_row(rows, digest="0" * 64), "do not agree on segment 0.#epoch.0"),
         (lambda rows: changed_row(rows, end=rows[0].end - 1), "are not contiguous at 18"),
-        (lambda rows: [*rows, RangeRow(RIGHT, 10**6, 10**6 + 64, 2, "0" * 64)], "are not contiguous at"),
-        (lambda rows: [*rows, RangeRow(type(LEFT)(0, 2), 0, 64, 2, "0" * 64)], "ranges of segment 2.#epoch.0"),
+        (lambda rows: [*rows, ArchivedRange(RIGHT, 10**6, 10**6 + 64, 2, "0" * 64)], "are not contiguous at"),
+        (lambda rows: [*rows, ArchivedRange(type(LEFT)(0, 2), 0, 64, 2, "0" * 64)], "ranges of segment 2.#epoch.0"),
         (lambda rows: [rows[1], rows[0], *rows[2:]], "not in order"),
     ],
 )  # fmt: skip
 def test_ranges_that_disagree_with_the_manifest_are_damage(
-    archive: Archive, change: Callable[[list[RangeRow]], list[RangeRow]], expected: str
+    archive: Archive, change: Callable[[list[ArchivedRange]], list[ArchivedRange]], expected: str
 ) -> None:
     first, _ = two_generations()
     publish(archive, first)

@@ -13,9 +13,9 @@ from datetime import timedelta
 import pytest
 
 from streamvault import check_archive, compact_archive, export_stream, import_stream
+from streamvault.common.times import now_utc
 from streamvault.manifests.archive import marks
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.format.model import now_utc
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.compact import compact as compacting
 from streamvault.streamstore.local import LocalStore

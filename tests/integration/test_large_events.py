@@ -12,7 +12,7 @@ import pytest
 
 from streamvault import check_archive, export_stream, get_event, import_stream
 from streamvault.common.errors import Failed
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore import large
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega.appender import PravegaAppender
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 MIB = 1024 * 1024
 ONE_SEGMENT = StreamConfiguration(scaling=Scaling(min_segments=1))
 SIZES = [100, 12 * MIB, 5000, 20 * MIB, 9 * MIB, 7]
-KINDS: tuple[tuple[Layout, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
+KINDS: tuple[tuple[LayoutName, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def test_java_client_reads_its_restored_large_events(place: Place, java_client: 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=["events", "chunks", "zstd"])
 def test_import_killed_inside_a_large_event_is_resumed(
-    place: Place, layout: Layout, compress: Compression, monkeypatch: pytest.MonkeyPatch
+    place: Place, layout: LayoutName, compress: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     segment = next(iter(place.store.describe(place.source).tail.offsets))
     append_events(place.store, place.source, segment, [b"small", bytes(range(256)) * 4096 * 20, b"last"])
@@ -136,7 +136,7 @@ def test_import_killed_inside_a_large_event_is_resumed(
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=["events", "chunks", "zstd"])
 def test_server_without_conditional_uploads_gets_whole_large_events_or_none(
-    place: Place, layout: Layout, compress: Compression, monkeypatch: pytest.MonkeyPatch
+    place: Place, layout: LayoutName, compress: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     segment = next(iter(place.store.describe(place.source).tail.offsets))
     append_events(place.store, place.source, segment, [b"small", bytes(range(256)) * 4096 * 20, b"last"])

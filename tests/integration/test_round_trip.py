@@ -15,7 +15,7 @@ import pytest
 from streamvault import check_archive, convert_archive, export_stream, get_event, import_stream, show_archive
 from streamvault.exporter.reports import ExportReport
 from streamvault.importer.reports import ImportReport
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
@@ -50,7 +50,7 @@ def bucket(minio: S3Server) -> Iterator[str]:
         yield minio.make_bucket(f"vault-{uuid.uuid4().hex[:10]}")
 
 
-KINDS: list[tuple[Layout, Compression]] = [("events", ""), ("chunks", ""), ("chunks", "zstd")]
+KINDS: list[tuple[LayoutName, Compression]] = [("events", ""), ("chunks", ""), ("chunks", "zstd")]
 CHUNKS = KINDS[1:]
 
 
@@ -79,7 +79,7 @@ class BothWays:
 class Chunked:
     """The same stream, archived as chunks and restored."""
 
-    kind: tuple[Layout, Compression]
+    kind: tuple[LayoutName, Compression]
     archive: str
     restored: StreamName
     exported: ExportReport
@@ -88,7 +88,7 @@ class Chunked:
 
 @pytest.fixture(scope="module", params=CHUNKS, ids=kinds)
 def chunked(request: pytest.FixtureRequest, both_ways: BothWays) -> Chunked:
-    kind: tuple[Layout, Compression] = request.param
+    kind: tuple[LayoutName, Compression] = request.param
     uri, root = f"{both_ways.server.uri}/{both_ways.source}", f"s3://{both_ways.bucket}/{kinds(kind)}"
     restored = StreamName(scope(), "restored")
     exported = export_stream(uri, root, layout=kind[0], compress=kind[1], range_size=RANGE_SIZE, master="inline[2]")
@@ -281,7 +281,7 @@ def test_generations_of_several_layouts_are_one_stream(
 
 @pytest.mark.parametrize("kind", [*KINDS[:2], pytest.param(KINDS[2], marks=pytest.mark.long)], ids=kinds)
 def test_part_between_two_cuts_is_restored(
-    pravega: PravegaServer, bucket: str, kind: tuple[Layout, Compression]
+    pravega: PravegaServer, bucket: str, kind: tuple[LayoutName, Compression]
 ) -> None:
     source = StreamName(scope(), "source")
     uri, root = f"{pravega.uri}/{source}", f"s3://{bucket}/vault"

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-import streamvault.manifests.format.entries
 from streamvault import check_archive, convert_archive, get_event, import_stream, list_archives, show_archive
 from streamvault.common.errors import Problem
+from streamvault.manifests.format.jsonfile import seal
 from streamvault.streamstore.model import StreamName
 from tests.faults.explorer.memory import Bucket
 from tests.faults.explorer.scenes import NAME, scene_of
@@ -157,10 +157,9 @@ def _fields(value: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 
 def _sealed(document: Any) -> bytes:
-    seal = getattr(streamvault.manifests.format.entries, "seal", None)
     document.pop("sha256", None)
     with suppress(ValueError, TypeError):
-        return bytes(seal(document)) if seal else json.dumps(document).encode()
+        return seal(document)
     return json.dumps(document).encode()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamvault import check_archive, export_stream, import_stream
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.spans import spans_of
 from streamvault.streamstore.arithmetic.walking import find_start
@@ -52,7 +52,7 @@ class Place:
     def archive(self) -> str:
         return f"{self.root}/{NAME}"
 
-    def keys(self, layout: Layout = "events") -> list[str]:
+    def keys(self, layout: LayoutName = "events") -> list[str]:
         """The archived data, as listed."""
         folder = f"{NAME}/{layout}/"
         return [found.key.removeprefix(folder) for found in RootAddress.parse(self.root).open().list(folder)]
@@ -84,7 +84,7 @@ class Place:
             for (segment, _), (start, end) in ranges.items()
         )
 
-    def prove(self, range_size: int, layout: Layout = "events", compress: Compression = "") -> None:
+    def prove(self, range_size: int, layout: LayoutName = "events", compress: Compression = "") -> None:
         """Export, compare with the stream, check, import, compare again."""
         report = export_stream(
             self.uri(), self.root, layout=layout, compress=compress, range_size=range_size, master="inline[2]"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamvault.manifests.archive.plan import Plan, PlannedSegment
-from streamvault.manifests.archive.rows import FinishedRange, Gap, Piece
-from streamvault.manifests.format.model import GapEntry
+from streamvault.manifests.archive.plan import Plan
+from streamvault.manifests.archive.rows import FinishedSpan, Gap, RangeEntry
+from streamvault.manifests.format.entries import GapEntry, PlannedSegment
 from streamvault.streamstore.model import StreamCut
 from tests.archives import CREATED, LEFT, NAME, RIGHT, two_generations
 
@@ -38,11 +38,13 @@ def plan_of(generation: int = 1, *, end: int = 500, **changes: Any) -> Plan:
 
 
 def row(start: int, *pieces: tuple[int, int], gaps: tuple[tuple[int, int], ...] = (), end: int | None = None) -> Any:
-    held = tuple(Piece(start=low, end=high, events=1, digest=DIGEST) for low, high in pieces or ((start, start + 10),))
+    held = tuple(
+        RangeEntry(start=low, end=high, events=1, digest=DIGEST) for low, high in pieces or ((start, start + 10),)
+    )
     last = max([high for _, high in pieces or ((start, start + 10),)] + [high for _, high in gaps])
-    return FinishedRange(
+    return FinishedSpan(
         start=start,
         end=last if end is None else end,
-        pieces=held,
+        ranges=held,
         gaps=tuple(Gap(start=low, end=high, reason="truncated") for low, high in gaps),
     )

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from streamvault import export_stream
 from streamvault.common.progress import Progress
+from streamvault.common.times import now_utc
 from streamvault.exporter.reports import ExportReport
-from streamvault.layouts.layout import open_layout
+from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.replaced import delete_replaced
-from streamvault.manifests.format.model import Compression, Layout, now_utc
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
@@ -23,7 +23,7 @@ from streamvault.streamstore.model import EventPointer, StreamName
 from tests.streams import append_events, events_of, make_stream
 
 NAME = StreamName("scope", "stream")
-KINDS: tuple[tuple[Layout, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
+KINDS: tuple[tuple[LayoutName, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
 RANGE_SIZE = 4 * 1024
 
 
@@ -60,7 +60,7 @@ class Vault:
                 append_events(store, NAME, segment, payloads)
 
     def export(
-        self, layout: Layout = "events", compress: Compression = "", *, same_stream: bool = False
+        self, layout: LayoutName = "events", compress: Compression = "", *, same_stream: bool = False
     ) -> ExportReport:
         return export_stream(
             self.uri(),

@@ -13,7 +13,7 @@ from streamvault.airflow.flags import flag
 from streamvault.airflow.triggers import ArchiveReadableTrigger
 
 if TYPE_CHECKING:
-    from streamvault.airflow.warmth import NeededRange
+    from streamvault.manifests.verbs.cold import NeededPart
 
 __all__ = ["WarmArchiveOperator"]
 
@@ -69,14 +69,14 @@ class WarmArchiveOperator(BaseOperator):
             return
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415  (not where DAGs are parsed)
         from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415
-        from streamvault.airflow.warmth import needed_ranges  # noqa: PLC0415
+        from streamvault.airflow.warmth import parts_to_warm  # noqa: PLC0415
 
         client = s3_client(self.aws_conn_id)
         with raising_for_airflow():
             # the manifests list the other objects
             self._request_cold(client, None)
             generation = int(self.generation) if self.generation else None
-            needed = needed_ranges(self.archive, self.aws_conn_id, generation=generation, at=self.at or "")
+            needed = parts_to_warm(self.archive, self.aws_conn_id, generation=generation, at=self.at or "")
             self._request_cold(client, needed)
         self.log.info("all required objects of %s are readable", self.archive)
 
@@ -86,22 +86,22 @@ class WarmArchiveOperator(BaseOperator):
             raise AirflowException(f"cannot check {self.archive}: {event['error']}")
         self.execute(context)
 
-    def _request_cold(self, client: Any, ranges: list[NeededRange] | None) -> None:
+    def _request_cold(self, client: Any, parts: list[NeededPart] | None) -> None:
         """Return if all objects can be read; otherwise request them and defer the task."""
         from streamvault.airflow.warmth import next_cold, request_cold  # noqa: PLC0415  (not where DAGs are parsed)
 
         tier = _tier(self.tier)
-        cold = next_cold(client, self.archive, ranges)
+        cold = next_cold(client, self.archive, parts)
         if cold is None:
             return
         if not flag("wait", self.wait):
             raise AirflowFailException(f"{self.archive} is in cold storage ({cold.key}), and wait is false")
-        requested = request_cold(client, self.archive, ranges, days=int(self.days), tier=tier)
+        requested = request_cold(client, self.archive, parts, days=int(self.days), tier=tier)
         self.log.info("requested %s objects of %s from S3", requested, self.archive)
         self.defer(
             trigger=ArchiveReadableTrigger(
                 archive=self.archive,
-                ranges=ranges,
+                parts=parts,
                 aws_conn_id=self.aws_conn_id,
                 poll_seconds=self.poll_seconds,
             ),

@@ -16,12 +16,12 @@ from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import Planned
 from streamvault.exporter.plan_options import describe_options
 from streamvault.exporter.reports import ConvertReport
-from streamvault.layouts.layout import layout_of, open_layout
+from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
-from streamvault.manifests.archive.archive import Archive, Generation
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.changed import unless_changed
+from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import manifest_lost
-from streamvault.manifests.archive.overtaken import unless_changed
-from streamvault.manifests.format.model import Compression, Layout
 from streamvault.manifests.verbs.costs import cost_of_conversion
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.masters import Master
@@ -34,7 +34,7 @@ def convert_archive(
     archive: str,
     root: str,
     *,
-    layout: Layout,
+    layout: LayoutName,
     compress: Compression | None = None,
     window: int = WINDOW,
     restart: bool = False,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from streamvault.common.errors import Conflict
-from streamvault.manifests.archive.archive import Archive, History
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import Decision
 from streamvault.streamstore.model import StreamCut

@@ -21,17 +21,17 @@ from streamvault.exporter.manifest_plan import plan_of
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import Planned, record_end, settle
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import open_layout
+from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.layouts.place import Place
-from streamvault.manifests.archive.archive import Archive, Generation
-from streamvault.manifests.archive.archived_range import read_verified
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.plan import current_plan
+from streamvault.manifests.archive.range_bytes import read_verified
 from streamvault.manifests.archive.remainder import Remainder, remainder_of
-from streamvault.manifests.archive.remainder import finish as finish_remainder
-from streamvault.manifests.archive.rows import FinishedRange, Piece, find_rows, leave_row
-from streamvault.manifests.format.model import Compression, Layout, Manifest
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, find_rows, leave_row
+from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.arithmetic.splitting import EventBlock
@@ -62,13 +62,13 @@ class ConvertTask:
     source: RootAddress
     target: RootAddress
     prefix: str
-    row: RangeRow
-    stored: Layout
+    row: ArchivedRange
+    stored: LayoutName
     start: int
     end: int
     span: GenerationSpan
     attempt: int
-    layout: Layout
+    layout: LayoutName
     compression: Compression
     window: int
 
@@ -97,7 +97,7 @@ class Part:
     """
 
     manifest: Manifest
-    parts: Sequence[tuple[RangeRow, int]]
+    parts: Sequence[tuple[ArchivedRange, int]]
     remainder: Remainder | None = None
 
 
@@ -133,10 +133,10 @@ def convert_generation(
         if planned.plan is not None:
             break
     wanted, attempt, parts = part.manifest, planned.attempt, part.parts
-    done: dict[SegmentId, list[Piece]] = {}
+    done: dict[SegmentId, list[RangeEntry]] = {}
     if planned.adopted:
         for segment, row in find_rows(archive.store, archive.prefix, wanted.span, attempt=attempt):
-            done.setdefault(segment, []).extend(row.pieces)
+            done.setdefault(segment, []).extend(row.ranges)
     total = sum(row.end - start for row, start in parts)
     progress.begin(
         f"converting generation {wanted.generation}",
@@ -168,11 +168,11 @@ def convert_generation(
             moved += piece.end - piece.start
             progress.advance(piece.events, piece.end - piece.start)
     rows = [
-        RangeRow(segment, piece.start, piece.end, piece.events, piece.digest, piece.frames)
+        ArchivedRange(segment, piece.start, piece.end, piece.events, piece.digest, piece.frames)
         for segment in sorted(done)
         for piece in sorted(done[segment], key=lambda piece: piece.start)
     ]
-    manifest = wanted if part.remainder is None else finish_remainder(part.remainder, rows, archive.uri)
+    manifest = wanted if part.remainder is None else part.remainder.completed(rows, archive.uri)
     record_end(archive, planned.plan, attempt)
     archive.commit(manifest, rows)
     _clean_up(archive, wanted.span, progress, originals=True)
@@ -214,8 +214,8 @@ def _clean_up(archive: Archive, span: GenerationSpan, progress: Progress, *, ori
 
 
 def _missing(
-    parts: Iterable[tuple[RangeRow, int]], done: Mapping[SegmentId, Sequence[Piece]]
-) -> Iterator[tuple[RangeRow, int, int]]:
+    parts: Iterable[tuple[ArchivedRange, int]], done: Mapping[SegmentId, Sequence[RangeEntry]]
+) -> Iterator[tuple[ArchivedRange, int, int]]:
     """Yield the parts of ranges that no piece covers, as (range, start, end)."""
     for row, start in parts:
         at = start
@@ -228,7 +228,7 @@ def _missing(
             yield row, at, row.end
 
 
-def convert_range(task: ConvertTask) -> Piece:
+def convert_range(task: ConvertTask) -> RangeEntry:
     """Convert one range. Repeated and concurrent calls write the same objects.
 
     Raises:
@@ -239,7 +239,7 @@ def convert_range(task: ConvertTask) -> Piece:
     if row.is_large:
         data = read_verified(Place(task.source.open(), task.prefix), task.stored, row, task.window)
         written = layout.write_large(place, row.extent, data, task.window)
-        piece = Piece(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=written.frames)
+        archived = RangeEntry(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=written.frames)
     else:
         if layout.one_object_per_event:
             for _ in _blocks(task):
@@ -254,9 +254,11 @@ def convert_range(task: ConvertTask) -> Piece:
                 yield block
 
         written = layout.write_run(place, row.segment, counted(), task.window)
-        piece = Piece(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames)
-    finished = FinishedRange(start=task.start, end=task.end, pieces=(piece,))
-    return leave_row(target, task.prefix, task.span, row.segment, finished, attempt=task.attempt).pieces[0]
+        archived = RangeEntry(
+            start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames
+        )
+    finished = FinishedSpan(start=task.start, end=task.end, ranges=(archived,))
+    return leave_row(target, task.prefix, task.span, row.segment, finished, attempt=task.attempt).ranges[0]
 
 
 def _blocks(task: ConvertTask) -> Iterator[EventBlock]:

@@ -15,7 +15,7 @@ from streamvault.lake.hive import PARQUET, TEXT, RawTable, StorageFormat, hive_c
 from streamvault.lake.location import TablePlace
 from streamvault.lake.options import GENERATION
 from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.format.entries import one_line
+from streamvault.manifests.format.jsonfile import one_line
 
 __all__ = ["GlueTables", "publish_raw"]
 

@@ -27,7 +27,7 @@ from streamvault.lake.catalogs.registration import plain_address
 from streamvault.lake.location import TablePlace
 from streamvault.lake.options import GENERATION
 from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.format.entries import one_line
+from streamvault.manifests.format.jsonfile import one_line
 from streamvault.objectstore.s3.access import S3Access
 
 __all__ = ["IcebergTables"]

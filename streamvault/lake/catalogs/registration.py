@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from streamvault.common.errors import Conflict
 from streamvault.lake.location import TablePlace
 from streamvault.layouts.keys import table_registration_key
-from streamvault.manifests.format.entries import File, decode, find_file
+from streamvault.manifests.format.jsonfile import File, decode, find_file
 from streamvault.objectstore.deciding import decide
 
 __all__ = ["check_registration", "fix_registration", "plain_address"]

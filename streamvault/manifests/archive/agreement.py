@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from streamvault.common.errors import Damaged
-from streamvault.manifests.format.model import Manifest, SegmentEntry, segment_key
-from streamvault.manifests.format.range_row import RangeRow, segment_digest
+from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
+from streamvault.manifests.format.entries import SegmentEntry
+from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.model import Manifest
 from streamvault.streamstore.model import SegmentId
 
 __all__ = ["by_segment", "check_follows", "cross_check", "with_rows"]
 
 
-def by_segment(rows: Iterable[RangeRow]) -> dict[SegmentId, list[RangeRow]]:
+def by_segment(rows: Iterable[ArchivedRange]) -> dict[SegmentId, list[ArchivedRange]]:
     """Group ranges by segment; their order is kept."""
-    found: dict[SegmentId, list[RangeRow]] = {}
+    found: dict[SegmentId, list[ArchivedRange]] = {}
     for row in rows:
         found.setdefault(row.segment, []).append(row)
     return found
@@ -33,7 +35,7 @@ def check_follows(before: Manifest, after: Manifest, where: str) -> None:
         raise Damaged(what, where=where)
 
 
-def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[RangeRow]], where: str) -> None:
+def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[ArchivedRange]], where: str) -> None:
     """Raise `Damaged` unless the ranges and gaps of each segment are contiguous, with matching counts and digest.
 
     Args:
@@ -62,7 +64,7 @@ def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[RangeRow]]
             raise Damaged(f"ranges and manifest do not agree on segment {segment}", where=where)
 
 
-def with_rows(manifest: Manifest, rows: Iterable[RangeRow], events: int | None, where: str) -> Manifest:
+def with_rows(manifest: Manifest, rows: Iterable[ArchivedRange], events: int | None, where: str) -> Manifest:
     """Return the manifest with the counts and digests of these ranges, which are in order.
 
     Raises:
@@ -77,7 +79,7 @@ def with_rows(manifest: Manifest, rows: Iterable[RangeRow], events: int | None, 
     return manifest.model_copy(update={"segments": entries, **totals})
 
 
-def _counted(entry: SegmentEntry, rows: Sequence[RangeRow]) -> SegmentEntry:
+def _counted(entry: SegmentEntry, rows: Sequence[ArchivedRange]) -> SegmentEntry:
     found = {
         "events": sum(row.events for row in rows),
         "bytes": sum(row.end - row.start for row in rows),

@@ -24,9 +24,9 @@ from streamvault.manifests.archive.agreement import by_segment, check_follows, c
 from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.archive.listing import Listing, manifest_lost, read_listing
 from streamvault.manifests.archive.marks import Decision
-from streamvault.manifests.format.entries import decode
+from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.jsonfile import decode
 from streamvault.manifests.format.model import GenerationModel, IndexEntry, Manifest
-from streamvault.manifests.format.range_row import RangeRow
 from streamvault.manifests.format.ranges import MAX_INDEX_BYTES, decode_ranges, encode_ranges
 from streamvault.objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject
 from streamvault.objectstore.store import ObjectStore
@@ -275,7 +275,7 @@ class Archive:
         cross_check(manifest, rows, where)
         return self._generation(manifest, rows, written)
 
-    def _generation(self, manifest: Manifest, rows: dict[SegmentId, list[RangeRow]], written: bytes) -> Generation:
+    def _generation(self, manifest: Manifest, rows: dict[SegmentId, list[ArchivedRange]], written: bytes) -> Generation:
         return Generation(manifest, rows, self._reader_of(manifest), hashlib.sha256(written).hexdigest())
 
     def _reader_of(self, manifest: Manifest) -> str:
@@ -343,7 +343,7 @@ class Archive:
             raise manifest_lost(listing, self.uri)
         return tuple(span for span in listing.spans if span.last <= upto)
 
-    def commit(self, manifest: Manifest, rows: Sequence[RangeRow], *, grace: float = 0.0) -> Generation | None:
+    def commit(self, manifest: Manifest, rows: Sequence[ArchivedRange], *, grace: float = 0.0) -> Generation | None:
         """Publish a generation: ranges first, then the manifest, create-only; a merged one also by a decision.
 
         However late that is, nothing comes back into force: a manifest counts only if no decision has put its

@@ -10,8 +10,8 @@ from streamvault.common.errors import Damaged
 from streamvault.common.sizes import bytes_text, count_text
 from streamvault.layouts.layout import LAYOUTS, RangeCheck, open_layout, open_reader
 from streamvault.layouts.place import Place
-from streamvault.manifests.archive.archived_range import ArchivedRange, DigestMismatch, read_verified
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.archive.range_bytes import DigestMismatch, RangeBytes, read_verified
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.streamstore.model import SegmentId
 
 __all__ = ["Lost", "Remains", "damage_of", "find_remains", "listed_damage", "lost_text"]
@@ -46,7 +46,7 @@ class Remains:
         lost: the others, in order.
     """
 
-    rows: tuple[RangeRow, ...]
+    rows: tuple[ArchivedRange, ...]
     lost: tuple[Lost, ...]
 
 
@@ -57,7 +57,7 @@ def lost_text(events: int | None, size: int) -> str:
     return f"{count_text(events, 'event')} ({bytes_text(size)}) lost" if events else f"{bytes_text(size)} lost"
 
 
-def damage_of(place: Place, layout: str, row: RangeRow) -> tuple[Lost, ...]:
+def damage_of(place: Place, layout: str, row: ArchivedRange) -> tuple[Lost, ...]:
     """Read a range and compare its digest; return the damage: none, or one that covers the range."""
     try:
         for _ in read_verified(place, layout, row):
@@ -69,7 +69,7 @@ def damage_of(place: Place, layout: str, row: RangeRow) -> tuple[Lost, ...]:
     return ()
 
 
-def listed_damage(listed: RangeCheck, row: RangeRow) -> tuple[Lost, ...]:
+def listed_damage(listed: RangeCheck, row: ArchivedRange) -> tuple[Lost, ...]:
     """Return the damage that a range's listing shows, as far as `RangeCheck.damage` has it."""
     if not listed.damaged and listed.events not in {None, row.events}:
         return (replace(_whole(row, f"{listed.events} events instead of {row.events}"), events=None),)
@@ -90,7 +90,7 @@ def listed_damage(listed: RangeCheck, row: RangeRow) -> tuple[Lost, ...]:
     )
 
 
-def find_remains(origin: ArchivedRange) -> Remains | None:
+def find_remains(origin: RangeBytes) -> Remains | None:
     """Read a range; return what is left of it if it is damaged, None if it is intact.
 
     A range has one digest, so nothing shows which bytes of it are right if any differs. The exception is a range with
@@ -112,11 +112,11 @@ def find_remains(origin: ArchivedRange) -> Remains | None:
     )
 
 
-def _whole(row: RangeRow, what: str) -> Lost:
+def _whole(row: ArchivedRange, what: str) -> Lost:
     return Lost(row.segment, row.start, row.end, row.events, what)
 
 
-def _intact_rows(origin: ArchivedRange) -> Iterator[RangeRow]:
+def _intact_rows(origin: RangeBytes) -> Iterator[ArchivedRange]:
     place, row, layout = origin.place, origin.row, open_layout(origin.layout)
     if not layout.one_object_per_event:
         return
@@ -133,7 +133,7 @@ def _intact_rows(origin: ArchivedRange) -> Iterator[RangeRow]:
         yield from _row_of(origin, at, row.end)
 
 
-def _row_of(origin: ArchivedRange, start: int, end: int) -> Iterator[RangeRow]:
+def _row_of(origin: RangeBytes, start: int, end: int) -> Iterator[ArchivedRange]:
     """Yield the part of a range as a range of its own, if it is not empty and can be read."""
     part = replace(origin.row, start=start, end=end, frames=())
     if start >= end:
@@ -148,7 +148,7 @@ def _row_of(origin: ArchivedRange, start: int, end: int) -> Iterator[RangeRow]:
     yield replace(part, events=events, digest=digest.hexdigest())
 
 
-def _holes(row: RangeRow, rows: tuple[RangeRow, ...]) -> Iterator[tuple[int, int]]:
+def _holes(row: ArchivedRange, rows: tuple[ArchivedRange, ...]) -> Iterator[tuple[int, int]]:
     at = row.start
     for part in rows:
         if at < part.start:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.neighbours import joined
-from streamvault.manifests.format.model import Configuration, Manifest, Replaced, segment_key
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.entries import Configuration
+from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.model import Manifest, Replaced
 from streamvault.streamstore.arithmetic.cuts import no_end, segments_between
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 
@@ -33,7 +35,7 @@ class Generation:
     """
 
     manifest: Manifest
-    rows: Mapping[SegmentId, Sequence[RangeRow]]
+    rows: Mapping[SegmentId, Sequence[ArchivedRange]]
     layout: str = ""
     fingerprint: str = ""
 
@@ -187,7 +189,7 @@ class History:
         found |= {segment_key(gap.segment) for generation in self.generations for gap in generation.manifest.gaps}
         return sorted(found)
 
-    def ranges(self, segment: SegmentId) -> Iterator[tuple[str, RangeRow]]:
+    def ranges(self, segment: SegmentId) -> Iterator[tuple[str, ArchivedRange]]:
         """Yield a segment's ranges in all generations, in order, each with its layout."""
         for generation in self.generations:
             for row in generation.rows.get(segment, ()):

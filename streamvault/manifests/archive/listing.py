@@ -20,7 +20,7 @@ from streamvault.layouts.keys import (
     plan_key,
 )
 from streamvault.manifests.archive.marks import Decision
-from streamvault.manifests.format.entries import find_file
+from streamvault.manifests.format.jsonfile import find_file
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import ObjectStore
 

@@ -8,8 +8,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
+from streamvault.common.times import now_utc
 from streamvault.layouts.keys import GenerationSpan, checked_key
-from streamvault.manifests.format.entries import Count, Cut, Digest, File, Model, Moment, find_file, now_utc
+from streamvault.manifests.format.fields import Count, Cut, Digest, Moment
+from streamvault.manifests.format.jsonfile import File, Model, find_file
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamCut, StreamName
 

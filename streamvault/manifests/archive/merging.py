@@ -14,22 +14,24 @@ from itertools import groupby, pairwise
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.agreement import check_follows
 from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.format.model import GapEntry, Manifest, Replaced, SegmentEntry, segment_key
-from streamvault.manifests.format.range_row import RangeRow, segment_digest
+from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
+from streamvault.manifests.format.entries import GapEntry, SegmentEntry
+from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.model import Manifest, Replaced
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["Join", "Merger", "can_merge"]
+__all__ = ["MergeSpan", "Merger", "can_merge"]
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class MergeSpan:
     """A range of a merged generation: one old range that is kept, or several that are joined into one object.
 
     Attributes:
         rows: the old ranges, contiguous.
     """
 
-    rows: tuple[RangeRow, ...]
+    rows: tuple[ArchivedRange, ...]
 
     @property
     def segment(self) -> SegmentId:
@@ -51,9 +53,9 @@ class Join:
         """Number of events."""
         return sum(row.events for row in self.rows)
 
-    def row(self, digest: str, frames: tuple[int, ...]) -> RangeRow:
+    def row(self, digest: str, frames: tuple[int, ...]) -> ArchivedRange:
         """Return the row for the index, given the digest and frames of the joined object."""
-        return RangeRow(self.segment, self.start, self.end, self.events, digest, frames)
+        return ArchivedRange(self.segment, self.start, self.end, self.events, digest, frames)
 
 
 def can_merge(manifests: Iterable[Manifest]) -> bool:
@@ -85,7 +87,7 @@ class Merger:
             check_follows(before.manifest, after.manifest, where)
         self.range_size = max(generation.manifest.range_size for generation in self._held)
 
-    def joins(self) -> Iterator[Join]:
+    def joins(self) -> Iterator[MergeSpan]:
         """Yield every range of the merged generation, in the stream's order.
 
         Chunks are joined up to the range size: of the old boundaries, the first at or after each multiple of it is
@@ -97,19 +99,19 @@ class Merger:
             if open_layout(self._held[0].manifest.layout).joinable:
                 yield from self._joined(rows)
             else:
-                yield from (Join((row,)) for row in rows)
+                yield from (MergeSpan((row,)) for row in rows)
 
-    def _joined(self, rows: Sequence[RangeRow]) -> Iterator[Join]:
+    def _joined(self, rows: Sequence[ArchivedRange]) -> Iterator[MergeSpan]:
         for _, span in groupby(rows, key=lambda row: row.start // self.range_size):
-            some: list[RangeRow] = []
+            some: list[ArchivedRange] = []
             for row in span:
                 if some and (some[-1].end != row.start or some[-1].is_large or row.is_large):
-                    yield Join(tuple(some))
+                    yield MergeSpan(tuple(some))
                     some = []
                 some.append(row)
-            yield Join(tuple(some))
+            yield MergeSpan(tuple(some))
 
-    def manifest(self, rows: Mapping[SegmentId, Sequence[RangeRow]], *, tool: str) -> Manifest:
+    def manifest(self, rows: Mapping[SegmentId, Sequence[ArchivedRange]], *, tool: str) -> Manifest:
         """Return the manifest of the merged generation.
 
         Args:
@@ -130,7 +132,7 @@ class Merger:
             }
         )
 
-    def _entries(self, rows: Mapping[SegmentId, Sequence[RangeRow]]) -> Iterator[SegmentEntry]:
+    def _entries(self, rows: Mapping[SegmentId, Sequence[ArchivedRange]]) -> Iterator[SegmentEntry]:
         found: dict[SegmentId, list[SegmentEntry]] = {}
         for generation in self._held:
             for entry in generation.manifest.segments:

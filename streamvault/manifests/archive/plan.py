@@ -8,25 +8,17 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
+from streamvault.common.times import now_utc
 from streamvault.layouts.keys import GenerationSpan, ended_key, plan_key, work_folder
-from streamvault.manifests.format.entries import (
-    File,
-    GapEntry,
-    Moment,
-    PlannedSegment,
-    SegmentEntry,
-    decode,
-    find_file,
-    now_utc,
-    one_line,
-)
+from streamvault.manifests.format.entries import GapEntry, PlannedSegment, SegmentEntry
+from streamvault.manifests.format.fields import Moment
+from streamvault.manifests.format.jsonfile import File, decode, find_file, one_line
 from streamvault.manifests.format.model import GenerationModel, Manifest
 from streamvault.objectstore.deciding import decide
 from streamvault.objectstore.store import ObjectStore
 
 __all__ = [
     "Plan",
-    "PlannedSegment",
     "create_plan",
     "current_plan",
     "end_plan",

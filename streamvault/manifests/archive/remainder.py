@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from streamvault.manifests.archive.agreement import with_rows
 from streamvault.manifests.archive.history import Generation, History
-from streamvault.manifests.format.model import GapEntry, Manifest, segment_key
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.entries import GapEntry
+from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.model import Manifest
 from streamvault.streamstore.arithmetic.cuts import segments_between
 
-__all__ = ["UNKNOWN", "Remainder", "finish", "remainder_of"]
+__all__ = ["UNKNOWN", "Remainder", "remainder_of"]
 
 UNKNOWN = "0" * 64
 """Placeholder for a digest that is computed by reading."""
@@ -22,15 +24,23 @@ class Remainder:
     """The later original generations of a merged one, as one generation; a plain one if it is only the last.
 
     Attributes:
-        manifest: its manifest; events and digests are unknown until it is read (see `finish`).
+        manifest: its manifest; events and digests are unknown until it is read (see `completed`).
         parts: its ranges in the stream's order: each range of the merged one, and the offset (bytes) at which the
             remainder begins.
         events: number of events.
     """
 
     manifest: Manifest
-    parts: tuple[tuple[RangeRow, int], ...]
+    parts: tuple[tuple[ArchivedRange, int], ...]
     events: int
+
+    def completed(self, rows: Sequence[ArchivedRange], where: str) -> Manifest:
+        """Return the complete manifest, given the ranges as read.
+
+        Raises:
+            Damaged: the ranges do not have as many events as the original generations.
+        """
+        return with_rows(self.manifest, rows, self.events, where)
 
 
 def remainder_of(generation: Generation, after: int) -> Remainder:
@@ -68,12 +78,3 @@ def remainder_of(generation: Generation, after: int) -> Remainder:
 
 def _is_after(gap: GapEntry, start: int | None) -> bool:
     return start is not None and gap.end > start <= gap.start
-
-
-def finish(remainder: Remainder, rows: Sequence[RangeRow], where: str) -> Manifest:
-    """Return the complete manifest of a remainder, given its ranges as read.
-
-    Raises:
-        Damaged: the ranges do not have as many events as the original generations.
-    """
-    return with_rows(remainder.manifest, rows, remainder.events, where)

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING
 
+from streamvault.common.times import now_utc
 from streamvault.layouts.keys import (
     WORK,
     GenerationSpan,
@@ -33,8 +34,7 @@ from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.merging import Merger
 from streamvault.manifests.archive.plan import find_plan
 from streamvault.manifests.archive.rows import find_rows
-from streamvault.manifests.format.model import now_utc
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.ranges import MAX_INDEX_BYTES, decode_ranges
 from streamvault.manifests.options import MIN_GRACE_SECONDS
 from streamvault.objectstore.bulk import delete_all
@@ -189,7 +189,7 @@ def _ends(archive: Archive, listing: Listing, others: Sequence[GenerationSpan]) 
     return found
 
 
-def _is_unused(row: RangeRow, ends: tuple[set[int], set[int]] | None) -> bool:
+def _is_unused(row: ArchivedRange, ends: tuple[set[int], set[int]] | None) -> bool:
     """Check whether the chunk of a row is not in force and never can be, as it does not consist of whole ranges."""
     return ends is not None and not (row.start in ends[0] and row.end in ends[1])
 
@@ -210,7 +210,7 @@ def state_of(archive: Archive) -> object:
     return listing.decision.number, listing.spans, listing.replaced, merges_under_way(archive)
 
 
-def joins_of(archive: Archive, listing: Listing, under_way: Iterable[GenerationSpan]) -> Iterator[RangeRow]:
+def joins_of(archive: Archive, listing: Listing, under_way: Iterable[GenerationSpan]) -> Iterator[ArchivedRange]:
     """Yield chunks that may exist besides those in force: replaced ones, those of unfinished and abandoned merges."""
     for span in (*listing.replaced, *listing.undecided):
         yield from _rows(archive, span)
@@ -222,20 +222,20 @@ def joins_of(archive: Archive, listing: Listing, under_way: Iterable[GenerationS
                 yield join.row(join.rows[0].digest, ())
 
 
-def _written(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
+def _written(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]:
     """Yield the ranges in a generation's index, and those in the rows of its unfinished work."""
     yield from _rows(archive, span)
     if span.is_merged:
         yield from _finished(archive, span)
 
 
-def _finished(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
+def _finished(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]:
     for segment, row in find_rows(archive.store, archive.prefix, span):
-        for piece in row.pieces:
-            yield RangeRow(segment, piece.start, piece.end, piece.events, piece.digest)
+        for each in row.ranges:
+            yield ArchivedRange(segment, each.start, each.end, each.events, each.digest)
 
 
-def _rows(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
+def _rows(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]:
     """Yield the rows of an index; none if it is already deleted."""
     key = archive.prefix + ranges_key(span)
     try:
@@ -245,5 +245,5 @@ def _rows(archive: Archive, span: GenerationSpan) -> Iterator[RangeRow]:
     yield from decode_ranges(archive.stream, data, f"{archive.store.uri}/{key}")
 
 
-def _chunk(row: RangeRow) -> str:
+def _chunk(row: ArchivedRange) -> str:
     return chunk_key(row.segment, row.start, row.end - row.start)

@@ -1,26 +1,27 @@
-"""Rows: notes of finished ranges, which no later run needs to move again."""
+"""Rows: notes of finished spans, which no later run needs to move again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import GenerationSpan, parse_row, row_key, work_folder
-from streamvault.manifests.format.entries import Count, Digest, File, Model, Offset, decode
+from streamvault.manifests.format.fields import Count, Digest, Offset
+from streamvault.manifests.format.jsonfile import File, Model, decode
 from streamvault.objectstore.bulk import get_all
 from streamvault.objectstore.deciding import decide
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import SMALL, ObjectStore
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
-__all__ = ["FinishedRange", "Gap", "Piece", "find_rows", "leave_row"]
+__all__ = ["FinishedSpan", "Gap", "RangeEntry", "find_rows", "leave_row"]
 
 
-class Piece(Model):
-    """Contiguous archived events.
+class RangeEntry(Model):
+    """An archived range: contiguous events.
 
     `digest` is the SHA-256 of the segment's bytes from `start` to `end`; `frames` are the sizes of a compressed
     object's frames.
@@ -41,31 +42,30 @@ class Gap(Model):
     reason: str
 
 
-class FinishedRange(File):
-    """A finished range: usually one piece; pieces and gaps if the source was truncated meanwhile.
+class FinishedSpan(File):
+    """A finished span: usually one range; ranges and gaps if the source was truncated meanwhile.
 
     Attributes:
         start: offset of its first event, which is also in the row's key.
-        end: start of the next range.
-        pieces: the archived events, in order.
-        gaps: the truncated bytes, in order. A gap that ends at `start` means that the range begins at the source's new
-            head.
+        end: start of the next one.
+        ranges: the archived events, in order; ``pieces`` in the file.
+        gaps: the truncated bytes, in order. A gap that ends at `start` means that it begins at the source's new head.
     """
 
     start: Offset
     end: Offset
-    pieces: tuple[Piece, ...]
+    ranges: Annotated[tuple[RangeEntry, ...], Field(alias="pieces")]
     gaps: tuple[Gap, ...] = ()
 
     @property
     def events(self) -> int:
         """Number of archived events."""
-        return sum(piece.events for piece in self.pieces)
+        return sum(each.events for each in self.ranges)
 
     @property
     def bytes(self) -> int:
         """Number of archived segment bytes."""
-        return sum(piece.end - piece.start for piece in self.pieces)
+        return sum(each.end - each.start for each in self.ranges)
 
     @property
     def follows_truncation(self) -> bool:
@@ -76,14 +76,14 @@ class FinishedRange(File):
     def _is_whole(self) -> Self:
         inside = [(gap.start, gap.end) for gap in self.gaps if gap.end != self.start]
         at = self.start
-        for start, end in sorted([*inside, *((piece.start, piece.end) for piece in self.pieces)]):
+        for start, end in sorted([*inside, *((each.start, each.end) for each in self.ranges)]):
             if start != at or end < start:
-                raise ValueError(f"pieces and gaps are not contiguous at {at}")
+                raise ValueError(f"ranges and gaps are not contiguous at {at}")
             at = end
         if at != self.end:
-            raise ValueError(f"pieces and gaps end at {at}, the range at {self.end}")
-        if any(piece.events * HEADER_BYTES > piece.end - piece.start for piece in self.pieces):
-            raise ValueError("a piece has more events than fit its size")
+            raise ValueError(f"ranges and gaps end at {at}, the span at {self.end}")
+        if any(each.events * HEADER_BYTES > each.end - each.start for each in self.ranges):
+            raise ValueError("a range has more events than fit its size")
         return self
 
 
@@ -92,10 +92,10 @@ def leave_row(
     prefix: str,
     span: GenerationSpan,
     segment: SegmentId,
-    row: FinishedRange,
+    row: FinishedSpan,
     *,
     attempt: int = 1,
-) -> FinishedRange:
+) -> FinishedSpan:
     """Write a row, create-only; return the row in the store, which is another run's if that was first.
 
     Args:
@@ -116,7 +116,7 @@ def leave_row(
 
 def find_rows(
     store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt: int = 1
-) -> Iterator[tuple[SegmentId, FinishedRange]]:
+) -> Iterator[tuple[SegmentId, FinishedSpan]]:
     """Yield the rows of a generation, in the stream's order; many are read concurrently.
 
     They end early if another run publishes the generation and deletes its rows meanwhile.
@@ -138,8 +138,8 @@ def find_rows(
         return
 
 
-def _decode(data: bytes, start: int, where: str) -> FinishedRange:
-    row = decode(FinishedRange, data, where)
+def _decode(data: bytes, start: int, where: str) -> FinishedSpan:
+    row = decode(FinishedSpan, data, where)
     if row.start != start:
         raise Damaged(f"the row belongs to a range that starts at {row.start}", where=where)
     return row

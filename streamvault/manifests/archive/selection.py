@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamvault.layouts.layout import open_reader
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.history import History
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.streamstore.arithmetic.cuts import segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
@@ -27,7 +27,7 @@ class RangePart:
         end: offset after its last event.
     """
 
-    row: RangeRow
+    row: ArchivedRange
     layout: str
     start: int
     end: int

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from streamvault.common.progress import Progress
-from streamvault.layouts.layout import open_layout
+from streamvault.layouts.layout import LayoutName, open_layout
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.format.model import Layout, segment_key
+from streamvault.manifests.format.fields import segment_key
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
@@ -48,7 +48,7 @@ class SweepTask:
 
     root: RootAddress
     prefix: str
-    layout: Layout
+    layout: LayoutName
     segment: SegmentId
     start: int
     end: int

@@ -1,36 +1,13 @@
-"""Components of manifests and plans: validated names and numbers, configuration, epochs, segments, gaps, cuts.
-
-A manifest comes from a bucket that others may write to. So names are parsed, numbers are bounded, and types are strict:
-a number in quotes is rejected.
-"""
+"""Components of manifests and plans: configuration, epochs, segments, gaps, witnesses."""
 
 from __future__ import annotations
 
-import builtins
-import hashlib
-import json
-import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
-from streamvault.common.errors import Damaged, Failed
-from streamvault.layouts.layout import Compression
-from streamvault.layouts.layout import LayoutName as Layout
-from streamvault.objectstore.errors import NoSuchObject
-from streamvault.objectstore.store import SMALL, ObjectStore
-from streamvault.streamstore.errors import InvalidCut, InvalidName
+from streamvault.manifests.format.fields import Count, Digest, Offset, SegmentName, SegmentNumber
+from streamvault.manifests.format.jsonfile import Model
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -40,153 +17,9 @@ from streamvault.streamstore.model import (
     Scaling,
     SegmentId,
     StreamConfiguration,
-    StreamCut,
-    StreamName,
 )
 
-__all__ = [
-    "Compression",
-    "Configuration",
-    "Count",
-    "Cut",
-    "Digest",
-    "EpochEntry",
-    "File",
-    "GapEntry",
-    "Layout",
-    "Model",
-    "Moment",
-    "Offset",
-    "PlannedSegment",
-    "SegmentEntry",
-    "SegmentName",
-    "Witness",
-    "decode",
-    "find_file",
-    "is_sealed",
-    "now_utc",
-    "one_line",
-    "seal",
-    "segment_key",
-]
-
-Offset = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
-Count = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, lower-case hexadecimal")]
-
-
-def _segment_name(value: str) -> str:
-    owner, _, segment = value.rpartition("/")
-    try:
-        StreamName.parse(owner)
-        SegmentId.parse(segment)
-    except InvalidName as error:
-        raise ValueError(str(error)) from None
-    return value
-
-
-SegmentName = Annotated[
-    str, AfterValidator(_segment_name), Field(description="full name of a segment: scope/stream/N.#epoch.E")
-]
-
-Moment = Annotated[
-    datetime,
-    AfterValidator(lambda value: value if value.tzinfo else value.replace(tzinfo=UTC)),
-    PlainSerializer(lambda value: value.astimezone(UTC).isoformat().replace("+00:00", "Z"), return_type=str),
-]
-
-
-class Model(BaseModel):
-    """Base of all models: frozen; unknown fields are ignored, and not written again."""
-
-    model_config = ConfigDict(
-        frozen=True, strict=True, extra="ignore", populate_by_name=True, arbitrary_types_allowed=True
-    )
-
-    def encode(self) -> builtins.bytes:
-        """Encode as a JSON file: equal values give equal bytes, and numbers are read back unchanged.
-
-        Raises:
-            Failed: the file would be larger than readers accept.
-        """
-        data = self._written()
-        if len(data) > SMALL:
-            what = f"its {type(self).__name__.lower()} would have {len(data)} bytes; readers accept at most {SMALL}"
-            raise Failed(f"the stream has too many segments and epochs: {what}")
-        return data
-
-    def _written(self) -> builtins.bytes:
-        return (json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n").encode()
-
-    def document(self) -> Mapping[str, object]:
-        """Return the model as plain JSON values, keys in order."""
-        return self.model_dump(mode="json", by_alias=True)
-
-
-_SEAL = b' "sha256": "'
-_UNSEALED = b"0" * 64
-
-
-class File(Model):
-    """A model that is a whole file. Its last field, ``sha256``, is the digest of the file with zeros in its place.
-
-    So any accidental change of the file is detected.
-    """
-
-    def _written(self) -> builtins.bytes:
-        return seal(self.document())
-
-
-def seal(document: Mapping[str, object]) -> builtins.bytes:
-    """Encode a JSON file that contains its own SHA-256, see `File`."""
-    text = (json.dumps({**document, "sha256": _UNSEALED.decode()}, indent=1, ensure_ascii=False) + "\n").encode()
-    before, found, rest = text.rpartition(_SEAL)
-    return before + found + hashlib.sha256(text).hexdigest().encode() + rest.removeprefix(_UNSEALED)
-
-
-def is_sealed(data: builtins.bytes) -> bool:
-    """Check whether a file is unchanged since `seal`."""
-    before, found, rest = data.rpartition(_SEAL)
-    digits, rest = rest[:64], rest[64:]
-    return bool(found) and hashlib.sha256(before + found + _UNSEALED + rest).hexdigest().encode() == digits
-
-
-F = TypeVar("F", bound=File)
-
-
-def find_file(model: type[F], store: ObjectStore, key: str) -> F | None:
-    """Read a file; return None if it does not exist.
-
-    Raises:
-        Damaged: as for `decode`.
-    """
-    try:
-        data = store.get(key)
-    except NoSuchObject:
-        return None
-    return decode(model, data, f"{store.uri}/{key}")
-
-
-def decode(model: type[F], data: bytes, where: str) -> F:
-    """Decode and validate a file's content.
-
-    Raises:
-        Damaged: it is not complete JSON, or does not fit the model; names the file and the first error.
-    """
-    try:
-        made = model.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "json_invalid":
-            raise Damaged("not complete JSON (truncated?)", where=f"{where}: {one_line(first['msg'])}") from None
-        if place == "format" and first["type"] == "literal_error":
-            raise Damaged("unsupported format version", where=where, todo="Use a newer release.") from None
-        problem = one_line(f"{place}: {first['msg']}" if place else first["msg"])
-        raise Damaged("not a valid file", where=f"{where}: {problem}") from None
-    if not is_sealed(data):
-        raise Damaged("the file was changed after it was written (its SHA-256 does not match)", where=where)
-    return made
+__all__ = ["Configuration", "EpochEntry", "GapEntry", "PlannedSegment", "SegmentEntry", "Witness"]
 
 
 class ScalingEntry(Model):
@@ -234,18 +67,10 @@ class Configuration(Model):
         return StreamConfiguration(**fields)
 
 
-def _segment_id(value: int) -> int:
-    try:
-        SegmentId.of(value)
-    except InvalidName as error:
-        raise ValueError(str(error)) from None
-    return value
-
-
 class EpochSegment(Model):
     """A segment of an epoch: its int64 id (epoch << 32 | number) and its key range [low, high)."""
 
-    id: Annotated[Offset, AfterValidator(_segment_id)]
+    id: SegmentNumber
     low: Annotated[float, Field(ge=0, le=1)]
     high: Annotated[float, Field(ge=0, le=1)]
 
@@ -325,39 +150,3 @@ class Witness(Model):
     offset: Offset
     length: Annotated[int, Field(ge=1, le=1024 * 1024)]
     digest: Digest
-
-
-def _as_cut(value: object) -> object:
-    if isinstance(value, StreamCut):
-        return value
-    try:
-        return StreamCut.from_json(value)
-    except InvalidCut as error:
-        raise ValueError(str(error)) from None
-
-
-Cut = Annotated[
-    StreamCut,
-    BeforeValidator(_as_cut, json_schema_input_type=dict[SegmentName, Offset]),
-    PlainSerializer(lambda value: value.to_json(), return_type=dict[SegmentName, Offset]),
-]
-
-
-def segment_key(name: str) -> SegmentId:
-    """Return the id in a valid full segment name."""
-    return SegmentId.parse(name.rpartition("/")[2])
-
-
-def now_utc() -> datetime:
-    """Return the current time in UTC, in milliseconds."""
-    now = datetime.now(UTC)
-    return now.replace(microsecond=now.microsecond // 1000 * 1000)
-
-
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, including those that change the writing direction."""
-
-
-def one_line(error: object) -> str:
-    """Return an error text about a file's content as one short line without control characters."""
-    return _CONTROL.sub(" ", str(error))[:300]

@@ -13,43 +13,22 @@ from pydantic import ConfigDict, Field, model_validator
 
 from streamvault.common.errors import Usage
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import layout_of, open_layout
+from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
 from streamvault.manifests.format.entries import (
-    Compression,
     Configuration,
-    Count,
-    Cut,
-    Digest,
     EpochEntry,
-    File,
     GapEntry,
-    Layout,
-    Model,
-    Moment,
     PlannedSegment,
     SegmentEntry,
     Witness,
-    now_utc,
-    segment_key,
 )
+from streamvault.manifests.format.fields import Count, Cut, Digest, Moment
+from streamvault.manifests.format.jsonfile import File, Model
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.errors import InvalidCut, InvalidName
 from streamvault.streamstore.model import ContentKind, KeyRange, SegmentId, StreamDescription, StreamName
 
-__all__ = [
-    "Compression",
-    "Configuration",
-    "EpochEntry",
-    "GapEntry",
-    "GenerationModel",
-    "IndexEntry",
-    "Layout",
-    "Manifest",
-    "Replaced",
-    "SegmentEntry",
-    "now_utc",
-    "segment_key",
-]
+__all__ = ["GenerationModel", "IndexEntry", "Manifest", "Replaced"]
 
 
 class Replaced(Model):
@@ -80,7 +59,7 @@ class GenerationModel(File):
     created: Moment
     scope: str
     stream: str
-    layout: Layout
+    layout: LayoutName
     compression: Compression = ""
     content: ContentKind = "events"
     configuration: Configuration

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from streamvault.common.errors import Damaged, Failed
 from streamvault.layouts.frames import FRAME_BYTES, MAX_FRAME_BYTES
-from streamvault.manifests.format.entries import one_line
+from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.jsonfile import one_line
 from streamvault.manifests.format.parquet_pages import DICTIONARY, PLAIN, column_chunks
-from streamvault.manifests.format.range_row import RangeRow
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import SegmentId, StreamName
 
@@ -50,7 +50,7 @@ MAX_INDEX_BYTES = 1024 * 1024 * 1024
 """Maximum size of an index: enough for half a petabyte, or a sixth of a petabyte if compressed."""
 
 
-def encode_ranges(stream: StreamName, rows: Iterable[RangeRow]) -> bytes:
+def encode_ranges(stream: StreamName, rows: Iterable[ArchivedRange]) -> bytes:
     """Encode rows, in order of (segment, start), as a Parquet file.
 
     Raises:
@@ -77,7 +77,9 @@ def encode_ranges(stream: StreamName, rows: Iterable[RangeRow]) -> bytes:
     return sink.getvalue()
 
 
-def decode_ranges(stream: StreamName, data: bytes, where: str, *, max_rows: int | None = None) -> Iterator[RangeRow]:
+def decode_ranges(
+    stream: StreamName, data: bytes, where: str, *, max_rows: int | None = None
+) -> Iterator[ArchivedRange]:
     """Decode the rows of an index. The sizes it claims are checked before anything is decoded.
 
     Args:
@@ -94,7 +96,7 @@ def decode_ranges(stream: StreamName, data: bytes, where: str, *, max_rows: int 
         if not (file.schema_arrow.equals(AS_READ) or file.schema_arrow.equals(AS_READ.append(FRAMES))):
             raise Damaged("not an index of ranges (wrong columns)", where=where)
         _check_size(data, max_rows, where)
-        last: RangeRow | None = None
+        last: ArchivedRange | None = None
         for batch in file.iter_batches(BATCH_ROWS):
             _check_names(batch.column(0), where)
             for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
@@ -156,7 +158,7 @@ def _lists(values: Iterable[Sequence[int]]) -> pa.Array:
     return pa.ListArray.from_arrays(ends, _numbers("i", chain.from_iterable(held)))
 
 
-def _row(stream: StreamName, values: Sequence[Any], where: str) -> RangeRow:
+def _row(stream: StreamName, values: Sequence[Any], where: str) -> ArchivedRange:
     name, start, end, events, digest = values[:5]
     frames = tuple(values[5]) if len(values) > 5 else ()
     owner, _, segment = name.rpartition("/")
@@ -167,7 +169,7 @@ def _row(stream: StreamName, values: Sequence[Any], where: str) -> RangeRow:
     right = owner == str(stream) and 0 <= start < end and 0 <= events <= (end - start) // 8
     if not right or len(digest) != 64 or digest.strip("0123456789abcdef") or not _are_frames(frames, end - start):
         raise Damaged("an index of ranges has an invalid row", where=f"{where}: {one_line(values)}")
-    return RangeRow(found, start, end, events, digest, frames)
+    return ArchivedRange(found, start, end, events, digest, frames)
 
 
 def _are_frames(frames: tuple[Any, ...], size: int) -> bool:

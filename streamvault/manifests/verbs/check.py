@@ -11,15 +11,16 @@ from typing import TypeVar
 
 from streamvault.common.progress import Progress
 from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.layout import LayoutName
 from streamvault.manifests.archive.agreement import by_segment
-from streamvault.manifests.archive.archive import Archive, History, NoSuchArchive
+from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.deleting import below_head
+from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.plan import current_plan
 from streamvault.manifests.archive.replaced import joins_of, merges_under_way, state_of
 from streamvault.manifests.archive.sweeping import remove_strays, tasks_of
-from streamvault.manifests.format.model import Layout
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.options import CheckOptions
 from streamvault.manifests.verbs.check_damage import damage_reports, last_intact, restoring
 from streamvault.manifests.verbs.check_ranges import (
@@ -150,7 +151,7 @@ class _Scope:
     history: History
     ranges: list[RangesTask]
     strays: list[StraysTask]
-    layouts: list[Layout]
+    layouts: list[LayoutName]
     notes: tuple[str, ...]
     state: object
     newest: int
@@ -194,7 +195,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     )
 
 
-def _joins(source: Archive, under_way: Sequence[GenerationSpan]) -> list[RangeRow]:
+def _joins(source: Archive, under_way: Sequence[GenerationSpan]) -> list[ArchivedRange]:
     return source.stable(lambda listing: list(joins_of(source, listing, under_way)))
 
 

@@ -18,8 +18,8 @@ from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.damage import Lost, damage_of, listed_damage
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.format.model import segment_key
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.fields import segment_key
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamName
 
@@ -57,7 +57,7 @@ class RangesTask:
     prefix: str
     layout: str
     stream: StreamName
-    rows: tuple[RangeRow, ...]
+    rows: tuple[ArchivedRange, ...]
     read: tuple[bool, ...]
     known: frozenset[str] = frozenset()
 
@@ -117,7 +117,7 @@ def plan_check(
     seed: int,
     unfinished: Plan | None = None,
     below: Mapping[SegmentId, tuple[int, int]] | None = None,
-    joins: Iterable[RangeRow] = (),
+    joins: Iterable[ArchivedRange] = (),
 ) -> tuple[list[RangesTask], list[StraysTask]]:
     """Divide the check of generations into tasks that check ranges, and tasks that look for strays.
 
@@ -136,7 +136,7 @@ def plan_check(
     tasks: list[RangesTask] = []
     held: dict[tuple[str, SegmentId], list[tuple[int, int]]] = {}
     for segment in history.segments():
-        by_layout: dict[str, list[RangeRow]] = {}
+        by_layout: dict[str, list[ArchivedRange]] = {}
         for layout, row in history.ranges(segment):
             by_layout.setdefault(layout, []).append(row)
             held.setdefault((layout, segment), []).append((row.start, row.end))
@@ -167,7 +167,7 @@ def plan_check(
     return _choose(tasks, share, seed), strays
 
 
-def keys_of(rows: Iterable[RangeRow]) -> frozenset[str]:
+def keys_of(rows: Iterable[ArchivedRange]) -> frozenset[str]:
     """Return the keys of chunks, relative to the archive."""
     return frozenset(chunk_key(r.segment, r.start, r.end - r.start) for r in rows)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamvault.common.neighbours import joined
 from streamvault.layouts.layout import open_layout
@@ -18,7 +17,7 @@ from streamvault.streamstore.model import SegmentId
 if TYPE_CHECKING:
     from streamvault.objectstore.s3.cold import ColdStorage, StoredObject  # they import botocore
 
-__all__ = ["StoredRange", "cold_objects", "joined_ranges", "sample", "stored_ranges", "touch"]
+__all__ = ["NeededPart", "cold_objects", "joined_parts", "needed_parts", "sample", "touch"]
 
 SAMPLE_SIZE = 64
 """Maximum ranges in a sample, so that it takes seconds for any archive."""
@@ -27,40 +26,42 @@ AT_ONCE = 8
 """Ranges of a sample that are tested concurrently."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRange:
-    """Contiguous archived bytes of a segment in one layout, from `start` to `end`."""
+class NeededPart(NamedTuple):
+    """A part of a segment to be read in one layout, from `start` to `end` (bytes). Its values are plain, for triggers.
+
+    `segment` is the segment's int64 id.
+    """
 
     layout: str
-    segment: SegmentId
+    segment: int
     start: int
     end: int
 
 
-def stored_ranges(history: History) -> Iterator[StoredRange]:
-    """Yield every range of an archive, generation by generation."""
+def needed_parts(history: History) -> Iterator[NeededPart]:
+    """Yield what reading an archive needs: each range, generation by generation."""
     for generation in history.generations:
         for segment, rows in generation.rows.items():
-            yield from (StoredRange(generation.manifest.layout, segment, row.start, row.end) for row in rows)
+            yield from (NeededPart(generation.manifest.layout, segment.value, row.start, row.end) for row in rows)
 
 
-def joined_ranges(ranges: Iterable[StoredRange]) -> Iterator[StoredRange]:
+def joined_parts(ranges: Iterable[NeededPart]) -> Iterator[NeededPart]:
     """Join neighbouring ranges, which saves listings."""
 
-    def join(one: StoredRange, after: StoredRange) -> StoredRange | None:
+    def join(one: NeededPart, after: NeededPart) -> NeededPart | None:
         neighbours = (one.layout, one.segment, one.end) == (after.layout, after.segment, after.start)
-        return replace(one, end=after.end) if neighbours else None
+        return one._replace(end=after.end) if neighbours else None
 
     return joined(ranges, join)
 
 
-def sample(ranges: Sequence[StoredRange]) -> Sequence[StoredRange]:
+def sample(ranges: Sequence[NeededPart]) -> Sequence[NeededPart]:
     """Return a sample of ranges, spread evenly: S3 moves objects to an archive class by age, so neighbours together."""
     step = -(-len(ranges) // SAMPLE_SIZE) or 1
     return ranges[::step]
 
 
-def touch(place: Place, ranges: Sequence[StoredRange]) -> None:
+def touch(place: Place, ranges: Sequence[NeededPart]) -> None:
     """Read a byte of the first object of a sample of ranges, to test whether they are readable.
 
     Args:
@@ -71,8 +72,8 @@ def touch(place: Place, ranges: Sequence[StoredRange]) -> None:
         InArchiveClass: an object must first be restored by S3.
     """
 
-    def test(one: StoredRange) -> None:
-        found = open_layout(one.layout).between(place, one.segment, one.start, one.end)
+    def test(one: NeededPart) -> None:
+        found = open_layout(one.layout).between(place, SegmentId.of(one.segment), one.start, one.end)
         first = next(found, None)
         if first is not None and first.size:  # missing objects are reported when all is read
             with suppress(NoSuchObject):
@@ -84,7 +85,7 @@ def touch(place: Place, ranges: Sequence[StoredRange]) -> None:
 
 
 def cold_objects(
-    storage: ColdStorage, prefix: str, ranges: Iterable[StoredRange], *, first_page: bool = False
+    storage: ColdStorage, prefix: str, ranges: Iterable[NeededPart], *, first_page: bool = False
 ) -> Iterator[StoredObject]:
     """Yield the objects of ranges that are not readable now.
 
@@ -96,7 +97,7 @@ def cold_objects(
     """
     for one in ranges:
         layout = open_layout(one.layout)
-        folder, after, stop = layout.span(prefix, one.segment, one.start, one.end)
+        folder, after, stop = layout.span(prefix, SegmentId.of(one.segment), one.start, one.end)
         for found in storage.objects(folder, after, stop, first_page=first_page):
             if found.warmth != "readable":
                 yield found

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from streamvault.common.report import Cost
 from streamvault.layouts.chunks import part_bytes
-from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.layouts.layout import LAYOUTS, LayoutName, open_layout
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.format.model import Layout
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
 
 __all__ = ["cost_of_conversion", "cost_of_export", "cost_of_handoff", "cost_of_import"]
 
@@ -44,7 +43,7 @@ def cost_of_export(objects: int, ranges: int, *, estimated: bool, first: bool) -
     return _cost(objects, puts=puts, gets=2, estimated=estimated)
 
 
-def cost_of_import(ranges: Sequence[tuple[str, RangeRow, int]], generations: int) -> Cost:
+def cost_of_import(ranges: Sequence[tuple[str, ArchivedRange, int]], generations: int) -> Cost:
     """Return the cost of an import: each object once (a chunk in parts), the listing of events' keys, the manifests.
 
     Args:
@@ -55,20 +54,20 @@ def cost_of_import(ranges: Sequence[tuple[str, RangeRow, int]], generations: int
     return _cost(objects, puts=lists + 1, gets=gets + 2 * generations, estimated=False)
 
 
-def cost_of_conversion(rows: Sequence[tuple[Layout, RangeRow]], layout: Layout) -> Cost:
+def cost_of_conversion(rows: Sequence[tuple[LayoutName, ArchivedRange]], layout: LayoutName) -> Cost:
     """Return the cost of a conversion: reading the old archive as for an import, writing the new one as an export."""
     _, lists, gets = _reading([(stored, row, row.end - row.start) for stored, row in rows])
     objects = open_layout(layout).object_count(len(rows), sum(row.events for _, row in rows))
     return _cost(objects, puts=objects + len(rows) + FIXED_PUTS + lists, gets=gets, estimated=False)
 
 
-def cost_of_handoff(rows: Sequence[tuple[str, RangeRow]], files: int) -> Cost:
+def cost_of_handoff(rows: Sequence[tuple[str, ArchivedRange]], files: int) -> Cost:
     """Return the cost of a handoff: reading as for an import, and the table's files, each looked up before its PUT."""
     _, lists, gets = _reading([(stored, row, row.end - row.start) for stored, row in rows])
     return _cost(files, puts=files + FIXED_PUTS + lists, gets=gets + files, estimated=False)
 
 
-def _reading(ranges: Sequence[tuple[str, RangeRow, int]]) -> tuple[int, int, int]:
+def _reading(ranges: Sequence[tuple[str, ArchivedRange, int]]) -> tuple[int, int, int]:
     """Return the objects, LIST and GET requests of reading ranges, given as (layout, range, bytes of it)."""
     each = {name for name in LAYOUTS if open_layout(name).one_object_per_event}
     events = [row.events for layout, row, _ in ranges if layout in each]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from streamvault.common.errors import Failed, Usage
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.archive.archive import Archive, Generation
-from streamvault.manifests.archive.archived_range import read_verified
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.format.model import segment_key
+from streamvault.manifests.archive.range_bytes import read_verified
+from streamvault.manifests.format.fields import segment_key
 from streamvault.objectstore.errors import NoSuchObject, WrongSize
 from streamvault.streamstore.model import HEADER_BYTES, EventPointer
 

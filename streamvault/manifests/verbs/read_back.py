@@ -12,7 +12,8 @@ from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
 from streamvault.layouts.keys import checked_key, manifest_key
-from streamvault.manifests.archive.archive import Archive, History
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.marks import Checked, find_checked
 from streamvault.manifests.archive.replaced import joins_of, merges_under_way, state_of

@@ -9,7 +9,7 @@ from itertools import islice
 from streamvault.common.progress import Progress
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.options import POLL_SECONDS, WarmOptions
-from streamvault.manifests.verbs.cold import StoredRange, cold_objects, joined_ranges, sample, stored_ranges
+from streamvault.manifests.verbs.cold import NeededPart, cold_objects, joined_parts, needed_parts, sample
 from streamvault.manifests.verbs.reports import WarmReport
 from streamvault.objectstore.errors import InArchiveClass
 from streamvault.objectstore.s3.cold import ColdStorage, StoredObject
@@ -52,7 +52,7 @@ def warm_archive(
     progress = progress or Progress()
     WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll_seconds=poll_seconds)
     source = Archive.open(archive)
-    storage, ranges = ColdStorage(source.root), list(joined_ranges(stored_ranges(source.history(generation))))
+    storage, ranges = ColdStorage(source.root), list(joined_parts(needed_parts(source.history(generation))))
     cold = size = asked = 0
     # In batches, since an archive may have millions of objects. Requested ones stay in the listing, as coming.
     found = cold_objects(storage, source.prefix, ranges)
@@ -75,7 +75,7 @@ def warm_archive(
     )
 
 
-def name_cold(archive: Archive, ranges: Sequence[StoredRange], found: InArchiveClass) -> InArchiveClass:
+def name_cold(archive: Archive, ranges: Sequence[NeededPart], found: InArchiveClass) -> InArchiveClass:
     """Return the error for objects in an archive class: it names the class, and whether S3 is restoring them.
 
     Args:
@@ -88,7 +88,7 @@ def name_cold(archive: Archive, ranges: Sequence[StoredRange], found: InArchiveC
     return found if one is None else _named(one, storage.uri)
 
 
-def await_warm(archive: Archive, ranges: Sequence[StoredRange], progress: Progress, poll_seconds: float) -> None:
+def await_warm(archive: Archive, ranges: Sequence[NeededPart], progress: Progress, poll_seconds: float) -> None:
     """Wait until every object of the ranges is readable.
 
     Args:
@@ -100,7 +100,7 @@ def await_warm(archive: Archive, ranges: Sequence[StoredRange], progress: Progre
     Raises:
         InArchiveClass: an object is in an archive class, and its restore was not requested.
     """
-    storage, ranges = ColdStorage(archive.root), list(joined_ranges(ranges))
+    storage, ranges = ColdStorage(archive.root), list(joined_parts(ranges))
     least: int | None = None
     while True:
         waiting = left = 0

@@ -11,7 +11,7 @@ from functools import partial
 
 from streamvault.common.errors import Conflict, Problem
 from streamvault.common.progress import Progress
-from streamvault.common.times import moment_text
+from streamvault.common.times import moment_text, now_utc
 from streamvault.exporter.finish import tidy_up
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
@@ -22,7 +22,7 @@ from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.merging import Merger, can_merge
 from streamvault.manifests.archive.replaced import delete_replaced, merges_under_way, replacements
 from streamvault.manifests.archive.retries import TRANSIENT
-from streamvault.manifests.format.model import Manifest, now_utc
+from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.s3.storage_classes import check_readable, check_storage_class
 from streamvault.rotation.compact.choose import choose_runs

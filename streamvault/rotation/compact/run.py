@@ -18,13 +18,14 @@ from streamvault.exporter.manifest_plan import plan_of
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.agreement import by_segment
-from streamvault.manifests.archive.archive import Archive, Generation, NoSuchArchive
+from streamvault.manifests.archive.archive import Archive, NoSuchArchive
+from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.merging import Join, Merger
+from streamvault.manifests.archive.merging import Merger, MergeSpan
 from streamvault.manifests.archive.plan import create_plan
-from streamvault.manifests.archive.rows import Piece, find_rows
+from streamvault.manifests.archive.rows import RangeEntry, find_rows
 from streamvault.manifests.archive.sweeping import prove, tasks_of
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.rotation.compact.task import JoinTask, join_ranges
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId
@@ -141,18 +142,20 @@ def _load(archive: Archive, span: GenerationSpan) -> list[Generation]:
     return archive.stable(load)
 
 
-def _finished(archive: Archive, span: GenerationSpan, joins: Iterable[Join]) -> dict[tuple[SegmentId, int], Piece]:
+def _finished(
+    archive: Archive, span: GenerationSpan, joins: Iterable[MergeSpan]
+) -> dict[tuple[SegmentId, int], RangeEntry]:
     """Return the chunks that earlier runs have joined, by segment and start.
 
     A row that ends elsewhere is of another chunk.
     """
     ends = {(join.segment, join.start): join.end for join in joins}
     rows = find_rows(archive.store, archive.prefix, span)
-    found = {(segment, piece.start): piece for segment, row in rows for piece in row.pieces}
+    found = {(segment, piece.start): piece for segment, row in rows for piece in row.ranges}
     return {key: piece for key, piece in found.items() if ends.get(key) == piece.end}
 
 
-def _row(join: Join, piece: Piece | None) -> RangeRow:
+def _row(join: MergeSpan, piece: RangeEntry | None) -> ArchivedRange:
     return join.rows[0] if len(join.rows) == 1 or piece is None else join.row(piece.digest, piece.frames)
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 from streamvault.exporter.archived_events import verified_events
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import open_layout
+from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.layouts.place import Place
-from streamvault.manifests.archive.merging import Join
-from streamvault.manifests.archive.rows import FinishedRange, Piece, leave_row
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.manifests.archive.merging import MergeSpan
+from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.arithmetic.splitting import EventBlock
 
@@ -37,15 +36,15 @@ class JoinTask:
     root: RootAddress
     prefix: str
     storage_class: str
-    layout: Layout
-    join: Join
+    layout: LayoutName
+    join: MergeSpan
     compression: Compression
     span: GenerationSpan
     window: int
 
 
-def join_ranges(task: JoinTask) -> Piece:
-    """Join several chunks into one. Repeated or concurrent calls write the same object.
+def join_ranges(task: JoinTask) -> RangeEntry:
+    """MergeSpan several chunks into one. Repeated or concurrent calls write the same object.
 
     Raises:
         Damaged: a chunk's bytes do not match its manifest; nothing is written.
@@ -62,7 +61,9 @@ def join_ranges(task: JoinTask) -> Piece:
     data = replace(task.root, storage_class=task.storage_class).open()
     place = Place(data, task.prefix)
     written = open_layout(task.layout, task.compression).write_run(place, join.segment, blocks(), task.window)
-    piece = Piece(start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames)
-    row = FinishedRange(start=join.start, end=join.end, pieces=(piece,))
-    left = leave_row(store, task.prefix, task.span, join.segment, row).pieces[0]
-    return left if left.end == join.end else piece  # a row of other bounds says nothing about this chunk
+    joined = RangeEntry(
+        start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames
+    )
+    row = FinishedSpan(start=join.start, end=join.end, ranges=(joined,))
+    left = leave_row(store, task.prefix, task.span, join.segment, row).ranges[0]
+    return left if left.end == join.end else joined  # a row of other bounds says nothing about this chunk

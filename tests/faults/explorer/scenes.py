@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.model import ContentKind, KeyRange, Scaling, StreamConfiguration, StreamName
@@ -22,7 +22,7 @@ NAME = StreamName("scope", "stream")
 ROOT = "memory://vault"
 RANGE_SIZE = 96
 HARSH = "harsh"
-LAYOUTS: dict[str, tuple[Layout, Compression]] = {
+LAYOUTS: dict[str, tuple[LayoutName, Compression]] = {
     "events": ("events", ""),
     "chunks": ("chunks", ""),
     "zstd": ("chunks", "zstd"),
@@ -34,7 +34,7 @@ class Scene:
     """An initial state: the layout in which commands archive, and the stores."""
 
     name: str
-    layout: Layout
+    layout: LayoutName
     compress: Compression
     world: World
     content: ContentKind = "events"

@@ -36,7 +36,7 @@ def test_nothing_is_lost(text: str) -> None:
 
 def _any_row(archive: Archive, span: Any, _: Any) -> Any:
     rows = find_rows(archive.store, archive.prefix, span)
-    return {(segment, piece.start): piece for segment, row in rows for piece in row.pieces}
+    return {(segment, piece.start): piece for segment, row in rows for piece in row.ranges}
 
 
 def test_generation_without_its_object_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -426,10 +426,10 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
     """Half of a schedule's time is spent on reading the same small files repeatedly."""
     from streamvault.layouts import keys  # noqa: PLC0415
     from streamvault.manifests.archive import listing  # noqa: PLC0415
-    from streamvault.manifests.format import entries, ranges  # noqa: PLC0415
+    from streamvault.manifests.format import jsonfile, ranges  # noqa: PLC0415
     from streamvault.streamstore.arithmetic import cuts  # noqa: PLC0415
 
-    encode, between = entries.Model.encode, cuts.segments_between
+    encode, between = jsonfile.Model.encode, cuts.segments_between
     encoded = _Remembered(lambda _, __, model: encode(model), key=2)
     stretches = _Remembered(lambda _, *args: between(*args), key=1)
     # with the decision, or another one could get its id
@@ -440,11 +440,11 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
         shape = tuple((epoch.number, tuple(epoch.segments.items())) for epoch in described.epochs)
         return dict(stretches((described.name, shape, start, end), described, start, end))
 
-    yield entries.Model, "encode", lambda model: encoded(type(model), model.model_dump_json(by_alias=True), model)
+    yield jsonfile.Model, "encode", lambda model: encoded(type(model), model.model_dump_json(by_alias=True), model)
     yield from _everywhere(between, find_stretches)
     yield os, "cpu_count", lambda: 2
 
-    yield from _everywhere(entries.decode, _Remembered(entries.decode))
+    yield from _everywhere(jsonfile.decode, _Remembered(jsonfile.decode))
     yield listing, "_keys", _manifest_keys(listing._keys)
     yield listing, "_decision", _decided(listing._decision)
     yield listing, "_resolve", lambda decision, keys, numbers: resolved(id(decision), keys, decision, numbers)[1]
@@ -458,8 +458,8 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
 def _patches() -> Iterator[tuple[Any, str, Any]]:
     import secrets  # noqa: PLC0415  (what is patched stands in one place)
 
+    import streamvault.common.times  # noqa: PLC0415
     import streamvault.importer.run  # noqa: PLC0415
-    import streamvault.manifests.format.entries  # noqa: PLC0415
     import streamvault.manifests.verbs.cold  # noqa: PLC0415
     import streamvault.objectstore.retrying  # noqa: PLC0415
     import streamvault.streamstore.services.lease  # noqa: PLC0415
@@ -469,7 +469,7 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     yield StoreAddress, "open", lambda self: current().open_streams(self)
     yield time, "sleep", lambda seconds: current().sleep(seconds)
     yield time, "monotonic", lambda: current().monotonic()
-    yield streamvault.manifests.format.entries, "datetime", Datetime
+    yield streamvault.common.times, "datetime", Datetime
     yield streamvault.objectstore.retrying, "wait_random_exponential", lambda **_: wait_fixed(1)
     yield secrets, "token_hex", _token
     yield bulk, "_Threads", Threads

@@ -29,8 +29,8 @@ from streamvault.cli import main
 from streamvault.common.errors import Usage
 from streamvault.exporter import task as export_task
 from streamvault.importer import run as import_run
-from streamvault.manifests.format.model import Compression, Layout
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.reading.ranges import NotEvents
 from streamvault.spark.archive_source import ArchiveSource
 from streamvault.sparkrun.errors import TaskFailed
@@ -80,7 +80,7 @@ def export(vault: Vault, root: str = "", **options: Any) -> Any:
     return export_stream(vault.uri(), root or vault.root, **{"range_size": RANGE_SIZE, **INLINE, **options})
 
 
-def rows(root: str) -> list[RangeRow]:
+def rows(root: str) -> list[ArchivedRange]:
     history = archive_of(root).history()
     return [row for segment in history.segments() for _, row in history.ranges(segment)]
 
@@ -228,7 +228,7 @@ def test_killed_export_is_resumed(vault: Vault, finished: int, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS)
-def test_export_without_the_option_names_it(vault: Vault, layout: Layout, compress: Compression) -> None:
+def test_export_without_the_option_names_it(vault: Vault, layout: LayoutName, compress: Compression) -> None:
     with pytest.raises(NotEvents, match=r"no event begins at offset \d+:.*`export --content bytes`"):
         export(vault, layout=layout, compress=compress)
     assert export(vault, content="bytes").generation == 1

@@ -19,7 +19,7 @@ from streamvault import (
     read_archive,
 )
 from streamvault.common.errors import Failed, Usage
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.reading.ranges import FindTask, NotEvents, find_range
 from streamvault.reading.reader import TRUNCATED
 from streamvault.reading.spans import Span
@@ -55,7 +55,7 @@ LARGE = [
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
 @pytest.mark.parametrize("range_size", [3 * MIB, 64 * MIB])
 def test_large_events_are_exported_and_restored(
-    place: Place, layout: Layout, compress: Compression, range_size: int
+    place: Place, layout: LayoutName, compress: Compression, range_size: int
 ) -> None:
     place.fill(LARGE, [b"x", LARGE[1]])
     report = export_stream(
@@ -94,7 +94,7 @@ def test_guess_refuses_a_large_event_and_the_chain_goes_on_from_the_proved_bound
     assert find_range(task) is None
     known = find_range(replace(task, span=Span(1008, 1009, known=True)))
     assert known is not None
-    assert [(piece.start, piece.end, piece.events) for piece in known.pieces] == [(1008, 1016 + 9 * MIB, 1)]
+    assert [(piece.start, piece.end, piece.events) for piece in known.ranges] == [(1008, 1016 + 9 * MIB, 1)]
 
 
 def test_cut_inside_a_large_event_is_refused(place: Place) -> None:
@@ -128,7 +128,7 @@ def test_large_event_truncated_while_it_is_read_is_a_gap(
 
 
 @pytest.mark.parametrize("layout", ["events", "chunks"])
-def test_every_reading_verb_reads_large_events(place: Place, layout: Layout) -> None:
+def test_every_reading_verb_reads_large_events(place: Place, layout: LayoutName) -> None:
     payloads = [b"first", random_bytes(9 * MIB, 1), b"last"]
     place.fill(payloads)
     export_stream(place.uri(), place.root, layout=layout, master="inline")
@@ -142,7 +142,7 @@ def test_every_reading_verb_reads_large_events(place: Place, layout: Layout) -> 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
 def test_import_cut_off_inside_a_large_event_is_resumed(
-    place: Place, layout: Layout, compress: Compression, monkeypatch: pytest.MonkeyPatch
+    place: Place, layout: LayoutName, compress: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.fill([b"first", random_bytes(12 * MIB, 1), b"last"])
     export_stream(place.uri(), place.root, layout=layout, compress=compress, master="inline")
@@ -195,7 +195,7 @@ def test_compact_does_not_rewrite_large_events(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("layout", "compress"), [("events", ""), ("chunks", "zstd")], ids=["events", "zstd"])
-def test_convert_copies_events_larger_than_its_window(place: Place, layout: Layout, compress: Compression) -> None:
+def test_convert_copies_events_larger_than_its_window(place: Place, layout: LayoutName, compress: Compression) -> None:
     place.fill([b"first", random_bytes(9 * MIB, 1), b"between", random_bytes(18 * MIB, 2), b"last"])
     export_stream(place.uri(), place.root, layout="chunks", range_size=8 * MIB, window=16 * MIB, master="inline")
     root = f"{place.root}-converted"

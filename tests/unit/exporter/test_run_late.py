@@ -14,10 +14,10 @@ from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.run import ExportRun
 from streamvault.layouts.keys import WORK, GenerationSpan, chunk_key, event_key, manifest_key
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import current_plan, end_plan, has_ended
 from streamvault.manifests.archive.sweeping import SweepTask, remove_strays
-from streamvault.manifests.format.model import Compression, Layout
 from streamvault.objectstore.errors import AlreadyExists, ObjectStoreUnavailable
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.uri import RootAddress
@@ -67,7 +67,7 @@ def test_missing_segment_that_should_exist_ends_the_run(
 @pytest.mark.parametrize("given_up", [False, True], ids=["afterwards", "before"])
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
 def test_plan_is_published_or_given_up(
-    place: Place, layout: Layout, compress: Compression, given_up: bool, monkeypatch: pytest.MonkeyPatch
+    place: Place, layout: LayoutName, compress: Compression, given_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One run is stopped between index and manifest; another one has found that the plan can never be finished.
 
@@ -153,7 +153,7 @@ def test_ended_plan_does_not_block_another_compression(place: Place, first: Comp
 
 
 @pytest.mark.parametrize("layout", ["events", "chunks"])
-def test_ended_plan_is_not_taken_up_for_another_clusters_stream(place: Place, layout: Layout) -> None:
+def test_ended_plan_is_not_taken_up_for_another_clusters_stream(place: Place, layout: LayoutName) -> None:
     """Its events would be mixed with this stream's, and no listing shows which belong to which."""
     other = Place(place.folder / "other")
     place.fill([b"x" * 12, b"y" * 52, b"z" * 100])
@@ -169,7 +169,7 @@ def test_ended_plan_is_not_taken_up_for_another_clusters_stream(place: Place, la
 @pytest.mark.parametrize("stop", ["list", "get"])
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
 def test_overtaken_sweep_finds_no_damage(
-    place: Place, layout: Layout, compress: Compression, stop: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, layout: LayoutName, compress: Compression, stop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its generation was published and merged with others, and the replaced data is deleted, or all has expired."""
     place.fill([b"\x07" * 40] * 4)
@@ -205,7 +205,7 @@ def test_overtaken_sweep_finds_no_damage(
 
 
 @pytest.mark.parametrize("layout", ["events", "chunks"])
-def test_overtaken_repair_finds_no_damage(place: Place, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overtaken_repair_finds_no_damage(place: Place, layout: LayoutName, monkeypatch: pytest.MonkeyPatch) -> None:
     place.fill([b"\x07" * 40] * 4)
     export_stream(place.uri(), place.root, layout=layout, master="inline")
     archive = archive_of(place)
@@ -247,7 +247,7 @@ def test_stream_recreated_during_planning_is_not_mixed(place: Place, monkeypatch
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
 def test_generation_is_published_only_if_all_its_objects_are_listed(
-    place: Place, layout: Layout, compress: Compression, monkeypatch: pytest.MonkeyPatch
+    place: Place, layout: LayoutName, compress: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An object disappears after its range was finished, as something else deletes it."""
     place.fill([b"one", b"two"], [b"three"])

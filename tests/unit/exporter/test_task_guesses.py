@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.task import ExportTask, export_range
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.format.model import Compression, Layout
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.spans import Span
 from streamvault.streamstore.uri import parse_stream
@@ -60,7 +60,7 @@ smalls = st.one_of(
 @example(payloads=[lure(23), b"hidden", b"x"] * 20, other=[bytes(8)] * 20, range_size=17, kind=KINDS[2])
 @example(payloads=[b"\x07" * 4000, b""] * 4, other=[], range_size=100, kind=KINDS[0])
 def test_only_the_true_events_are_archived(
-    payloads: list[bytes], other: list[bytes], range_size: int, kind: tuple[Layout, Compression]
+    payloads: list[bytes], other: list[bytes], range_size: int, kind: tuple[LayoutName, Compression]
 ) -> None:
     held = sum(len(payload) + 8 for payload in payloads + other)
     range_size = max(range_size, held // MOST_RANGES)
@@ -81,7 +81,7 @@ def test_only_the_true_events_are_archived(
     ],
 )
 def test_archive_is_right_though_guesses_are_wrong(
-    place: Place, payloads: list[bytes], kind: tuple[Layout, Compression]
+    place: Place, payloads: list[bytes], kind: tuple[LayoutName, Compression]
 ) -> None:
     """The previous test is meaningful only if tasks do guess wrong."""
     place.fill(payloads)
@@ -115,7 +115,9 @@ def test_events_of_eight_mebibytes_are_archived(place: Place) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_wrong_ranges_of_a_killed_run_are_removed_by_the_next(tmp_path: Path, kind: tuple[Layout, Compression]) -> None:
+def test_wrong_ranges_of_a_killed_run_are_removed_by_the_next(
+    tmp_path: Path, kind: tuple[LayoutName, Compression]
+) -> None:
     """Rows and objects of wrong guesses that an earlier run left: the chain skips them, and the sweep deletes them."""
     place = Place(tmp_path, on_disk=True)
     place.fill([nested(60, bytes(100))] * 6)

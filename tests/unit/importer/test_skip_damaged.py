@@ -14,11 +14,10 @@ from streamvault import check_archive, compact_archive, handoff_archive, import_
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.importer import run as importing
-from streamvault.layouts.layout import open_layout
+from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests.archive import damage as damaging
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.format.model import Compression, Layout
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.streamstore.model import EventPointer
 from tests.streams import digest_of, events_of
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
@@ -44,7 +43,7 @@ def vault(request: pytest.FixtureRequest, tmp_path: Path) -> Vault:
     return made(tmp_path, *request.param)
 
 
-def made(folder: Path, layout: Layout, compress: Compression = "", *, largest: int = 3000) -> Vault:
+def made(folder: Path, layout: LayoutName, compress: Compression = "", *, largest: int = 3000) -> Vault:
     """Two generations of a stream that was scaled, and not truncated."""
     vault = Vault(folder, root=f"file://{folder}/vault")
     vault.make(events=300, largest=largest)
@@ -54,19 +53,19 @@ def made(folder: Path, layout: Layout, compress: Compression = "", *, largest: i
     return vault
 
 
-def rows_of(vault: Vault) -> list[RangeRow]:
+def rows_of(vault: Vault) -> list[ArchivedRange]:
     history = archive_of(vault.root).history()
     return [row for segment in history.segments() for _, row in history.ranges(segment)]
 
 
-def keys_of(vault: Vault, row: RangeRow) -> list[str]:
+def keys_of(vault: Vault, row: ArchivedRange) -> list[str]:
     """The keys of a range's objects, in order."""
     archive: Archive = archive_of(vault.root)
     layout = archive.manifest().layout
     return [found.key for found in open_layout(layout).between(archive.place, row.segment, row.start, row.end)]
 
 
-def spoil(vault: Vault, row: RangeRow, change: Change, nth: int = 0) -> None:
+def spoil(vault: Vault, row: ArchivedRange, change: Change, nth: int = 0) -> None:
     held = contents(vault.root)
     key = next(key for key in keys_of(vault, row)[nth:] if held[key])
     replace_object(vault.root, key, change(held[key]))
@@ -98,7 +97,7 @@ def is_restored(vault: Vault, damage: Sequence[dict[str, Any]]) -> None:
     assert tails[0] == tails[1]
 
 
-def places(vault: Vault) -> dict[str, RangeRow]:
+def places(vault: Vault) -> dict[str, ArchivedRange]:
     """Ranges of several events, at the places where a gap is treated differently."""
     tail = archive_of(vault.root).manifest().to.offsets
     rows = rows_of(vault)

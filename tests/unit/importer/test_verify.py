@@ -13,7 +13,7 @@ from streamvault.importer import fill, run
 from streamvault.importer.fill import Filled, FillTask
 from streamvault.importer.reports import ImportReport
 from streamvault.importer.verify import VerifyTask
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
@@ -161,7 +161,7 @@ def test_wrong_bytes_of_an_earlier_run_are_found(vault: Vault) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
 def test_damaged_objects_are_found_without_reading_back(
-    tmp_path: Path, kind: tuple[Layout, Compression], seen: Seen
+    tmp_path: Path, kind: tuple[LayoutName, Compression], seen: Seen
 ) -> None:
     vault = Vault(tmp_path)
     vault.make(events=60)

@@ -14,7 +14,7 @@ from streamvault import check_archive, handoff_archive, import_stream, list_arch
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.lake.reports import HandoffReport
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import EventPointer, StreamName
 from tests.streams import digest_of, shape_of
 from tests.unit.lakes import PREFIX, rows_in, rows_of, table_keys
@@ -38,7 +38,7 @@ def vault(tmp_path: Path) -> Vault:
 @pytest.mark.parametrize(
     ("layout", "compress", "kind"), [(*KINDS[0], "iceberg"), (*KINDS[1], "parquet"), (*KINDS[2], "iceberg")]
 )
-def test_every_event_is_a_row(vault: Vault, layout: Layout, compress: Compression, kind: str) -> None:
+def test_every_event_is_a_row(vault: Vault, layout: LayoutName, compress: Compression, kind: str) -> None:
     vault.export(layout, compress)
     report = hand_off(vault, format=kind)
     rows, events = rows_of(vault.root), vault.events()
@@ -191,7 +191,7 @@ def test_catalog_that_cannot_exist_is_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     ("layout", "compress", "kind"), [("events", "", "iceberg"), ("chunks", "zstd", "parquet")], ids=["events", "chunks"]
 )
-def test_table_restores_the_stream(vault: Vault, layout: Layout, compress: Compression, kind: str) -> None:
+def test_table_restores_the_stream(vault: Vault, layout: LayoutName, compress: Compression, kind: str) -> None:
     vault.export(layout, compress)
     vault.add(*(bytes([number]) * number * 7 for number in range(60)))
     vault.export("events")

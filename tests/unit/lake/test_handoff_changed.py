@@ -15,8 +15,8 @@ from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive.archive import NoSuchArchive, TableArchive
-from streamvault.manifests.format.model import Compression, Layout
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of
 from tests.unit.lakes import rows_in, rows_of, table_keys
@@ -35,7 +35,7 @@ from tests.unit.small_archives import (
 RESTORED = StreamName("scope", "restored")
 
 
-def grown(folder: Path, layout: Layout = "chunks", compress: Compression = "", generations: int = 4) -> Vault:
+def grown(folder: Path, layout: LayoutName = "chunks", compress: Compression = "", generations: int = 4) -> Vault:
     """An archive of small generations."""
     vault = Vault(folder)
     vault.make(events=60, largest=2000)
@@ -45,7 +45,7 @@ def grown(folder: Path, layout: Layout = "chunks", compress: Compression = "", g
     return vault
 
 
-def more(vault: Vault, number: int, layout: Layout = "chunks", compress: Compression = "") -> None:
+def more(vault: Vault, number: int, layout: LayoutName = "chunks", compress: Compression = "") -> None:
     vault.add(*(b"%d-%d" % (number, index) * 9 for index in range(8)))
     vault.export(layout, compress)
 
@@ -131,7 +131,7 @@ def test_generations_that_expired_before_they_were_handed_off_are_a_conflict(vau
 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS)
-def test_merged_generation_is_one_partition(tmp_path: Path, layout: Layout, compress: Compression) -> None:
+def test_merged_generation_is_one_partition(tmp_path: Path, layout: LayoutName, compress: Compression) -> None:
     vault = grown(tmp_path, layout, compress)
     compact(vault)
     assert hand_off(vault).added == (4,)
@@ -144,7 +144,7 @@ def test_merged_generation_is_one_partition(tmp_path: Path, layout: Layout, comp
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS)
 def test_only_the_missing_part_of_a_merged_generation_is_added(
-    tmp_path: Path, layout: Layout, compress: Compression
+    tmp_path: Path, layout: LayoutName, compress: Compression
 ) -> None:
     vault = grown(tmp_path, layout, compress, generations=2)
     hand_off(vault)

@@ -18,12 +18,12 @@ from streamvault import read_archive
 from streamvault.cli import main
 from streamvault.common.errors import Problem
 from streamvault.lake.batches import EVENT_SCHEMA
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import EventPointer, StreamCut
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
 
 
-def vault_of_two(folder: Path, kind: tuple[Layout, Compression] = KINDS[0], root: str = "") -> Vault:
+def vault_of_two(folder: Path, kind: tuple[LayoutName, Compression] = KINDS[0], root: str = "") -> Vault:
     """Two generations, the second of another layout."""
     vault = Vault(folder, root=root) if root else Vault(folder)
     vault.make()
@@ -53,7 +53,7 @@ def rows(reader: pa.RecordBatchReader) -> list[tuple[EventPointer, bytes]]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_every_event_of_every_layout_is_read(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
+def test_every_event_of_every_layout_is_read(kind: tuple[LayoutName, Compression], tmp_path: Path) -> None:
     vault = vault_of_two(tmp_path, kind)
     reader = read_archive(vault.archive)
     assert reader.schema == EVENT_SCHEMA

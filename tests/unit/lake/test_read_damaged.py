@@ -12,10 +12,10 @@ from streamvault import get_event, read_archive
 from streamvault.cli import main
 from streamvault.common.errors import Damaged
 from streamvault.lake.read import read_part
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.archived_range import DigestMismatch
+from streamvault.manifests.archive.range_bytes import DigestMismatch
 from streamvault.manifests.archive.selection import RangePart, select_parts
-from streamvault.manifests.format.model import Compression, Layout
 from streamvault.spark.archive_source import ArchiveSource
 from streamvault.streamstore.model import StreamCut
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, replace_object
@@ -25,7 +25,7 @@ PLAIN = [kind for kind in KINDS if not kind[1]]
 """Compressed frames have checksums of their own."""
 
 
-def damaged(folder: Path, kind: tuple[Layout, Compression], *, header: bool = False) -> tuple[Vault, RangePart]:
+def damaged(folder: Path, kind: tuple[LayoutName, Compression], *, header: bool = False) -> tuple[Vault, RangePart]:
     """An archive on disk with one changed byte in a range of several events; returns that range, too."""
     vault = Vault(folder, root=f"file://{folder}/vault")
     vault.make(events=200, largest=500)
@@ -53,7 +53,7 @@ def inside(vault: Vault, part: RangePart) -> StreamCut:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_changed_byte_is_an_error_at_the_end_of_its_range(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
+def test_changed_byte_is_an_error_at_the_end_of_its_range(kind: tuple[LayoutName, Compression], tmp_path: Path) -> None:
     vault, part = damaged(tmp_path, kind)
     returned: list[pa.RecordBatch] = []
     with pytest.raises(Damaged) as caught:
@@ -75,7 +75,7 @@ def test_changed_header_is_damage_and_no_invalid_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind[0])
-def test_verify_returns_nothing_of_a_damaged_range(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
+def test_verify_returns_nothing_of_a_damaged_range(kind: tuple[LayoutName, Compression], tmp_path: Path) -> None:
     vault, part = damaged(tmp_path, kind)
     archive: Archive = archive_of(vault.root)
     yielded = []
@@ -95,7 +95,7 @@ def test_verify_returns_nothing_of_a_damaged_range(kind: tuple[Layout, Compressi
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind[0])
 def test_cat_and_get_exit_with_3(
-    kind: tuple[Layout, Compression], tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+    kind: tuple[LayoutName, Compression], tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     vault, part = damaged(tmp_path, kind)
     assert main(["cat", vault.archive]) == 3

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamvault.common.errors import Failed
-from streamvault.manifests.archive.rows import FinishedRange, Gap, Piece
+from streamvault.manifests.archive.rows import FinishedSpan, Gap, RangeEntry
 from streamvault.reading.proof import SegmentChain, prove_all
 from streamvault.reading.spans import Span
 from streamvault.streamstore.model import SegmentId
@@ -18,20 +18,20 @@ from streamvault.streamstore.model import SegmentId
 DIGEST = "0" * 64
 
 
-def row(start: int, end: int, *, gaps: tuple[tuple[int, int], ...] = ()) -> FinishedRange:
+def row(start: int, end: int, *, gaps: tuple[tuple[int, int], ...] = ()) -> FinishedSpan:
     at, pieces = start, []
     for low, high in gaps:
         if at < low:
-            pieces.append(Piece(start=at, end=low, events=1, digest=DIGEST))
+            pieces.append(RangeEntry(start=at, end=low, events=1, digest=DIGEST))
         at = max(at, high)
     if at < end:
-        pieces.append(Piece(start=at, end=end, events=1, digest=DIGEST))
-    return FinishedRange(
-        start=start, end=end, pieces=tuple(pieces), gaps=tuple(Gap(start=a, end=b, reason="gone") for a, b in gaps)
+        pieces.append(RangeEntry(start=at, end=end, events=1, digest=DIGEST))
+    return FinishedSpan(
+        start=start, end=end, ranges=tuple(pieces), gaps=tuple(Gap(start=a, end=b, reason="gone") for a, b in gaps)
     )
 
 
-def true_rows(boundaries: list[int], size: int) -> list[FinishedRange]:
+def true_rows(boundaries: list[int], size: int) -> list[FinishedSpan]:
     """The ranges of a segment with these event boundaries."""
     rows, at, end = [], boundaries[0], boundaries[-1]
     while at < end:
@@ -79,7 +79,7 @@ def test_what_is_left_begins_at_a_proved_boundary() -> None:
     chain.add(row(0, 120))
     asked = []
 
-    def run(spans: Iterable[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedRange]]:
+    def run(spans: Iterable[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan]]:
         for segment, span in spans:
             asked.append(span)
             yield segment, row(span.low, span.high)
@@ -99,7 +99,7 @@ def test_gap_before_a_range_begins_where_the_chain_stood() -> None:
     chain = SegmentChain(0, 300, 100)
     chain.add(row(0, 105))
     # the task of the second span found the source's head at 180
-    chain.add(FinishedRange(start=180, end=210, pieces=(Piece(start=180, end=210, events=1, digest=DIGEST),),
+    chain.add(FinishedSpan(start=180, end=210, ranges=(RangeEntry(start=180, end=210, events=1, digest=DIGEST),),
                             gaps=(Gap(start=100, end=180, reason="gone"),)))  # fmt: skip
     chain.add(row(210, 300))
     assert chain.prove() is None
@@ -111,11 +111,11 @@ def test_step_that_another_run_decided_first_holds() -> None:
     """This run finds that all before 180 is truncated; the other one was in time to archive it."""
     chain = SegmentChain(0, 300, 100)
     chain.add(row(0, 105))
-    chain.add(FinishedRange(start=180, end=300, pieces=(Piece(start=180, end=300, events=1, digest=DIGEST),),
+    chain.add(FinishedSpan(start=180, end=300, ranges=(RangeEntry(start=180, end=300, events=1, digest=DIGEST),),
                             gaps=(Gap(start=100, end=180, reason="gone"),)))  # fmt: skip
-    asked: list[FinishedRange] = []
+    asked: list[FinishedSpan] = []
 
-    def decide(gap: FinishedRange) -> FinishedRange:
+    def decide(gap: FinishedSpan) -> FinishedSpan:
         asked.append(gap)
         return row(105, 180)
 

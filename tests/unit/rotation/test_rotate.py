@@ -25,13 +25,13 @@ from streamvault import (
     show_timeline,
 )
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
+from streamvault.common.times import now_utc
 from streamvault.importer.run import ImportRun
 from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, ranges_key, row_key
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import below_head, delete_expired
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import find_checked
-from streamvault.manifests.format.model import now_utc
 from streamvault.manifests.verbs import check as checking
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.obstore_store import ObstoreStore

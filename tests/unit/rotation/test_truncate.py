@@ -14,8 +14,8 @@ from streamvault import check_archive, compact_archive, export_stream, import_st
 from streamvault.common.errors import Conflict
 from streamvault.layouts.chunks import ChunksLayout
 from streamvault.layouts.events import EventsLayout
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive.marks import Decision
-from streamvault.manifests.format.model import Compression, Layout
 from streamvault.objectstore.errors import InArchiveClass
 from streamvault.reading import comparing, identity
 from streamvault.rotation import truncate
@@ -80,7 +80,7 @@ def is_refused(vault: Vault, match: str, **options: Any) -> None:
 
 @kinds
 def test_stream_of_another_cluster_that_was_scaled_alike_is_refused(
-    tmp_path: Path, layout: Layout, compress: Compression
+    tmp_path: Path, layout: LayoutName, compress: Compression
 ) -> None:
     """Right after the scale there is no witness: the segments of the cut are empty."""
     mine = made(tmp_path / "mine", b"event", b"mine-")
@@ -132,7 +132,7 @@ def test_each_segment_that_loses_bytes_is_compared(tmp_path: Path, monkeypatch: 
 
 @kinds
 def test_long_ranges_are_compared_by_their_last_bytes(
-    tmp_path: Path, layout: Layout, compress: Compression, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, layout: LayoutName, compress: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparing, "WITNESS_BYTES", 100)
     monkeypatch.setattr(identity, "WITNESS_BYTES", 1)  # zeros in either
@@ -247,7 +247,7 @@ def test_the_source_is_truncated_before_generations_expire(tmp_path: Path) -> No
 
 
 @kinds
-def test_merged_generations_are_compared(tmp_path: Path, layout: Layout, compress: Compression) -> None:
+def test_merged_generations_are_compared(tmp_path: Path, layout: LayoutName, compress: Compression) -> None:
     vault = made(tmp_path, b"one", b"two")
     for word in (b"three", b"four"):
         export(vault, layout=layout, compress=compress)

@@ -14,7 +14,8 @@ from streamvault.cli import main
 from streamvault.common.errors import Damaged, Failed, Problem
 from streamvault.exporter.convert import run as convert
 from streamvault.exporter.reports import ConvertReport
-from streamvault.manifests.format.model import Compression, Layout, Manifest
+from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.manifests.format.model import Manifest
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of, shape_of
@@ -31,7 +32,7 @@ from tests.unit.small_archives import (
     segments_of,
 )
 
-Kind = tuple[Layout, Compression]
+Kind = tuple[LayoutName, Compression]
 
 
 def kinds(kind: Kind) -> str:

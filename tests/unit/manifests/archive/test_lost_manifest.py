@@ -29,7 +29,7 @@ from streamvault.layouts.keys import GenerationSpan, checked_key, manifest_key, 
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import create_plan, find_plan
 from streamvault.manifests.archive.replaced import delete_replaced
-from streamvault.manifests.format.entries import decode
+from streamvault.manifests.format.jsonfile import decode
 from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.rotation.compact.choose import choose_runs

@@ -12,7 +12,7 @@ from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import Checked, Decision, Hold, find_checked
-from streamvault.manifests.format.entries import seal
+from streamvault.manifests.format.jsonfile import seal
 from streamvault.objectstore.errors import AlreadyExists
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore

@@ -12,7 +12,7 @@ from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import GenerationSpan, plan_key, row_key
 from streamvault.manifests.archive.plan import Plan, create_plan, current_plan, end_plan, find_plan, remove_work
 from streamvault.manifests.archive.rows import find_rows, leave_row
-from streamvault.manifests.format.entries import seal
+from streamvault.manifests.format.jsonfile import seal
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress

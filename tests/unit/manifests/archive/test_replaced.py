@@ -12,11 +12,11 @@ import pytest
 from streamvault import compact_archive, export_stream
 from streamvault.common.errors import Failed
 from streamvault.common.progress import Progress
+from streamvault.common.times import now_utc
 from streamvault.layouts.keys import GenerationSpan, chunk_key
 from streamvault.manifests.archive import replaced
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.replaced import delete_replaced, replacements
-from streamvault.manifests.format.model import now_utc
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.rotation.compact import run as compact
 from streamvault.sparkrun.inline import InlineRunner

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from streamvault.common.errors import Damaged, Failed
-from streamvault.manifests.format.entries import decode, seal
-from streamvault.manifests.format.model import Configuration, EpochEntry, Manifest
+from streamvault.manifests.format.entries import Configuration, EpochEntry
+from streamvault.manifests.format.jsonfile import decode, seal
+from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.format.schema import SCHEMA_FILE, schema_text
 from streamvault.streamstore.model import (
     Epoch,
@@ -46,9 +47,9 @@ def test_manifest_round_trips() -> None:
 
 def test_oversized_manifest_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = two_generations()[0].manifest
-    monkeypatch.setattr("streamvault.manifests.format.entries.SMALL", len(manifest.encode()))
+    monkeypatch.setattr("streamvault.manifests.format.jsonfile.SMALL", len(manifest.encode()))
     manifest.encode()
-    monkeypatch.setattr("streamvault.manifests.format.entries.SMALL", len(manifest.encode()) - 1)
+    monkeypatch.setattr("streamvault.manifests.format.jsonfile.SMALL", len(manifest.encode()) - 1)
     with pytest.raises(Failed, match="too many segments and epochs: its manifest would have"):
         manifest.encode()
 

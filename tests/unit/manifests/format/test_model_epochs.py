@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from streamvault.manifests.format.model import EpochEntry
+from streamvault.manifests.format.entries import EpochEntry
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts.frames import MAX_FRAME_BYTES
-from streamvault.manifests.format.range_row import RangeRow, segment_digest
+from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.ranges import FRAMES, SCHEMA, decode_ranges, encode_ranges
 from streamvault.streamstore.model import SegmentId
 from tests.archives import LEFT, NAME, RIGHT, two_generations
@@ -27,14 +27,16 @@ WHERE = "s3://bucket/scope/stream/_manifest/0000000001.ranges.parquet"
 DIGEST = "ab" * 32
 
 
-def rows_of(count: int) -> Iterator[RangeRow]:
-    return (RangeRow(SegmentId(number // 5000, 7), number * 64, number * 64 + 64, 8, DIGEST) for number in range(count))
+def rows_of(count: int) -> Iterator[ArchivedRange]:
+    return (
+        ArchivedRange(SegmentId(number // 5000, 7), number * 64, number * 64 + 64, 8, DIGEST) for number in range(count)
+    )
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), unique=True, min_size=1, max_size=5), st.integers(0, 2**62))
 def test_rows_round_trip(numbers: list[int], start: int) -> None:
     rows = [
-        RangeRow(SegmentId(number, number), start + i * 100, start + i * 100 + 100, 3, f"{number:064x}")
+        ArchivedRange(SegmentId(number, number), start + i * 100, start + i * 100 + 100, 3, f"{number:064x}")
         for number in sorted(numbers)
         for i in range(3)
     ]
@@ -115,10 +117,10 @@ def test_invalid_row_is_damage(changes: dict[str, Any]) -> None:
 
 
 def test_rows_that_overlap_or_are_out_of_order_are_damage() -> None:
-    first, second = RangeRow(LEFT, 0, 64, 2, DIGEST), RangeRow(LEFT, 64, 128, 2, DIGEST)
-    other = RangeRow(RIGHT, 0, 64, 2, DIGEST)
+    first, second = ArchivedRange(LEFT, 0, 64, 2, DIGEST), ArchivedRange(LEFT, 64, 128, 2, DIGEST)
+    other = ArchivedRange(RIGHT, 0, 64, 2, DIGEST)
     assert list(decode_ranges(NAME, encode_ranges(NAME, [first, second, other]), WHERE)) == [first, second, other]
-    for rows in ([second, first], [first, first], [other, first], [first, RangeRow(LEFT, 63, 128, 2, DIGEST)]):
+    for rows in ([second, first], [first, first], [other, first], [first, ArchivedRange(LEFT, 63, 128, 2, DIGEST)]):
         assert "not in order" in refusal(encode_ranges(NAME, rows))
 
 
@@ -220,12 +222,12 @@ def test_truncated_or_changed_index_is_damage() -> None:
                 list(decode_ranges(NAME, bytes(changed), WHERE))
 
 
-def compressed_rows() -> list[RangeRow]:
+def compressed_rows() -> list[ArchivedRange]:
     mib = 1024 * 1024
     return [
-        RangeRow(LEFT, 0, 2 * mib + 8, 3, DIGEST, (500, 700, 21)),
-        RangeRow(LEFT, 2 * mib + 8, 2 * mib + 16, 1, DIGEST, (17,)),
-        RangeRow(RIGHT, 0, mib, 2, DIGEST, (MAX_FRAME_BYTES,)),
+        ArchivedRange(LEFT, 0, 2 * mib + 8, 3, DIGEST, (500, 700, 21)),
+        ArchivedRange(LEFT, 2 * mib + 8, 2 * mib + 16, 1, DIGEST, (17,)),
+        ArchivedRange(RIGHT, 0, mib, 2, DIGEST, (MAX_FRAME_BYTES,)),
     ]
 
 

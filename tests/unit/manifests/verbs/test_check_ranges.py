@@ -11,7 +11,8 @@ import pytest
 
 from streamvault.layouts.keys import EVENT_KEYS, GenerationSpan, event_key
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import Plan, PlannedSegment, create_plan, find_plan
+from streamvault.manifests.archive.plan import Plan, create_plan, find_plan
+from streamvault.manifests.format.entries import PlannedSegment
 from streamvault.manifests.verbs.check_damage import damage_reports
 from streamvault.manifests.verbs.check_ranges import (
     MAX_FINDINGS,

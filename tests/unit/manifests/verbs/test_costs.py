@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamvault import export_stream, import_stream
-from streamvault.manifests.format.model import Compression, Layout
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.verbs.costs import cost_of_conversion, cost_of_export, cost_of_import
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId
@@ -19,8 +19,8 @@ MIB = 1024 * 1024
 DIGEST = "ab" * 32
 
 
-def row(size: int, events: int) -> RangeRow:
-    return RangeRow(SegmentId(0, 0), 0, size, events, DIGEST)
+def row(size: int, events: int) -> ArchivedRange:
+    return ArchivedRange(SegmentId(0, 0), 0, size, events, DIGEST)
 
 
 def test_cost_of_an_export_of_chunks_is_an_object_a_range() -> None:
@@ -45,7 +45,7 @@ def test_cost_of_an_import_counts_parts_of_sixteen_mebibytes() -> None:
 
 
 def test_cost_of_a_conversion_is_that_of_an_import_and_an_export() -> None:
-    stored: list[tuple[Layout, RangeRow]] = [("events", row(64 * MIB, 1500)), ("chunks", row(20 * MIB, 700))]
+    stored: list[tuple[LayoutName, ArchivedRange]] = [("events", row(64 * MIB, 1500)), ("chunks", row(20 * MIB, 700))]
     chunks = cost_of_conversion(stored, "chunks")
     assert (chunks.objects, chunks.gets) == (2, 1500 + 2)
     assert chunks.puts == 2 + 2 + 3 + 2
@@ -54,7 +54,7 @@ def test_cost_of_a_conversion_is_that_of_an_import_and_an_export() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_estimate_of_a_dry_run_equals_the_objects_made(tmp_path: Path, kind: tuple[Layout, Compression]) -> None:
+def test_estimate_of_a_dry_run_equals_the_objects_made(tmp_path: Path, kind: tuple[LayoutName, Compression]) -> None:
     vault, root = Vault(tmp_path), a_root()
     vault.make()
     said = export_stream(

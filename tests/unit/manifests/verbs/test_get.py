@@ -11,7 +11,7 @@ import pytest
 from streamvault import get_event
 from streamvault.cli import main
 from streamvault.common.errors import Problem
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import EventPointer, StreamCut
 from tests.unit.small_archives import KINDS, NAME, Vault, a_root, contents, data_keys, replace_object
 
@@ -42,7 +42,7 @@ def refusal(vault: Vault | str, pointer: object, code: int) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_get_returns_every_event(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
+def test_get_returns_every_event(kind: tuple[LayoutName, Compression], tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make(events=150)
     vault.export(*kind)
@@ -104,7 +104,7 @@ def test_missing_archive_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_damaged_event_is_refused(kind: tuple[Layout, Compression], tmp_path: Path) -> None:
+def test_damaged_event_is_refused(kind: tuple[LayoutName, Compression], tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make(events=100)
     vault.export(*kind)

@@ -26,6 +26,7 @@ from streamvault import (
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Usage
 from streamvault.common.progress import Progress
+from streamvault.common.times import now_utc
 from streamvault.exporter import run as exporting
 from streamvault.exporter.convert import run as convert
 from streamvault.importer import run as importing
@@ -38,10 +39,10 @@ from streamvault.layouts.keys import (
     plan_key,
     ranges_key,
 )
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive import replaced
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.replaced import delete_replaced, merges_under_way
-from streamvault.manifests.format.model import Compression, Layout, now_utc
 from streamvault.manifests.verbs import check as checking
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.rotation.compact import run as compact
@@ -56,21 +57,21 @@ LATER = timedelta(hours=2)
 RANGE_SIZE = 16 * 1024
 
 
-def kinds(kind: tuple[Layout, Compression]) -> str:
+def kinds(kind: tuple[LayoutName, Compression]) -> str:
     return "-".join(filter(None, kind))
 
 
-def export(vault: Vault, kind: tuple[Layout, Compression]) -> None:
+def export(vault: Vault, kind: tuple[LayoutName, Compression]) -> None:
     export_stream(vault.uri(), vault.root, layout=kind[0], compress=kind[1], range_size=RANGE_SIZE, master="inline[2]")
 
 
 @pytest.fixture(params=KINDS, ids=kinds)
-def kind(request: pytest.FixtureRequest) -> tuple[Layout, Compression]:
-    found: tuple[Layout, Compression] = request.param
+def kind(request: pytest.FixtureRequest) -> tuple[LayoutName, Compression]:
+    found: tuple[LayoutName, Compression] = request.param
     return found
 
 
-def grown(folder: Path, kind: tuple[Layout, Compression], generations: int = 5) -> Vault:
+def grown(folder: Path, kind: tuple[LayoutName, Compression], generations: int = 5) -> Vault:
     """A stream with scales and a truncation, and its archive of some generations."""
     vault = Vault(folder)
     vault.make(events=120, largest=4000)
@@ -82,7 +83,7 @@ def grown(folder: Path, kind: tuple[Layout, Compression], generations: int = 5) 
 
 
 @pytest.fixture
-def vault(tmp_path: Path, kind: tuple[Layout, Compression]) -> Vault:
+def vault(tmp_path: Path, kind: tuple[LayoutName, Compression]) -> Vault:
     return grown(tmp_path, kind)
 
 
@@ -231,7 +232,7 @@ def test_archive_with_merged_generations_is_converted_and_added_to(chunks: Vault
 @pytest.mark.parametrize("new", KINDS, ids=kinds)
 @pytest.mark.parametrize("stop", [-1, 0, 2])
 def test_conversion_is_resumed_after_a_compaction(
-    chunks: Vault, new: tuple[Layout, Compression], stop: int, monkeypatch: pytest.MonkeyPatch
+    chunks: Vault, new: tuple[LayoutName, Compression], stop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Existing merged generations, and those that an earlier run has started, are merged with the others."""
     root, options = a_root(), {"layout": new[0], "compress": new[1], "master": "inline[1]"}

@@ -11,9 +11,9 @@ from streamvault import check_archive, compact_archive, convert_archive, export_
 from streamvault.common.errors import Damaged, Failed
 from streamvault.common.progress import Progress
 from streamvault.layouts.keys import GenerationSpan, chunk_key, plan_key
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive.merging import can_merge
-from streamvault.manifests.archive.rows import FinishedRange, Piece, leave_row
-from streamvault.manifests.format.model import Compression, Layout
+from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.rotation.compact import choose
 from streamvault.rotation.compact import compact as compacting
 from streamvault.rotation.compact import run as compact
@@ -28,7 +28,7 @@ SIZES = ((10, 8), (3, 8), (7, 8), (4, 12))
 """Of each generation: KiB, and its range size in KiB. Ranges end at 8, 10, 13, 16, 20 and 24."""
 
 
-def grown(folder: Path, kind: tuple[Layout, Compression], sizes: tuple[tuple[int, int], ...] = SIZES) -> Vault:
+def grown(folder: Path, kind: tuple[LayoutName, Compression], sizes: tuple[tuple[int, int], ...] = SIZES) -> Vault:
     vault = Vault(folder)
     with vault.store as store:
         store.create_scope(NAME.scope)
@@ -83,7 +83,7 @@ def test_chunks_are_merged_if_each_range_size_is_a_multiple_of_the_smaller(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids="-".join)
-def test_generations_of_other_range_sizes_are_not_merged(tmp_path: Path, kind: tuple[Layout, Compression]) -> None:
+def test_generations_of_other_range_sizes_are_not_merged(tmp_path: Path, kind: tuple[LayoutName, Compression]) -> None:
     vault = grown(tmp_path, kind)
     assert merges(vault) == [(1, 4 if kind[0] == "events" else 3)]
     assert is_sound(vault)
@@ -115,7 +115,7 @@ def test_compactions_beside_each_other_publish_what_exists(chunks: Vault, monkey
     """One has joined the first ranges of a merge and pauses; another one merges in smaller steps meanwhile."""
     real = compact.join_ranges
 
-    def paused(task: Any) -> Piece:
+    def paused(task: Any) -> RangeEntry:
         piece = real(task)
         monkeypatch.setattr(compact, "join_ranges", real)
         monkeypatch.setattr(compacting, "merges_under_way", lambda _: [])  # it looked just before the plan was written
@@ -132,8 +132,8 @@ def test_compactions_beside_each_other_publish_what_exists(chunks: Vault, monkey
 
 def test_row_of_a_chunk_that_ends_elsewhere_does_not_count(chunks: Vault) -> None:
     archive, span = archive_of(chunks.root), GenerationSpan(1, 3)
-    piece = Piece(start=0, end=13 * K, events=13, digest="0" * 64)
-    row = FinishedRange(start=8 * K, end=13 * K, pieces=(piece.model_copy(update={"start": 8 * K, "events": 5}),))
+    piece = RangeEntry(start=0, end=13 * K, events=13, digest="0" * 64)
+    row = FinishedSpan(start=8 * K, end=13 * K, ranges=(piece.model_copy(update={"start": 8 * K, "events": 5}),))
     leave_row(archive.store, archive.prefix, span, SEGMENT, row)
     begun(chunks, span)
     assert merges(chunks) == [(1, 3)]
@@ -172,7 +172,7 @@ def test_merge_that_an_earlier_version_has_planned_is_not_gone_on_with(chunks: V
 def test_merge_is_decided_only_if_all_its_objects_are_listed(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     before, real = rows(chunks), compact.join_ranges
 
-    def losing(task: Any) -> Piece:
+    def losing(task: Any) -> RangeEntry:
         piece = real(task)
         archive_of(chunks.root).store.delete([f"{NAME}/{chunk_key(SEGMENT, piece.start, piece.end - piece.start)}"])
         return piece

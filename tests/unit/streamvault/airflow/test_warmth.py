@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from streamvault.airflow.aws import s3_client
 from streamvault.airflow.operators import WarmArchiveOperator
 from streamvault.airflow.triggers import ArchiveReadableTrigger
-from streamvault.airflow.warmth import Position, needed_ranges, next_cold, request_cold
+from streamvault.airflow.warmth import Position, next_cold, parts_to_warm, request_cold
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import Vault
 
@@ -54,7 +54,7 @@ class Frozen:
         return "Restore" in self.client.head_object(Bucket=self.bucket, Key=f"{PREFIX}/{key}")
 
     def needed(self, **upto: Any) -> list[Any]:
-        return needed_ranges(self.uri, "aws_default", **upto)
+        return parts_to_warm(self.uri, "aws_default", **upto)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_trigger_fires_once_everything_is_readable(frozen: Frozen, monkeypatch: 
     slow = Slow(real, looks=3)
     monkeypatch.setattr("streamvault.airflow.aws.s3_client", lambda _: slow)
     trigger = ArchiveReadableTrigger(
-        archive=frozen.uri, ranges=frozen.needed(), aws_conn_id="aws_default", poll_seconds=0.01
+        archive=frozen.uri, parts=frozen.needed(), aws_conn_id="aws_default", poll_seconds=0.01
     )
     assert events_of(trigger) == [{"error": ""}]
     assert slow.asked.count(f"{PREFIX}/{frozen.first[1]}") > 1, "it is asked until it is there"
@@ -144,7 +144,7 @@ def test_trigger_fires_once_everything_is_readable(frozen: Frozen, monkeypatch: 
 
 def test_trigger_reports_a_failed_look(frozen: Frozen) -> None:
     trigger = ArchiveReadableTrigger(
-        archive="s3://nowhere-at-all/a/b", ranges=None, aws_conn_id="aws_default", poll_seconds=1
+        archive="s3://nowhere-at-all/a/b", parts=None, aws_conn_id="aws_default", poll_seconds=1
     )
     assert "no such bucket" in events_of(trigger)[0]["error"]
 

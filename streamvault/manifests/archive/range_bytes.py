@@ -1,4 +1,4 @@
-"""Reads an archived range and verifies its digest."""
+"""Reads the bytes of an archived range and verifies their digest."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from dataclasses import dataclass
 from streamvault.common.errors import Damaged
 from streamvault.layouts.layout import open_reader
 from streamvault.layouts.place import Place
-from streamvault.manifests.format.range_row import RangeRow
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.objectstore.uri import RootAddress
 
-__all__ = ["ArchivedRange", "DigestMismatch", "damaged_range", "read_part", "read_verified"]
+__all__ = ["DigestMismatch", "RangeBytes", "damaged_range", "read_part", "read_verified"]
 
 
 class DigestMismatch(Damaged):
     """The bytes of a range differ from the manifest, although every object is there with the right size."""
 
 
-def read_verified(place: Place, layout: str, row: RangeRow, window: int = WINDOW_BYTES) -> Iterator[bytes | memoryview]:
+def read_verified(
+    place: Place, layout: str, row: ArchivedRange, window: int = WINDOW_BYTES
+) -> Iterator[bytes | memoryview]:
     """Yield a range's bytes, as blocks that may split events; the digest is verified after the last block.
 
     Args:
@@ -44,7 +46,7 @@ def read_verified(place: Place, layout: str, row: RangeRow, window: int = WINDOW
 def read_part(
     place: Place,
     layout: str,
-    row: RangeRow,
+    row: ArchivedRange,
     bounds: tuple[int, int],
     window: int = WINDOW_BYTES,
     *,
@@ -75,7 +77,7 @@ def read_part(
         yield from open_reader(layout).read_range(place, row.extent, *bounds, window)
 
 
-def damaged_range(place: Place, row: RangeRow) -> DigestMismatch:
+def damaged_range(place: Place, row: ArchivedRange) -> DigestMismatch:
     """Return the error for a range whose bytes do not match its manifest."""
     return DigestMismatch(
         "the archive's bytes do not match the manifest",
@@ -85,7 +87,7 @@ def damaged_range(place: Place, row: RangeRow) -> DigestMismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivedRange:
+class RangeBytes:
     """A `streamstore.arithmetic.byte_source.ByteSource` that is a range of an archive.
 
     Attributes:
@@ -98,7 +100,7 @@ class ArchivedRange:
     root: RootAddress
     prefix: str
     layout: str
-    row: RangeRow
+    row: ArchivedRange
 
     @property
     def start(self) -> int:

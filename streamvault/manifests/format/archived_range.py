@@ -1,4 +1,4 @@
-"""The row of a range in a generation's index. In its own module, so that tasks need not import pyarrow."""
+"""An archived range, a row of its generation's index. In its own module, so that tasks need not import pyarrow."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from streamvault.layouts.extent import Extent
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId
 
-__all__ = ["RangeRow", "segment_digest"]
+__all__ = ["ArchivedRange", "segment_digest"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class RangeRow:
+class ArchivedRange:
     """An archived range of a segment.
 
     Attributes:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from streamvault.common.errors import Conflict, Damaged, Overtaken
-from streamvault.manifests.archive.archive import Archive, History, NoSuchArchive
+from streamvault.manifests.archive.archive import Archive, NoSuchArchive
+from streamvault.manifests.archive.history import History
 
 __all__ = ["check_in_force", "unless_changed"]
 
