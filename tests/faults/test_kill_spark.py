@@ -85,7 +85,10 @@ def reaching(moment: str, batch: int, kind: str, folder: Path) -> Callable[[], b
     def there() -> bool:
         if moment != "writing":
             return (folder / place(moment, kind).format(batch)).exists()
-        found = set((folder / "files").rglob("part-*"))
+        # not rglob: Spark deletes folders meanwhile
+        found = {
+            Path(at) / name for at, _, names in os.walk(folder / "files") for name in names if name.startswith("part-")
+        }
         if not (folder / place("planned", kind).format(batch)).exists():
             before.update(found)
         return bool(found - before)

@@ -204,8 +204,7 @@ def _translated(value: Any, package: str) -> Any:
 
 def _rebuilt(value: Any, package: str) -> Any:
     kind = type(value)
-    module = import_module(package + kind.__module__.removeprefix(kind.__module__.partition(".")[0]))
-    other = getattr(module, kind.__qualname__)
+    other = _counterpart(kind, package)
     if is_dataclass(value):
         known = {one.name for one in fields(other) if one.init} & {one.name for one in fields(value)}
         return other(**{name: _translated(getattr(value, name), package) for name in known})
@@ -219,6 +218,19 @@ def _rebuilt(value: Any, package: str) -> Any:
     if isinstance(value, Enum):
         return other(value.value)
     raise TypeError(f"nothing is known about {kind}")
+
+
+def _counterpart(kind: type[Any], package: str) -> Any:
+    """The class of the same name in a package; where two rooms have it, that of the same room."""
+    room = kind.__module__.split(".")[1]
+    found = [
+        vars(module)[kind.__qualname__]
+        for name, module in sorted(sys.modules.items())
+        if name.startswith(f"{package}.") and getattr(vars(module).get(kind.__qualname__), "__module__", "") == name
+    ]
+    if not found:
+        raise TypeError(f"{package} has no {kind.__qualname__}")
+    return min(found, key=lambda one: one.__module__.split(".")[1] != room)
 
 
 def _each(values: Iterator[Any], package: str) -> Iterator[Any]:
