@@ -21,6 +21,7 @@ from benchmarks.setting import SCOPE, Setting, open_setting
 from benchmarks.workload import Workload
 from streamvault.common.progress import Progress
 from streamvault.importer.options import ReplicateOptions
+from streamvault.importer.run import RESTORE_TASKS
 from streamvault.manifests.archive.rounds import Round
 from streamvault.mirrors.replica import Replica
 from streamvault.mirrors.replicate import replicate_stream
@@ -263,7 +264,7 @@ def _rounds(uri: str, target: str) -> list[float]:
             replica,
             ReplicateOptions(),
             progress=Progress(),
-            tasks=Tasks("inline", stack),
+            tasks=Tasks("inline", stack, RESTORE_TASKS),
         )
         replication.begin()
         replication.round()

@@ -20,13 +20,16 @@ from streamvault.demo.report import DemoReport, Proof
 from streamvault.demo.server import environment, s3_server
 from streamvault.demo.stream import EVENTS, compare, events_of, fill
 from streamvault.exporter.export import export_stream
+from streamvault.exporter.task import export_range
+from streamvault.importer.fill import fill_segment
 from streamvault.importer.import_ import import_stream
 from streamvault.importer.reports import ImportReport
+from streamvault.importer.verify import verify_range
 from streamvault.lake.handoff import handoff_archive
 from streamvault.layouts.keys import event_key
 from streamvault.manifests.verbs.check import check_archive
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
@@ -67,7 +70,7 @@ def run_demo(
         endpoint = cleanup.enter_context(s3_server())
         cleanup.enter_context(environment(endpoint))
         # shared by all commands, so that Spark starts only once
-        cleanup.enter_context(open_runner(master, TASK_MODULES))
+        cleanup.enter_context(open_runner(master, [export_range, fill_segment, verify_range]))
         tour = _Tour(folder, endpoint, events, master, progress)
         tour.archive_stream()
         tour.restore_archive()
@@ -198,7 +201,7 @@ class _Tour:
 
             from streamvault.sparkrun.spark import SparkRunner  # noqa: PLC0415
 
-            with SparkRunner(Master.parse(self._master), TASK_MODULES):
+            with SparkRunner(Master.parse(self._master)):
                 rows = SparkSession.builder.getOrCreate().sql(QUERY.format(made.location)).collect()
             _require(dict(map(tuple, rows)) == self._cents, "the query's sums equal those of the stream")
             show(f"{self._cents.total() / 100:,.2f} in {len(rows)} cities, as in the stream")

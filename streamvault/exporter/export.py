@@ -17,6 +17,7 @@ from streamvault.exporter.plan import Planned, draft_plan, settle_plan
 from streamvault.exporter.plan_options import PlanOptions, describe_options
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
+from streamvault.exporter.task import export_range
 from streamvault.layouts.keys import GenerationSpan, line_folder
 from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
@@ -29,7 +30,7 @@ from streamvault.objectstore.s3.storage_classes import check_storage_class
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.estimate import count_ranges, estimate_events
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.arithmetic.cut_option import Cut
 from streamvault.streamstore.arithmetic.cuts import live_ends, with_ends
@@ -113,7 +114,7 @@ def export_stream(
     )
     return export_next(
         ResolvedExport.of(stream, root, options, restart=restart),
-        lambda: open_runner(master, TASK_MODULES),
+        lambda: open_runner(master, [export_range]),
         progress or Progress(),
         began=began,
         dry_run=dry_run,

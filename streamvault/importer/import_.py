@@ -20,7 +20,7 @@ from streamvault.importer.options import FILLER_LIMIT, ImportOptions, KeptRetent
 from streamvault.importer.own_name import check_not_source, tagged
 from streamvault.importer.plan import Content, RestorePlan, plan_restore
 from streamvault.importer.reports import ImportReport, MovedBoundary
-from streamvault.importer.run import ImportRun
+from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.importer.skip import gaps_of, without_damaged
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
@@ -34,7 +34,7 @@ from streamvault.manifests.verbs.check_damage import damage_reports
 from streamvault.manifests.verbs.cold import NeededPart, touch
 from streamvault.manifests.verbs.costs import cost_of_import
 from streamvault.objectstore.errors import InArchiveClass
-from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.arithmetic.cut_option import Cut, parse_cut
 from streamvault.streamstore.model import RetentionKind, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
@@ -191,7 +191,7 @@ def import_stream(
             _refuse_cold(source, selected, wait=wait_for_warm, progress=progress)
         waited = 0.0
         if restored is None or again:
-            with open_runner(master, TASK_MODULES) as runner:
+            with open_runner(master, RESTORE_TASKS) as runner:
                 try:
                     restored = run.verify(runner, progress) if restored else run.run(runner, progress)
                 except Damaged:

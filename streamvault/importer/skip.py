@@ -15,7 +15,7 @@ from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.selection import RangePart
 from streamvault.manifests.format.fields import segment_key
-from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+from streamvault.sparkrun.opening import open_runner
 
 __all__ = ["gaps_of", "without_damaged"]
 
@@ -32,7 +32,7 @@ def without_damaged(
     """
     progress.begin("checking", sum(part.row.end - part.row.start for part in selected))
     found: dict[int, Remains] = {}
-    with open_runner(master, TASK_MODULES) as runner:
+    with open_runner(master, [find_remains]) as runner:
         origins = [RangeBytes(archive.root, archive.prefix, part.layout, part.row) for part in selected]
         for index, remains in runner.run(find_remains, origins):
             row = selected[index].row

@@ -17,11 +17,13 @@ from streamvault.lake.ddl import raw_ddl, table_ddl
 from streamvault.lake.from_archive import ArchiveOrigin
 from streamvault.lake.handoff_options import DdlOptions, Decode, Engine, HandoffOptions, TableFormat
 from streamvault.lake.hive import RawTable
+from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.location import TablePlace, begin_table
 from streamvault.lake.origin import Origin, none_changed, open_origin
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.run import HandedOff, hand_off, plans_of, tasks_of
 from streamvault.lake.settings import TableSetting, settle_table
+from streamvault.lake.task import write_file
 from streamvault.layouts.keys import segment_name
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.windows import WINDOW
@@ -29,7 +31,7 @@ from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.verbs.costs import cost_of_handoff
 from streamvault.objectstore.probe import fit_server
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.opening import TABLE_MODULES, open_runner
+from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
 __all__ = ["handoff_archive", "print_table_ddl"]
@@ -132,7 +134,7 @@ def handoff_archive(
             # an archive's own root was probed when the archive was created
             if root is not None and not place.archive.generations():
                 probed = fit_server(place.archive.store, place.archive.prefix)
-            with open_runner(master, TABLE_MODULES) as runner, none_changed(origin, todo.first):
+            with open_runner(master, [write_file, JsonPayloads]) as runner, none_changed(origin, todo.first):
                 done = hand_off(setting, runner, progress)
                 start_seconds = runner.start_seconds
         registered = [] if opened is None else _register(opened, place, progress)

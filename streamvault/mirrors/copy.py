@@ -14,7 +14,7 @@ from streamvault.importer.lease import finishing_record, lease_stream, marked_wo
 from streamvault.importer.options import FILLER_LIMIT, CopyOptions, Numbers, Offsets
 from streamvault.importer.plan import Content, RestorePlan, SegmentPlan, plan_restore
 from streamvault.importer.reports import CopyReport, MovedBoundary
-from streamvault.importer.run import ImportRun, Restored
+from streamvault.importer.run import RESTORE_TASKS, ImportRun, Restored
 from streamvault.importer.target import (
     OTHER_NAME,
     TargetTaken,
@@ -107,7 +107,7 @@ def copy_stream(
         cuts = {option: parse_cut(cut, source_name, end_of) for option, cut in given.items()}
         copy = _Copy(source_store, source_address, source_name, store, address, name, options, cuts)
         Master.parse(master)
-        tasks = Tasks(master, stack)
+        tasks = Tasks(master, stack, RESTORE_TASKS)
         planned, finished = copy.look(None if dry_run or not read_back else tasks, progress)
         if finished is not None:
             if not dry_run:

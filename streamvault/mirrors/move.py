@@ -12,7 +12,7 @@ from streamvault.importer.lease import incarnation, remove_leftovers, take_lease
 from streamvault.importer.options import FILLER_LIMIT, KeptRetention, MoveOptions, Numbers, Offsets
 from streamvault.importer.plan import plan_restore
 from streamvault.importer.reports import MoveReport
-from streamvault.importer.run import ImportRun
+from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.importer.target import check_other_stream
 from streamvault.importer.verify import Differs
 from streamvault.layouts.windows import WINDOW
@@ -98,7 +98,13 @@ def move_stream(
         source_store = stack.enter_context(source_address.open())
         store = stack.enter_context(address.open())
         origin = StreamSource(source_store, source_address, source_name, f"{source_address.uri}/{source_name}")
-        move = _Move(origin, Replica(store, address, name), f"{address.uri}/{name}", options, Tasks(master, stack))
+        move = _Move(
+            origin,
+            Replica(store, address, name),
+            f"{address.uri}/{name}",
+            options,
+            Tasks(master, stack, RESTORE_TASKS),
+        )
         report = MoveReport(source=source, stream=stream, tombstone=not no_tombstone, dry_run=dry_run)
         if move.is_done():
             if not dry_run:

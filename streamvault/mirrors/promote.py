@@ -11,6 +11,7 @@ from streamvault.common.progress import Progress
 from streamvault.importer.lease import remove_leftovers, take_lease, unfinished_work
 from streamvault.importer.options import KeptRetention, MirrorOptions, PromoteOptions
 from streamvault.importer.reports import PromoteReport
+from streamvault.importer.run import RESTORE_TASKS
 from streamvault.layouts.windows import WINDOW
 from streamvault.mirrors.cutover import WAIT_SECONDS, check_exists, cut_over, retention_warnings
 from streamvault.mirrors.replica import REPLICA, NotAReplica, Record, Replica
@@ -88,7 +89,7 @@ def promote_replica(
         replication = None
         if seal_source and not record.promoted:
             origin = open_stream(record.source, stack)
-            replication = _replication(origin, replica, record, window, progress, Tasks(master, stack))
+            replication = _replication(origin, replica, record, window, progress, Tasks(master, stack, RESTORE_TASKS))
             _look(replication)
         elif dry_run and not record.promoted:
             replica.check(record)

@@ -12,6 +12,7 @@ from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
 from streamvault.importer.options import FILLER_LIMIT, REPLICATE_EVERY, Numbers, Offsets, ReplicateOptions
 from streamvault.importer.reports import ReplicateReport
+from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import TargetTaken, check_other_stream
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.retries import Retrier
@@ -100,7 +101,7 @@ def replicate_stream(
         if isinstance(origin, StreamSource):
             check_other_stream((origin.address, origin.name), (address, name))
         replica = Replica(stack.enter_context(address.open()), address, name)
-        tasks = Tasks(master, stack)
+        tasks = Tasks(master, stack, RESTORE_TASKS)
         retrier = Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting)
         replication = Replication(origin, replica, options, keep_head=keep_head, progress=retrier.watched, tasks=tasks)
         if dry_run:

@@ -8,9 +8,10 @@ from typing import Any
 
 from streamvault.common.progress import Progress
 from streamvault.importer.import_ import import_stream
+from streamvault.importer.run import RESTORE_TASKS
 from streamvault.requests.deletions import delete
 from streamvault.requests.model import RestoreRequest
-from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+from streamvault.sparkrun.opening import open_runner
 
 __all__ = ["HANDLERS", "RequestContext"]
 
@@ -32,7 +33,7 @@ class RequestContext:
     def start_runner(self) -> None:
         """Start a runner, unless it runs; functions that open one with the same master share it."""
         if not self._is_open:
-            self._open.enter_context(open_runner(self.master, TASK_MODULES))
+            self._open.enter_context(open_runner(self.master, RESTORE_TASKS))
             self._is_open = True
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text
 from streamvault.exporter.export import ResolvedExport, export_next
 from streamvault.exporter.reports import ExportReport
+from streamvault.exporter.task import export_range
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
@@ -25,6 +26,7 @@ from streamvault.manifests.options import RETRY_FOR
 from streamvault.objectstore.s3.storage_classes import check_readable
 from streamvault.rotation.compact.choose import choose_tiers
 from streamvault.rotation.compact.compact import Choose, Compaction
+from streamvault.rotation.compact.task import join_ranges
 from streamvault.rotation.expire import Policy
 from streamvault.rotation.options import EVERY, GRACE, TARGET, FollowOptions
 from streamvault.rotation.reports import FollowedGeneration, FollowReport
@@ -135,7 +137,7 @@ def follow_stream(
         check_readable(storage_class)
     order = ResolvedExport.of(stream, root, options)
     with ExitStack() as stack:
-        tasks = Tasks(master, stack)
+        tasks = Tasks(master, stack, [export_range, join_ranges])
         archive = order.archive()
         retrier = Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting)
         watched = retrier.watched

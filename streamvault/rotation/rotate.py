@@ -14,6 +14,7 @@ from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text, parse_moment
 from streamvault.exporter.export import ResolvedExport, export_next
 from streamvault.exporter.reports import ExportReport
+from streamvault.exporter.task import export_range
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
@@ -26,6 +27,7 @@ from streamvault.manifests.verbs.read_back import last_checked, read_back
 from streamvault.objectstore.s3.storage_classes import check_readable
 from streamvault.requests.deletions import request_deletions
 from streamvault.requests.streams import check_queue
+from streamvault.rotation.compact.task import join_ranges
 from streamvault.rotation.expire import Expiry, Policy, expire, plan_expiry
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import RotateReport
@@ -129,7 +131,7 @@ def rotate_stream(
     order = ResolvedExport.of(stream, root, options, restart=restart)
     policy = Policy(options.keep, options.keep_for, options.until)
     with ExitStack() as stack:
-        tasks = Tasks(master, stack)
+        tasks = Tasks(master, stack, [export_range, join_ranges])
         rotation = Rotation(
             order, policy, tasks, progress, began=began, hold=hold, truncate=truncate_source, queue=queue
         )

@@ -5,41 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+from streamvault.objectstore.uri import SCHEMES
 from streamvault.sparkrun.head_start import HeadStartRunner, head_start_seconds
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.uri import STORES
 
-__all__ = ["TABLE_MODULES", "TASK_MODULES", "Tasks", "open_runner"]
+__all__ = ["STORE_MODULES", "Tasks", "open_runner"]
 
-TASK_MODULES = (
-    "streamvault.rotation.compact.task",
-    "streamvault.exporter.task",
-    "streamvault.importer.fill",
-    "streamvault.importer.verify",
-    "streamvault.objectstore.folder.store",
-    "streamvault.objectstore.s3.scheme",
-    "streamvault.streamstore.local",
-    "streamvault.streamstore.pravega.store",
-)
-"""Modules of tasks and of the stores they open; none starts a thread when it is imported."""
-
-TABLE_MODULES = (
-    *TASK_MODULES,
-    "streamvault.reading.ranges",
-    "streamvault.lake.task",
-    "streamvault.lake.json_payloads",
-)
-"""Additionally those that write tables: Arrow takes half a second to import, so other verbs omit it."""
+STORE_MODULES = (*SCHEMES.values(), *STORES)
+"""The modules of the stores that tasks open; none starts a thread when it is imported."""
 
 
 @contextmanager
-def open_runner(master: str = "local[*]", preload: Sequence[str] = ()) -> Iterator[Runner]:
+def open_runner(master: str = "local[*]", tasks: Sequence[Callable[..., Any]] = ()) -> Iterator[Runner]:
     """Open a runner for a ``--master``; a context manager.
 
     With a local Spark master, tasks start in threads of this process, and Spark is started if they take longer than
@@ -50,7 +36,7 @@ def open_runner(master: str = "local[*]", preload: Sequence[str] = ()) -> Iterat
 
     Args:
         master: a Spark master URL, or ``inline`` or ``inline[N]`` for threads of this process, without Spark and Java.
-        preload: modules that tasks import; task processes on this machine start with them loaded.
+        tasks: the functions that will run; task processes on this machine start with their modules loaded.
 
     Raises:
         InvalidMaster: ``master`` is not a valid master.
@@ -62,6 +48,7 @@ def open_runner(master: str = "local[*]", preload: Sequence[str] = ()) -> Iterat
     if where.kind == "inline":
         yield InlineRunner(where.threads)
         return
+    preload = (*STORE_MODULES, *dict.fromkeys(task.__module__ for task in tasks))
     seconds = head_start_seconds()
     if where.kind == "local" and seconds and not _is_spark_here():
         with HeadStartRunner(where, preload, seconds) as beginning:
@@ -91,11 +78,12 @@ class Tasks:
 
     master: str
     stack: ExitStack
+    tasks: Sequence[Callable[..., Any]]
 
     @cached_property
     def runner(self) -> Runner:
         """The runner."""
-        return self.stack.enter_context(open_runner(self.master, TASK_MODULES))
+        return self.stack.enter_context(open_runner(self.master, self.tasks))
 
     @property
     def start_seconds(self) -> float:

@@ -23,7 +23,7 @@ from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["KEEP_SECONDS", "StoreAddress", "is_same_store", "is_stream", "lend", "parse_stream"]
+__all__ = ["KEEP_SECONDS", "STORES", "StoreAddress", "is_same_store", "is_stream", "lend", "parse_stream"]
 
 KEEP_SECONDS = 10.0
 """How long an unused store stays open."""
@@ -198,6 +198,9 @@ _SCHEMES = {
         shared=False,
     ),
 }
+
+STORES = tuple(dict.fromkeys(scheme.module for scheme in _SCHEMES.values()))
+"""Modules of the implementations."""
 
 
 @dataclass(slots=True)

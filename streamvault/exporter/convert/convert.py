@@ -10,7 +10,7 @@ from streamvault.common.errors import Usage
 from streamvault.common.progress import Progress
 from streamvault.exporter.convert.head import begin_where, check_beginning
 from streamvault.exporter.convert.plan import draft_conversion
-from streamvault.exporter.convert.run import convert_generation, next_part
+from streamvault.exporter.convert.run import convert_generation, convert_range, next_part
 from streamvault.exporter.manifest_plan import plan_of
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import Planned
@@ -25,7 +25,7 @@ from streamvault.manifests.archive.listing import manifest_lost
 from streamvault.manifests.verbs.costs import cost_of_conversion
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+from streamvault.sparkrun.opening import open_runner
 
 __all__ = ["convert_archive"]
 
@@ -104,7 +104,7 @@ def convert_archive(
         return _planned(report, _rehearse(todo, target, options)).timed(time.monotonic() - began, 0.0)
     begin_where(target, history, source.listing().decision.begin)
     moved = 0
-    with open_runner(master if todo else "inline", TASK_MODULES) as runner:
+    with open_runner(master if todo else "inline", [convert_range]) as runner:
         for generation in wanted:
             with unless_changed(source, history, generation.manifest.first, doing="converted"):
                 done = convert_generation((source.root, generation), (target.root, target), runner, progress, options)

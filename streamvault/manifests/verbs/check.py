@@ -34,7 +34,7 @@ from streamvault.manifests.verbs.check_ranges import (
     plan_check,
 )
 from streamvault.manifests.verbs.reports import CheckReport
-from streamvault.sparkrun.opening import TASK_MODULES, open_runner
+from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
 
 __all__ = ["check_archive", "run_checks"]
@@ -95,7 +95,7 @@ def check_archive(
     source = Archive.open(archive)
     scope = _plan_scope(source, generation, share=share, seed=seed)
     scope.history.check_fingerprints(fingerprints, source.uri)
-    with open_runner(master if share else "inline", TASK_MODULES) as runner:
+    with open_runner(master if share else "inline", [check_ranges]) as runner:
         found, notes = _compare(runner, scope, source, progress, reads=bool(share))
         while found.found and state_of(source) != scope.state:
             # generations have expired or were merged during the check, which explains missing and additional objects:

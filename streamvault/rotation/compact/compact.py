@@ -27,6 +27,7 @@ from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.s3.storage_classes import check_readable, check_storage_class
 from streamvault.rotation.compact.choose import choose_runs
 from streamvault.rotation.compact.run import Compacted, compact_generations
+from streamvault.rotation.compact.task import join_ranges
 from streamvault.rotation.options import GRACE, TARGET, CompactOptions
 from streamvault.rotation.reports import CompactedRun, CompactReport
 from streamvault.sparkrun.masters import Master
@@ -85,7 +86,7 @@ def compact_archive(
     source.manifest()  # raises if there is no archive
     choose = partial(choose_runs, target=target, at_least=at_least)
     with ExitStack() as stack:
-        tasks = Tasks(master, stack)
+        tasks = Tasks(master, stack, [join_ranges])
         work = Compaction(
             source, lambda: tasks.runner, progress, grace=grace, window=window, storage_class=storage_class
         )

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from streamvault.sparkrun.opening import TABLE_MODULES, TASK_MODULES
+import streamvault.sparkrun
+from streamvault.exporter.task import export_range
+from streamvault.importer.fill import fill_segment
+from streamvault.importer.verify import verify_range
+from streamvault.lake.task import write_file
+from streamvault.manifests.verbs.check_ranges import check_ranges
+from streamvault.rotation.compact.task import join_ranges
+from streamvault.sparkrun.opening import STORE_MODULES
 
+TASKS = (export_range, fill_segment, verify_range, check_ranges, join_ranges)
 VERBS = (
     "streamvault.exporter.export",
     "streamvault.exporter.convert.convert",
@@ -30,11 +40,18 @@ def loaded(*modules: str) -> set[str]:
 
 
 def test_tasks_load_neither_arrow_nor_botocore() -> None:
-    assert not loaded(*TASK_MODULES) & {"pyarrow", "botocore", "boto3", "pyspark"}
+    tasks = {task.__module__ for task in TASKS}
+    assert not loaded(*STORE_MODULES, *tasks) & {"pyarrow", "botocore", "boto3", "pyspark"}
 
 
 def test_tasks_that_write_tables_load_arrow() -> None:
-    assert "pyarrow" in loaded(*TABLE_MODULES)
+    assert "pyarrow" in loaded(write_file.__module__)
+
+
+def test_sparkrun_names_no_module_of_the_rooms_above_it() -> None:
+    files = list(Path(*streamvault.sparkrun.__path__).rglob("*.py"))
+    assert len(files) > 10
+    assert [file.name for file in files if re.search(r"[\"']streamvault\.(?!sparkrun)", file.read_text())] == []
 
 
 @pytest.mark.parametrize("verb", VERBS)
