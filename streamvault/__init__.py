@@ -1,11 +1,11 @@
 """Archives Pravega streams to S3 and restores them. Each verb of the command line is one function here.
 
     from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
-    from streamvault import convert_archive, get_event, read_archive, warm_archive, handoff_archive, run_demo
+    from streamvault import convert_archive, get_event, read_archive, warm_archive, write_table, table_ddl, run_demo
     from streamvault import compact_archive, follow_stream
     from streamvault import copy_stream, move_stream, promote_replica, replicate_stream, translate
     from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
-    from streamvault import request_restore, work_queue, show_queue
+    from streamvault import request_restore, work_queue, show_queue, retry_failed, drop_failed, skip_foreign
 
 They raise the exceptions in `streamvault.errors`. Nothing heavy is imported until a function is called.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamvault.exporter.convert.convert import convert_archive
     from streamvault.exporter.export import export_stream
     from streamvault.importer.import_ import import_stream
-    from streamvault.lake.handoff import handoff_archive, print_table_ddl
+    from streamvault.lake.handoff import table_ddl, write_table
     from streamvault.lake.read import read_archive
     from streamvault.manifests.verbs.check import check_archive
     from streamvault.manifests.verbs.get import get_event
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from streamvault.mirrors.replicate import replicate_stream
     from streamvault.mirrors.translate import translate
     from streamvault.requests.request import request_restore
-    from streamvault.requests.show import show_queue, skip_foreign
+    from streamvault.requests.show import drop_failed, retry_failed, show_queue, skip_foreign
     from streamvault.requests.work import work_queue
     from streamvault.rotation.compact.compact import compact_archive
     from streamvault.rotation.follow import follow_stream
@@ -44,29 +44,31 @@ __all__ = [
     "compact_archive",
     "convert_archive",
     "copy_stream",
+    "drop_failed",
     "export_stream",
     "follow_stream",
     "get_event",
-    "handoff_archive",
     "hold_archive",
     "import_stream",
     "list_archives",
     "move_stream",
-    "print_table_ddl",
     "promote_replica",
     "read_archive",
     "release_archive",
     "replicate_stream",
     "request_restore",
+    "retry_failed",
     "rotate_stream",
     "run_demo",
     "show_archive",
     "show_queue",
     "show_timeline",
     "skip_foreign",
+    "table_ddl",
     "translate",
     "warm_archive",
     "work_queue",
+    "write_table",
 ]
 
 _HOMES = {
@@ -89,12 +91,14 @@ _HOMES = {
     "convert_archive": "streamvault.exporter.convert.convert",
     "get_event": "streamvault.manifests.verbs.get",
     "read_archive": "streamvault.lake.read",
-    "handoff_archive": "streamvault.lake.handoff",
-    "print_table_ddl": "streamvault.lake.handoff",
+    "write_table": "streamvault.lake.handoff",
+    "table_ddl": "streamvault.lake.handoff",
     "run_demo": "streamvault.demo",
     "warm_archive": "streamvault.manifests.verbs.warm",
     "request_restore": "streamvault.requests.request",
     "show_queue": "streamvault.requests.show",
+    "retry_failed": "streamvault.requests.show",
+    "drop_failed": "streamvault.requests.show",
     "skip_foreign": "streamvault.requests.show",
     "work_queue": "streamvault.requests.work",
 }

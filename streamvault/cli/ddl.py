@@ -30,9 +30,9 @@ def ddl(
     """
 
     def work(_: Progress) -> str:
-        from streamvault.lake.handoff import print_table_ddl
+        from streamvault.lake.handoff import table_ddl
 
-        return print_table_ddl(source, engine, **options.keywords())
+        return table_ddl(source, engine, **options.keywords())
 
     return run(work, show=_show, document=lambda text: {"ddl": text}, running=running)
 

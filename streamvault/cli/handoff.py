@@ -28,9 +28,9 @@ def handoff(
     """
 
     def work(progress: Progress) -> HandoffReport:
-        from streamvault.lake.handoff import handoff_archive
+        from streamvault.lake.handoff import write_table
 
-        report = handoff_archive(source, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
+        report = write_table(source, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
         return whole_command(report)
 
     return run(work, show=_show, document=HandoffReport.to_json, running=running, resumable=not dry_run)

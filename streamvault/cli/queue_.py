@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
 from streamvault.cli.options import QueueArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
-from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
 from streamvault.requests.reports import QueueReport, WaitingRequest
 
@@ -18,17 +18,23 @@ __all__ = ["SUBCOMMANDS", "drop", "retry", "show", "skip"]
 
 def show(queue: QueueArgument, *, running: Running) -> int:
     """Show the waiting and the failed requests of a queue."""
-    return _run(queue, "keep", running)
+    from streamvault.requests.show import show_queue
+
+    return _run(lambda: show_queue(queue), running)
 
 
 def retry(queue: QueueArgument, *, running: Running) -> int:
     """Move the failed requests back to the end of the queue."""
-    return _run(queue, "retry", running)
+    from streamvault.requests.show import retry_failed
+
+    return _run(lambda: retry_failed(queue), running)
 
 
 def drop(queue: QueueArgument, *, running: Running) -> int:
     """Drop the failed requests of a queue."""
-    return _run(queue, "drop", running)
+    from streamvault.requests.show import drop_failed
+
+    return _run(lambda: drop_failed(queue), running)
 
 
 def skip(
@@ -42,25 +48,16 @@ def skip(
     running: Running,
 ) -> int:
     """Remove foreign bytes that block a queue."""
+    from streamvault.requests.show import skip_foreign
 
-    def work(_progress: Progress) -> QueueReport:
-        from streamvault.requests.show import skip_foreign
-
-        return skip_foreign(queue, offset, failed=failed)
-
-    return run(work, show=print_queue, document=QueueReport.to_json, running=running)
+    return _run(lambda: skip_foreign(queue, offset, failed=failed), running)
 
 
 SUBCOMMANDS = {"show": show, "retry": retry, "drop": drop, "skip": skip}
 
 
-def _run(queue: str, failed: Literal["keep", "retry", "drop"], running: Running) -> int:
-    def work(_progress: Progress) -> QueueReport:
-        from streamvault.requests.show import show_queue
-
-        return show_queue(queue, failed=failed)
-
-    return run(work, show=print_queue, document=QueueReport.to_json, running=running)
+def _run(function: Callable[[], QueueReport], running: Running) -> int:
+    return run(lambda _progress: function(), show=print_queue, document=QueueReport.to_json, running=running)
 
 
 def print_queue(results: Results, report: QueueReport) -> None:

@@ -12,7 +12,7 @@ from streamvault.cli.running import Running, run, whole_command
 from streamvault.common.errors import Usage
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
-from streamvault.importer.options import WorkOptions
+from streamvault.requests.options import WorkOptions
 from streamvault.requests.reports import FinishedRequest, WorkReport
 
 __all__ = ["work"]
@@ -37,7 +37,7 @@ def work(
     real: list[Results] = []
 
     def do(progress: Progress) -> WorkReport:
-        if once and options.idle_seconds is not None:
+        if once and options.idle is not None:
             raise Usage("--once and --idle are mutually exclusive", todo="Give only one of them.")
         from streamvault.requests.work import work_queue
 
@@ -51,7 +51,7 @@ def work(
 
         report = work_queue(
             queue,
-            **{**options.keywords(), **({"idle_seconds": 0.0} if once else {})},
+            **{**options.keywords(), **({"idle": 0.0} if once else {})},
             master=master,
             finished=finished,
             progress=progress,

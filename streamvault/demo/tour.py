@@ -25,7 +25,7 @@ from streamvault.importer.fill import fill_segment
 from streamvault.importer.import_ import import_stream
 from streamvault.importer.reports import ImportReport
 from streamvault.importer.verify import verify_range
-from streamvault.lake.handoff import handoff_archive
+from streamvault.lake.handoff import write_table
 from streamvault.layouts.keys import event_key
 from streamvault.manifests.verbs.check import check_archive
 from streamvault.sparkrun.masters import Master
@@ -183,7 +183,7 @@ class _Tour:
     def write_table(self) -> None:
         """Write a table of the archive and query it."""
         with self._step("hand it off as a table") as show:
-            made = handoff_archive(
+            made = write_table(
                 self._chunked,
                 table="orders",
                 format="parquet",

@@ -86,7 +86,7 @@ def import_stream(
         fingerprints: SHA-256 of manifests, hexadecimal. If any are given, each must be that of a generation, and that
             of the newest generation to restore must be among them.
         at: restore up to the last generation whose tail was taken by this time, an aware datetime or RFC 3339 text.
-        layout: ``"table"`` restores from a table that `handoff_archive` wrote; the archive itself need not exist.
+        layout: ``"table"`` restores from a table that `write_table` wrote; the archive itself need not exist.
         table: the table's name; None if there is only one.
         offsets: ``"keep"`` puts filler below a segment's start and truncates it; ``"shift"`` starts segments at 0.
         filler_limit: maximum filler of a segment with ``"keep"`` (bytes).

@@ -1,4 +1,4 @@
-"""Options of *import*, *copy*, *replicate*, *promote*, *move*, *request-restore* and *work*."""
+"""Options of *import*, and those that it shares with requests and copies."""
 
 from __future__ import annotations
 
@@ -8,25 +8,21 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from streamvault.common.errors import Usage
-from streamvault.common.options import DURATION, SIZE, TIME, CommandLine, Options, moment
+from streamvault.common.options import SIZE, TIME, CommandLine, Options, moment
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.options import Fingerprints, Generation, RoundOptions, Window
+from streamvault.manifests.options import Fingerprints, Generation, Window
 from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 
 __all__ = [
     "FILLER_LIMIT",
-    "REPLICATE_EVERY",
-    "CopyOptions",
     "ImportOptions",
     "KeptRetention",
-    "MirrorOptions",
-    "MoveOptions",
     "Numbers",
+    "NumbersOption",
     "Offsets",
-    "PromoteOptions",
-    "ReplicateOptions",
+    "PartOptions",
     "RestoreOptions",
-    "WorkOptions",
+    "TargetOptions",
 ]
 
 Numbers = Literal["keep", "map"]
@@ -35,8 +31,6 @@ KeptRetention = Literal["keep", "off"]
 
 FILLER_LIMIT = 1024**3
 
-REPLICATE_EVERY = 1.0
-"""Seconds between two checks of a replicated stream."""
 
 NumbersOption = Annotated[
     Numbers,
@@ -47,16 +41,7 @@ NumbersOption = Annotated[
 ]
 
 
-PromotedRetention = Annotated[
-    KeptRetention,
-    Field(
-        description="Whether the promoted stream gets the source's retention policy, which may truncate what "
-        "--keep-head has kept."
-    ),
-]
-
-
-class MirrorOptions(Options):
+class TargetOptions(Options):
     """How a stream becomes a new stream."""
 
     offsets: Annotated[
@@ -70,8 +55,8 @@ class MirrorOptions(Options):
     window: Window = WINDOW
 
 
-class CopyOptions(MirrorOptions):
-    """Options of *copy*: which part of a stream, and how it becomes a new stream."""
+class PartOptions(TargetOptions):
+    """Which part of a stream becomes a new stream, and how."""
 
     from_cut: FromCut = None
     to_cut: ToCut = None
@@ -80,47 +65,7 @@ class CopyOptions(MirrorOptions):
     ] = False
 
 
-class MoveOptions(MirrorOptions):
-    """Options of *move*."""
-
-    no_tombstone: Annotated[
-        bool,
-        Field(description="Leave no empty sealed stream under the old name; a writer may then create it again."),
-    ] = False
-    numbers: NumbersOption = "map"
-    retention: PromotedRetention = "keep"
-
-
-class PromoteOptions(Options):
-    """Options of *promote*."""
-
-    seal_source: Annotated[
-        bool,
-        Field(description="Seal the source first, and replicate what was written to it until then."),
-        CommandLine().destroying(),
-    ] = False
-    retention: PromotedRetention = "keep"
-    window: Window = WINDOW
-
-
-class ReplicateOptions(RoundOptions, MirrorOptions):
-    """Options of *replicate*."""
-
-    follow: Annotated[bool, Field(description="Keep replicating what is written to the source.")] = False
-    every: Annotated[
-        float | None, Field(gt=0, description="How often to check for new events; 1s if not given."), DURATION
-    ] = None
-    keep_head: Annotated[bool, Field(description="Do not truncate the replica when the source is truncated.")] = False
-    numbers: NumbersOption = "map"
-
-    @model_validator(mode="after")
-    def _check_follow(self) -> Self:
-        if not self.follow and not (self.every is self.idle is self.lasting is None):
-            raise Usage("--every, --idle and --for require --follow", todo="Add --follow.")
-        return self
-
-
-class RestoreOptions(CopyOptions):
+class RestoreOptions(PartOptions):
     """Which part of an archive is restored, and how: what a request in a queue holds too."""
 
     generation: Generation = None
@@ -168,26 +113,3 @@ class ImportOptions(RestoreOptions):
         Field(description="Restore a damaged archive without its damaged ranges, and end with exit code 3 if any are."),
         CommandLine(environment=False),
     ] = False
-
-
-class WorkOptions(Options):
-    """Options of *work*."""
-
-    idle_seconds: Annotated[
-        float | None,
-        Field(ge=0, description="Stop after this long without new requests, e.g. 60s."),
-        DURATION.named("--idle"),
-    ] = None
-    for_seconds: Annotated[
-        float | None, Field(ge=0, description="Start no request after this long, e.g. 1h."), DURATION.named("--for")
-    ] = None
-    wait_seconds: Annotated[
-        float,
-        Field(ge=0, description="How long to wait for another worker of the queue to end."),
-        CommandLine(name="--wait", metavar="TIME", parse=DURATION.parse, text=DURATION.text, environment=False),
-    ] = 0.0
-    tries: Annotated[
-        int | None,
-        Field(ge=1, description="Stop after N attempts if a store does not answer."),
-        CommandLine(metavar="N"),
-    ] = None

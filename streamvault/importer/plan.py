@@ -8,7 +8,7 @@ from functools import partial
 
 from streamvault.common.errors import Usage
 from streamvault.importer.fill import Section
-from streamvault.importer.options import MirrorOptions, Numbers, Offsets
+from streamvault.importer.options import Numbers, Offsets, TargetOptions
 from streamvault.importer.replay import Replay, plan_replay
 from streamvault.streamstore.arithmetic.byte_source import ByteSource
 from streamvault.streamstore.arithmetic.cuts import segments_between
@@ -152,7 +152,7 @@ class Content:
     ends: Mapping[SegmentId, int] = field(default_factory=dict)
 
 
-def plan_restore(content: Content, options: MirrorOptions, *, limit_filler: bool = True) -> RestorePlan:
+def plan_restore(content: Content, options: TargetOptions, *, limit_filler: bool = True) -> RestorePlan:
     """Plan how a new stream gets a content.
 
     Args:
@@ -161,7 +161,7 @@ def plan_restore(content: Content, options: MirrorOptions, *, limit_filler: bool
         limit_filler: check the filler; if not, `check_filler` is left to the caller.
 
     Raises:
-        Usage: keeping offsets needs more than `MirrorOptions.filler_limit` bytes of filler in a segment.
+        Usage: keeping offsets needs more than `TargetOptions.filler_limit` bytes of filler in a segment.
         CannotReplay: no new stream can get the source's segment numbers, which are to be kept.
         Damaged: the source has an undeclared gap.
     """
@@ -272,7 +272,7 @@ def check_filler(
     Args:
         stream: the source.
         segments: the plans.
-        limit: see `MirrorOptions.filler_limit`.
+        limit: see `TargetOptions.filler_limit`.
         held: segment → bytes that an unfinished target has already.
 
     Raises:

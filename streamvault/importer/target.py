@@ -326,7 +326,7 @@ def check_missing_filler(plan: RestorePlan, limit: int, unfinished: Unfinished |
 
     Args:
         plan: its final content.
-        limit: see `MirrorOptions.filler_limit`.
+        limit: see `TargetOptions.filler_limit`.
         unfinished: what it holds already; None if it does not exist.
 
     Raises:

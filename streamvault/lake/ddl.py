@@ -11,10 +11,10 @@ from streamvault.lake.hive import RawTable, hive_columns, projected
 from streamvault.lake.location import TablePlace
 from streamvault.lake.options import GENERATION
 
-__all__ = ["raw_ddl", "table_ddl"]
+__all__ = ["raw_statements", "table_statements"]
 
 
-def table_ddl(place: TablePlace, generations: Sequence[int], engine: Engine) -> str:
+def table_statements(place: TablePlace, generations: Sequence[int], engine: Engine) -> str:
     """Return statements that create the table and register its generations.
 
     Args:
@@ -51,12 +51,12 @@ def table_ddl(place: TablePlace, generations: Sequence[int], engine: Engine) -> 
     return text + ";\n" + "".join(added)
 
 
-def raw_ddl(raw: RawTable, engine: Engine) -> str:
+def raw_statements(raw: RawTable, engine: Engine) -> str:
     """Return statements that create a table over the objects of layout ``events``, with a row for each line.
 
     Args:
         raw: the table.
-        engine: see `table_ddl`.
+        engine: see `table_statements`.
     """
     if engine == "trino":
         text = (

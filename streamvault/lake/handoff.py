@@ -13,7 +13,7 @@ from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
 from streamvault.lake.catalogs import Catalog, CatalogFailed, open_catalog
 from streamvault.lake.catalogs.registration import check_registration, fix_registration
-from streamvault.lake.ddl import raw_ddl, table_ddl
+from streamvault.lake.ddl import raw_statements, table_statements
 from streamvault.lake.from_archive import ArchiveOrigin
 from streamvault.lake.handoff_options import DdlOptions, Decode, Engine, HandoffOptions, TableFormat
 from streamvault.lake.hive import RawTable
@@ -34,13 +34,13 @@ from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
-__all__ = ["handoff_archive", "print_table_ddl"]
+__all__ = ["table_ddl", "write_table"]
 
 MOST_UNDECODED = 0.01
 """Share of a run's events that may fail to decode without a warning."""
 
 
-def handoff_archive(
+def write_table(
     source: str,
     *,
     table: str | None = None,
@@ -209,7 +209,7 @@ def _report(setting: TableSetting, added: tuple[int, ...], files: int) -> Handof
     )
 
 
-def print_table_ddl(
+def table_ddl(
     source: str,
     engine: Engine,
     *,
@@ -224,15 +224,15 @@ def print_table_ddl(
     """Return the statements that register the table and its generations with a query engine.
 
     Args:
-        source: as for `handoff_archive`.
+        source: as for `write_table`.
         engine: ``athena``, ``trino`` (also for Presto) or ``hive`` (also for Spark).
-        table: as for `handoff_archive`.
-        format: as for `handoff_archive`.
-        decode: as for `handoff_archive`.
-        schema: as for `handoff_archive`.
-        event_time: as for `handoff_archive`.
+        table: as for `write_table`.
+        format: as for `write_table`.
+        decode: as for `write_table`.
+        schema: as for `write_table`.
+        event_time: as for `write_table`.
         raw: return the statements for a table over the objects of layout ``events`` instead.
-        root: as for `handoff_archive`.
+        root: as for `write_table`.
 
     Raises:
         Usage: the engine has no statement that registers such a table.
@@ -246,8 +246,8 @@ def print_table_ddl(
         setting = settle_table(origin, target, options)
         place = setting.place
         if raw:
-            return raw_ddl(_raw_table(setting), engine)
-        return table_ddl(place, place.archive.generations(), engine)
+            return raw_statements(_raw_table(setting), engine)
+        return table_statements(place, place.archive.generations(), engine)
 
 
 def _compare(catalog: Catalog, place: TablePlace, *, grows: bool) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
 from streamvault.importer.lease import finishing_record, lease_stream, marked_work, take_lease, unfinished_work
-from streamvault.importer.options import FILLER_LIMIT, CopyOptions, Numbers, Offsets
+from streamvault.importer.options import FILLER_LIMIT, Numbers, Offsets
 from streamvault.importer.plan import Content, RestorePlan, SegmentPlan, plan_restore
 from streamvault.importer.reports import CopyReport, MovedBoundary
 from streamvault.importer.run import RESTORE_TASKS, ImportRun, Restored
@@ -26,6 +26,7 @@ from streamvault.importer.target import (
 from streamvault.layouts.windows import WINDOW
 from streamvault.mirrors.copied import Copied, examine
 from streamvault.mirrors.from_stream import COPY, begin_of, copy_name
+from streamvault.mirrors.options import CopyOptions
 from streamvault.mirrors.source import StreamSource
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks

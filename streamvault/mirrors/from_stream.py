@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 
 from streamvault.common.errors import Damaged
-from streamvault.importer.options import CopyOptions
 from streamvault.importer.plan import Content, Part
+from streamvault.mirrors.options import CopyOptions
 from streamvault.streamstore.arithmetic.byte_source import LiveSegment
 from streamvault.streamstore.arithmetic.cuts import later_of, segments_between, validate_cut
 from streamvault.streamstore.arithmetic.framing import NotAnEvent

@@ -9,7 +9,7 @@ from dataclasses import replace
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
 from streamvault.importer.lease import incarnation, remove_leftovers, take_lease, unfinished_work
-from streamvault.importer.options import FILLER_LIMIT, KeptRetention, MoveOptions, Numbers, Offsets
+from streamvault.importer.options import FILLER_LIMIT, KeptRetention, Numbers, Offsets
 from streamvault.importer.plan import plan_restore
 from streamvault.importer.reports import MoveReport
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
@@ -17,6 +17,7 @@ from streamvault.importer.target import check_other_stream
 from streamvault.importer.verify import Differs
 from streamvault.layouts.windows import WINDOW
 from streamvault.mirrors.cutover import WAIT_SECONDS, cut_over, retention_warnings
+from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.replica import REPLICA, Record, Replica, replica_tag
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.source import StreamSource

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from streamvault.common.errors import Problem
 from streamvault.importer.lease import marked_work, unfinished_work
-from streamvault.importer.options import MirrorOptions
+from streamvault.importer.options import TargetOptions
 from streamvault.importer.target import TargetTaken, taken_error
 from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
 from streamvault.mirrors.source import Source, StreamSource
@@ -47,7 +47,7 @@ def check_promoting(replica: Replica) -> None:
             raise promoting(replica)
 
 
-def check_target(source: Source, replica: Replica, options: MirrorOptions, work: str) -> str | None:
+def check_target(source: Source, replica: Replica, options: TargetOptions, work: str) -> str | None:
     """Check that a target is free, or the replica of this name; return `unfinished_work`.
 
     Args:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
 from streamvault.importer.lease import remove_leftovers, take_lease, unfinished_work
-from streamvault.importer.options import KeptRetention, MirrorOptions, PromoteOptions
+from streamvault.importer.options import KeptRetention, TargetOptions
 from streamvault.importer.reports import PromoteReport
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.layouts.windows import WINDOW
 from streamvault.mirrors.cutover import WAIT_SECONDS, check_exists, cut_over, retention_warnings
+from streamvault.mirrors.options import PromoteOptions
 from streamvault.mirrors.replica import REPLICA, NotAReplica, Record, Replica
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.source import StreamSource, open_source, open_stream
@@ -148,7 +149,7 @@ def _check(record: Record, where: str, *, seal_source: bool) -> None:
 def _replication(
     source: StreamSource, replica: Replica, record: Record, window: int, progress: Progress, tasks: Tasks
 ) -> Replication:
-    options = MirrorOptions.model_validate(
+    options = TargetOptions.model_validate(
         {
             "offsets": record.offsets,
             "numbers": record.numbers,

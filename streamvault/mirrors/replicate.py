@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
-from streamvault.importer.options import FILLER_LIMIT, REPLICATE_EVERY, Numbers, Offsets, ReplicateOptions
+from streamvault.importer.options import FILLER_LIMIT, Numbers, Offsets
 from streamvault.importer.reports import ReplicateReport
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import TargetTaken, check_other_stream
@@ -20,6 +20,7 @@ from streamvault.manifests.archive.rounds import repeat_rounds
 from streamvault.manifests.options import RETRY_FOR
 from streamvault.mirrors.following import following
 from streamvault.mirrors.occupancy import is_promoted
+from streamvault.mirrors.options import REPLICATE_EVERY, ReplicateOptions
 from streamvault.mirrors.replica import Replica, ReplicaPromoted
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.source import StreamSource, open_source

@@ -15,7 +15,7 @@ from streamvault.common.errors import Conflict, Failed, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
 from streamvault.importer.lease import TargetBusy, take_lease
-from streamvault.importer.options import MirrorOptions
+from streamvault.importer.options import TargetOptions
 from streamvault.importer.plan import RestorePlan, plan_restore
 from streamvault.importer.replay import CannotReplay
 from streamvault.importer.run import ImportRun
@@ -85,7 +85,7 @@ class Replication:
         self,
         source: Source,
         replica: Replica,
-        options: MirrorOptions,
+        options: TargetOptions,
         *,
         keep_head: bool = False,
         progress: Progress,

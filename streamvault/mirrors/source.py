@@ -11,7 +11,7 @@ from typing import Protocol
 from streamvault.common.times import now_utc
 from streamvault.importer.from_archive import archived_content
 from streamvault.importer.lease import incarnation
-from streamvault.importer.options import MirrorOptions, RestoreOptions
+from streamvault.importer.options import RestoreOptions, TargetOptions
 from streamvault.importer.plan import Content
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.changed import unless_changed
@@ -65,7 +65,7 @@ class Source(Protocol):
             OwnStream: it is an internal stream.
         """
 
-    def content(self, look: Look, options: MirrorOptions, *, work: str, first_head: StreamCut) -> Content:
+    def content(self, look: Look, options: TargetOptions, *, work: str, first_head: StreamCut) -> Content:
         """Return what a replica must hold.
 
         Args:
@@ -120,7 +120,7 @@ class StreamSource:
     def content(
         self,
         look: Look,
-        options: MirrorOptions,  # noqa: ARG002  (a stream's bytes are the same for all of them)
+        options: TargetOptions,  # noqa: ARG002  (a stream's bytes are the same for all of them)
         *,
         work: str,
         first_head: StreamCut,
@@ -214,7 +214,7 @@ class ArchiveSource:
         history = self._newest()
         return Look(history.description, history.newest.created)
 
-    def content(self, look: Look, options: MirrorOptions, *, work: str, first_head: StreamCut) -> Content:  # noqa: ARG002
+    def content(self, look: Look, options: TargetOptions, *, work: str, first_head: StreamCut) -> Content:  # noqa: ARG002
         """See `Source.content`."""
         history = self._history or self._newest()
         with self.reading():

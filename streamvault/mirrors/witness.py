@@ -11,7 +11,7 @@ import hashlib
 import json
 
 from streamvault.common.errors import Conflict
-from streamvault.importer.options import MirrorOptions
+from streamvault.importer.options import TargetOptions
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA
 from streamvault.mirrors.source import Source
@@ -25,7 +25,7 @@ WITNESS_BYTES = 64 * 1024
 """How many of the last bytes of each open segment a round compares with the source before it appends to any."""
 
 
-def replica_work(source: Source, described: StreamDescription, options: MirrorOptions) -> str:
+def replica_work(source: Source, described: StreamDescription, options: TargetOptions) -> str:
     """Return a replica's name (`RestorePlan.work`): the same for the same source and options.
 
     A source that was deleted and created again is another one.
@@ -36,7 +36,7 @@ def replica_work(source: Source, described: StreamDescription, options: MirrorOp
 
 
 def check_same(
-    source: Source, described: StreamDescription, options: MirrorOptions, record: Record | None, replica: str
+    source: Source, described: StreamDescription, options: TargetOptions, record: Record | None, replica: str
 ) -> None:
     """Check that a source is still the stream that is replicated, as far as its shape shows.
 

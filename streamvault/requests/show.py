@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Literal
 
 from streamvault.common.errors import Usage
 from streamvault.requests.model import NotARequest, decode_failed, decode_request
@@ -18,35 +17,57 @@ from streamvault.streamstore.services.fifo.entry import Entry, EntryTooLarge
 from streamvault.streamstore.services.fifo.place import QueueSegment
 from streamvault.streamstore.services.fifo.producer import Producer
 
-__all__ = ["show_queue", "skip_foreign"]
+__all__ = ["drop_failed", "retry_failed", "show_queue", "skip_foreign"]
 
 SHOWN = 100
 
 
-def show_queue(queue: str, *, failed: Literal["keep", "retry", "drop"] = "keep") -> QueueReport:
-    """Return the waiting and failed requests of a queue.
+def show_queue(queue: str) -> QueueReport:
+    """Return the waiting and the failed requests of a queue.
 
     Args:
         queue: the queue's URI.
-        failed: what to do with the failed requests first: keep them, put them back at the queue's end, or drop them.
 
     Raises:
         NoSuchScope, NoSuchStream: there is no such queue.
         NotAQueue: it is another stream (exit code 4).
-        BadEntry: failed requests are to be put back or dropped, and among them are foreign bytes (exit code 3).
     """
-    if failed not in {"keep", "retry", "drop"}:
-        raise Usage("failed requests are kept, retried or dropped", where=repr(failed))
     with open_queue(queue) as place:
-        waiting = place.waiting(create=False)
-        failed_queue = place.failed()
-        moved = dropped = 0
-        if failed_queue is not None and failed == "retry":
-            moved = _put_back(failed_queue, waiting)
-        elif failed_queue is not None and failed == "drop":
-            with Consumer(failed_queue) as consumer:
+        return _report(queue, place.waiting(create=False), place.failed())
+
+
+def retry_failed(queue: str) -> QueueReport:
+    """Move the failed requests of a queue back to its end; return what the queue then holds, and how many moved.
+
+    Args:
+        queue: the queue's URI.
+
+    Raises:
+        NoSuchScope, NoSuchStream, NotAQueue: as for `show_queue`.
+        BadEntry: there are foreign bytes among the failed requests (exit code 3).
+    """
+    with open_queue(queue) as place:
+        waiting, failed = place.waiting(create=False), place.failed()
+        moved = 0 if failed is None else _put_back(failed, waiting)
+        return replace(_report(queue, waiting, failed), moved=moved)
+
+
+def drop_failed(queue: str) -> QueueReport:
+    """Remove the failed requests of a queue; return what the queue then holds, and how many were dropped.
+
+    Args:
+        queue: the queue's URI.
+
+    Raises:
+        NoSuchScope, NoSuchStream, NotAQueue: as for `show_queue`.
+        BadEntry: there are foreign bytes among the failed requests (exit code 3).
+    """
+    with open_queue(queue) as place:
+        waiting, failed, dropped = place.waiting(create=False), place.failed(), 0
+        if failed is not None:
+            with Consumer(failed) as consumer:
                 dropped = consumer.run(_drop, idle_seconds=0).entries
-        return replace(_report(queue, waiting, failed_queue), moved=moved, dropped=dropped)
+        return replace(_report(queue, waiting, failed), dropped=dropped)
 
 
 def skip_foreign(queue: str, offset: int, *, failed: bool = False) -> QueueReport:

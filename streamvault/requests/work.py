@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import seconds_text
-from streamvault.importer.options import WorkOptions
 from streamvault.requests.handlers import RequestContext
+from streamvault.requests.options import WorkOptions
 from streamvault.requests.processor import RequestProcessor, as_problem
 from streamvault.requests.reports import FinishedRequest, WorkReport
 from streamvault.requests.streams import open_queue
@@ -23,9 +23,9 @@ __all__ = ["work_queue"]
 def work_queue(
     queue: str,
     *,
-    idle_seconds: float | None = None,
-    for_seconds: float | None = None,
-    wait_seconds: float = 0.0,
+    idle: float | None = None,
+    lasting: float | None = None,
+    wait: float = 0.0,
     tries: int | None = None,
     master: str = "local[*]",
     finished: Callable[[FinishedRequest], None] = lambda _: None,
@@ -40,9 +40,9 @@ def work_queue(
 
     Args:
         queue: the queue's URI.
-        idle_seconds: return after this many seconds without a new request; 0: when the queue is empty; None: never.
-        for_seconds: start no request after this many seconds.
-        wait_seconds: how long to wait for another worker of this queue to end (seconds).
+        idle: return after this many seconds without a new request; 0: when the queue is empty; None: never.
+        lasting: start no request after this many seconds.
+        wait: how long to wait for another worker of this queue to end (seconds).
         tries: give up after this many attempts without an answer from a store; None: never.
         master: a Spark master, or ``"inline"`` for no Spark.
         finished: receives each finished request.
@@ -58,7 +58,7 @@ def work_queue(
     """
     began = time.monotonic()
     progress = progress or Progress()
-    options = WorkOptions(idle_seconds=idle_seconds, for_seconds=for_seconds, wait_seconds=wait_seconds, tries=tries)
+    options = WorkOptions(idle=idle, lasting=lasting, wait=wait, tries=tries)
     Master.parse(master)
     context = RequestContext(master, progress)
     with open_queue(queue) as place:
@@ -69,12 +69,10 @@ def work_queue(
         def failing(error: BaseException, pause: float) -> None:
             progress.warn(f"{processor.current}: {as_problem(error)} Retrying in {seconds_text(pause)}.")
 
-        consumer = Consumer(
-            waiting, wait_seconds=options.wait_seconds, batch_entries=1, tries=options.tries, failing=failing
-        )
+        consumer = Consumer(waiting, wait_seconds=options.wait, batch_entries=1, tries=options.tries, failing=failing)
         try:
-            with consumer, _stopped_after(consumer, options.for_seconds):
-                metrics = consumer.run(processor, idle_seconds=options.idle_seconds)
+            with consumer, _stopped_after(consumer, options.lasting):
+                metrics = consumer.run(processor, idle_seconds=options.idle)
         except BaseException:
             if processor.current:
                 progress.warn(f"unfinished; stays in {queue}: {processor.current}")

@@ -16,7 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException, NoSuchTableError
 from pyiceberg.table import Table, Transaction
 
-from streamvault import compact_archive, handoff_archive
+from streamvault import compact_archive, write_table
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.lake.catalogs import Catalog, CatalogFailed, open_catalog
 from streamvault.lake.handoff_options import TableFormat
@@ -51,7 +51,7 @@ class Ground:
         vault.export("chunks")
         vault.add(b"second generation")
         vault.export("chunks")
-        handoff_archive(vault.archive, format=self.format, master="inline", target_size=8 * 1024)
+        write_table(vault.archive, format=self.format, master="inline", target_size=8 * 1024)
         self.address = RootAddress.parse(vault.root).resolve()
         options = find_options(self.address.open(), f"{NAME}/", "stream")
         assert options is not None
@@ -63,7 +63,7 @@ class Ground:
         return open_catalog(self.catalog_text, self.format, projection=self.projection)
 
     def hand_off(self) -> HandoffReport:
-        return handoff_archive(
+        return write_table(
             self.vault.archive,
             table=f"{self.database}.stream",
             format=self.format,
@@ -152,7 +152,7 @@ def test_table_at_another_location_is_left_alone(ground: Ground, tmp_path: Path)
 
 def test_handoff_registers_missing_generations(ground: Ground) -> None:
     def run() -> tuple[int, ...]:
-        return handoff_archive(
+        return write_table(
             ground.vault.archive,
             table=f"{ground.database}.stream",
             catalog=ground.catalog_text,
@@ -171,7 +171,7 @@ def test_handoff_registers_missing_generations(ground: Ground) -> None:
 @pytest.mark.parametrize("ground", ["iceberg-sql", "parquet-projection"], indirect=True)
 def test_merged_generations_are_not_registered_again(ground: Ground) -> None:
     def run() -> tuple[int, ...]:
-        return handoff_archive(
+        return write_table(
             ground.vault.archive,
             table=f"{ground.database}.stream",
             catalog=ground.catalog_text,
@@ -296,11 +296,11 @@ def test_files_without_records_are_a_conflict(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make(events=20, largest=100)
     vault.export("chunks")
-    handoff_archive(vault.archive, master="inline")
+    write_table(vault.archive, master="inline")
     store = RootAddress.parse(vault.root).open()
     store.delete([found.key for found in store.list(f"{NAME}/_table/")])
     with pytest.raises(Conflict, match="records are missing"):
-        handoff_archive(vault.archive, master="inline")
+        write_table(vault.archive, master="inline")
 
 
 @LOCAL
@@ -398,7 +398,7 @@ def test_folder_with_a_space_is_registered(tmp_path: Path) -> None:
     vault = Vault(tmp_path, f"file://{tmp_path}/two%20words")
     vault.make(events=20, largest=100)
     vault.export("chunks")
-    handoff_archive(vault.archive, catalog=f"sql:sqlite:///{tmp_path}/catalog.db", master="inline")
+    write_table(vault.archive, catalog=f"sql:sqlite:///{tmp_path}/catalog.db", master="inline")
     table = SqlCatalog("streamvault", uri=f"sqlite:///{tmp_path}/catalog.db").load_table(("scope", "stream"))
     assert len(table.scan().to_arrow()) == len(vault.events())
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()].count("two words") == 1
@@ -432,5 +432,5 @@ def test_unreachable_catalog_is_one_line(text: str, tmp_path: Path) -> None:
     vault.make(events=20, largest=100)
     vault.export()
     with pytest.raises((CatalogFailed, Usage)) as error:
-        handoff_archive(vault.archive, catalog=text, master="inline")
+        write_table(vault.archive, catalog=text, master="inline")
     assert "\n" not in str(error.value)

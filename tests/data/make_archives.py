@@ -15,7 +15,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from streamvault import compact_archive, convert_archive, export_stream, handoff_archive, import_stream, rotate_stream
+from streamvault import compact_archive, convert_archive, export_stream, import_stream, rotate_stream, write_table
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, make_stream, payloads
@@ -98,7 +98,7 @@ def _rotated(uri: str, root: str, more: Callable[[], None]) -> None:
 
 def _tabled(uri: str, root: str, more: Callable[[], None]) -> None:
     _events(uri, root, more)
-    handoff_archive(f"{root}/demo/tabled", format="parquet", master="inline")
+    write_table(f"{root}/demo/tabled", format="parquet", master="inline")
 
 
 KINDS = {

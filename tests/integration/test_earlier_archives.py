@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamvault import check_archive, export_stream, handoff_archive, import_stream, rotate_stream
+from streamvault import check_archive, export_stream, import_stream, rotate_stream, write_table
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of
@@ -99,6 +99,6 @@ def test_an_earlier_hold_stops_a_rotation(earlier: Earlier) -> None:
 def test_an_earlier_table_is_continued_and_restored(earlier: Earlier) -> None:
     new = earlier.append()
     export_stream(earlier.stream, earlier.root, **INLINE)
-    report = handoff_archive(earlier.archive, **INLINE)
+    report = write_table(earlier.archive, **INLINE)
     assert report.events == new
     assert earlier.restore(layout="table")[0] == earlier.expected["events"] + new

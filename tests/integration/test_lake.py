@@ -15,7 +15,7 @@ import boto3
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from streamvault import export_stream, handoff_archive, import_stream, print_table_ddl
+from streamvault import export_stream, import_stream, table_ddl, write_table
 from streamvault.lake.reports import HandoffReport
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import EventPointer, KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
@@ -118,7 +118,7 @@ class Lake:
     def hand_off(self, kind: str, master: str = "inline[2]", **options: Any) -> HandoffReport:
         new = {"format": kind, "decode": "json", "event_time": "at", "target_size": 4 * 1024 * 1024}
         named = {"table": f"{self.database}.{kind}", "catalog": "glue", "master": master}
-        return handoff_archive(self.archive, **{**named, **new, **options})
+        return write_table(self.archive, **{**named, **new, **options})
 
     def answers(self) -> Answers:
         """Of all events of the stream now."""
@@ -274,7 +274,7 @@ def test_ddl_registers_the_tables(lake: Lake) -> None:
     database = f"{lake.database}_by_hand"
     for kind, catalog in (("parquet", "own"), ("iceberg", "iceberg")):
         lake.trino.query(f"CREATE SCHEMA {catalog}.{database} WITH (location = 's3://{lake.bucket}/by-hand/{kind}')")
-        ddl = print_table_ddl(lake.archive, "trino", table=f"{database}.{kind}")
+        ddl = table_ddl(lake.archive, "trino", table=f"{database}.{kind}")
         for statement in filter(str.strip, ddl.split(";\n")):
             lake.trino.query(statement, catalog)
         lake.check(f"{catalog}.{database}.{kind}", wanted)
@@ -301,7 +301,7 @@ def test_raw_events_are_found_by_path(lake: Lake, moto_s3: S3Server) -> None:
     append_events(lake.store, name, SegmentId(0, 0), map(reading, range(200)))
     root = f"s3://{lake.bucket}/raw"
     export_stream(lake.uri.replace(str(lake.name), str(name)), root, layout="events", master="inline[2]")
-    report = handoff_archive(f"{root}/{name}", catalog="glue", raw=True, master="inline[2]")
+    report = write_table(f"{root}/{name}", catalog="glue", raw=True, master="inline[2]")
     assert report.raw_segments == 1
     events = dict(events_of(lake.store, name))
     pointer, payload = list(events.items())[77]
@@ -338,7 +338,7 @@ def test_killed_handoff_is_resumed(
         lake.add(20_000)
         lake.export()
         share = rng.random()
-        files = handoff_archive(lake.archive, table=f"{lake.database}.{name}", master="inline", dry_run=True).files
+        files = write_table(lake.archive, table=f"{lake.database}.{name}", master="inline", dry_run=True).files
 
         def written(generation: int = first["generations"][-1] + attempt + 1) -> int:
             below = f"table/{name}/generation={generation}/"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 
-from streamvault import handoff_archive, import_stream
+from streamvault import import_stream, write_table
 from streamvault.lake.catalogs.iceberg import IcebergTables
 from streamvault.lake.handoff_options import DdlOptions
 from streamvault.lake.origin import open_origin
@@ -57,7 +57,7 @@ class Lake:
         self.store.scale(self.name, [segment], [KeyRange(keys.low, middle), KeyRange(middle, keys.high)])
 
     def hand_off(self, master: str = "inline[2]", **options: Any) -> HandoffReport:
-        return handoff_archive(self.uri, root=self.root, catalog=self.catalog, master=master, **options)
+        return write_table(self.uri, root=self.root, catalog=self.catalog, master=master, **options)
 
     def table(self) -> Table:
         with open_origin(self.uri, self.root) as (origin, target):

@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import streamvault.lake.task
-from streamvault import handoff_archive
+from streamvault import write_table
 from streamvault.common.errors import Damaged
 from streamvault.layouts import isolated, table
 from streamvault.layouts.keys import table_data
@@ -59,7 +59,7 @@ def flip(count: int, seed: int) -> Flipped:
         vault = Vault(Path(folder))
         vault.make()
         vault.export("chunks")
-        handoff_archive(vault.archive, target_size=4096, decode="none", master="inline")
+        write_table(vault.archive, target_size=4096, decode="none", master="inline")
         archive = Archive.at(RootAddress.parse(vault.root).resolve(), NAME).table_archive("stream")
         history = archive.history()
         rows = [row for segment in history.segments() for _, row in history.ranges(segment)]

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from streamvault import check_archive, compact_archive, handoff_archive, import_stream
+from streamvault import check_archive, compact_archive, import_stream, write_table
 from streamvault.common.errors import Problem
 from streamvault.manifests.verbs.reports import CheckReport
 from streamvault.streamstore.model import SegmentId, StreamName
@@ -229,7 +229,7 @@ def _grounds() -> Iterator[Ground]:
             compact_archive(scene.archive, at_least=99, master="inline")  # the replaced objects are deleted
             objects = Bucket(dict(world.bucket("vault").objects))
             restored = _restore(world, scene.archive, "", table=False)
-            handoff_archive(scene.archive, table="orders", format="parquet", master="inline")
+            write_table(scene.archive, table="orders", format="parquet", master="inline")
             tabled = _restore(world, scene.archive, "", table=True)
         for what, holds in (
             ("data", lambda key: "/events/" in key or "/chunks/" in key),

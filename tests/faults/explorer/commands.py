@@ -13,7 +13,6 @@ from streamvault import (
     copy_stream,
     export_stream,
     follow_stream,
-    handoff_archive,
     hold_archive,
     import_stream,
     move_stream,
@@ -22,6 +21,7 @@ from streamvault import (
     replicate_stream,
     rotate_stream,
     work_queue,
+    write_table,
 )
 from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
@@ -239,7 +239,7 @@ COMMANDS: dict[str, Command] = {
     "expire": Command(lambda scene, _: _rotate(scene, keep=2), keep=2),
     "expire-all": Command(lambda scene, _: _rotate(scene, keep=1, truncate_source=True), keep=1),
     "queue": Command(lambda scene, _: _rotate(scene, keep=1, queue=QUEUE), keep=1),
-    "work": Command(lambda _, __: work_queue(QUEUE, idle_seconds=0, tries=1, master="inline")),
+    "work": Command(lambda _, __: work_queue(QUEUE, idle=0, tries=1, master="inline")),
     "compact": Command(lambda scene, _: compact_archive(scene.archive, master="inline")),
     "compact-small": Command(_compact(target=250)),
     "clear": Command(_compact(target=1)),
@@ -249,11 +249,9 @@ COMMANDS: dict[str, Command] = {
     "import": Command(_import, again=lambda scene, world: _import(scene, world, again=True)),
     "convert": Command(_convert),
     "convert-restart": Command(_convert_restart),
-    "handoff": Command(
-        lambda scene, _: handoff_archive(scene.archive, table="orders", format="parquet", master="inline")
-    ),
+    "handoff": Command(lambda scene, _: write_table(scene.archive, table="orders", format="parquet", master="inline")),
     "handoff-stream": Command(
-        lambda scene, _: handoff_archive(
+        lambda scene, _: write_table(
             scene.stream, table="events", format="parquet", root="memory://tables", master="inline"
         )
     ),

@@ -18,12 +18,12 @@ from streamvault import (
     export_stream,
     follow_stream,
     get_event,
-    handoff_archive,
     import_stream,
-    print_table_ddl,
     read_archive,
     rotate_stream,
     show_archive,
+    table_ddl,
+    write_table,
 )
 from streamvault.cli import main
 from streamvault.common.errors import Usage
@@ -357,8 +357,8 @@ REFUSED: dict[str, tuple[Callable[[Vault], object], str]] = {
     "convert": (lambda v: convert_archive(v.archive, a_root(), layout="events", **INLINE), r"cannot have layout ev"),
     "get": (lambda v: get_event(v.archive, f"{NAME}/0.#epoch.0:0-9"), r"is of a byte stream"),
     "cat": (lambda v: read_archive(v.archive), r"is of a byte stream, which has no events: memory.*import"),
-    "handoff": (lambda v: handoff_archive(v.archive, table="t", **INLINE), r"is of a byte stream"),
-    "ddl": (lambda v: print_table_ddl(v.archive, "athena", table="t"), r"is of a byte stream"),
+    "handoff": (lambda v: write_table(v.archive, table="t", **INLINE), r"is of a byte stream"),
+    "ddl": (lambda v: table_ddl(v.archive, "athena", table="t"), r"is of a byte stream"),
 }
 
 

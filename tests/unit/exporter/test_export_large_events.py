@@ -14,9 +14,9 @@ from streamvault import (
     convert_archive,
     export_stream,
     get_event,
-    handoff_archive,
     import_stream,
     read_archive,
+    write_table,
 )
 from streamvault.common.errors import Failed, Usage
 from streamvault.layouts.layout import Compression, LayoutName
@@ -169,9 +169,9 @@ def test_import_cut_off_inside_a_large_event_is_resumed(
 def test_tables_hold_and_restore_large_events(place: Place) -> None:
     place.fill([b"first", random_bytes(9 * MIB, 1), b"between", random_bytes(10 * MIB, 2), b"last"])
     export_stream(place.uri(), place.root, layout="chunks", master="inline")
-    handoff_archive(place.archive, table="of_archive", format="parquet", master="inline")
+    write_table(place.archive, table="of_archive", format="parquet", master="inline")
     other = f"{place.root}-stream"
-    handoff_archive(place.uri(), root=other, table="of_stream", format="parquet", target_size=4 * MIB, master="inline")
+    write_table(place.uri(), root=other, table="of_stream", format="parquet", target_size=4 * MIB, master="inline")
     for number, (root, table) in enumerate(((place.root, "of_archive"), (other, "of_stream"))):
         target = f"restored-{number}"
         import_stream(f"{root}/{NAME}", place.uri(target), layout="table", table=table, master="inline")

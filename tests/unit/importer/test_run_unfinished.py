@@ -219,7 +219,7 @@ def test_queued_restore_resumes_its_older_generation(vault: Vault) -> None:
     finished: list[FinishedRequest] = []
 
     def work() -> None:
-        work_queue(queue, idle_seconds=0.0, tries=1, master="inline", finished=finished.append)
+        work_queue(queue, idle=0.0, tries=1, master="inline", finished=finished.append)
 
     def away(_: Any) -> Any:
         raise ObjectStoreUnavailable("away")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamvault import check_archive, compact_archive, handoff_archive, import_stream
+from streamvault import check_archive, compact_archive, import_stream, write_table
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.importer import run as importing
@@ -258,7 +258,7 @@ def test_ranges_that_were_merged_meanwhile_are_not_skipped(tmp_path: Path, monke
 
 def test_table_is_restored_without_a_damaged_file(tmp_path: Path) -> None:
     vault = made(tmp_path, "chunks")
-    handoff_archive(vault.archive, master="inline", format="parquet")
+    write_table(vault.archive, master="inline", format="parquet")
     key = max(key for key in data_keys(vault.root) if key.endswith(".parquet"))
     replace_object(vault.root, key, None)
     with pytest.raises(Damaged):

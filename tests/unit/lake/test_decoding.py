@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault import handoff_archive
+from streamvault import write_table
 from streamvault.common.errors import Usage
 from streamvault.lake.avro import avro_columns
 from streamvault.lake.column_types import arrow_type, hive_type, trino_type
@@ -448,7 +448,7 @@ def test_half_of_a_surrogate_pair_is_no_reason_to_end(tmp_path: Path) -> None:
     vault.make()
     vault.export()
     with pytest.raises(Usage, match="surrogate"):
-        handoff_archive(vault.archive, decode="json", schema='{"\\ud800":"int"}', master="inline[1]")
+        write_table(vault.archive, decode="json", schema='{"\\ud800":"int"}', master="inline[1]")
 
 
 def test_many_events_that_do_not_decode_are_a_warning(tmp_path: Path) -> None:
@@ -458,7 +458,7 @@ def test_many_events_that_do_not_decode_are_a_warning(tmp_path: Path) -> None:
         store.create_stream(NAME, StreamConfiguration())
     for wrong, warned in ((1, False), (2, True)):
         vault.add(*[b'{"a":1}'] * (100 - wrong), *[b'{"a":"x"}'] * wrong)
-        report = handoff_archive(
+        report = write_table(
             vault.uri(), root=vault.root, decode="json", schema='{"a":"int"}', format="parquet", master="inline[1]"
         )
         assert (report.undecoded, report.undecoded_share) == (wrong, wrong / 100)

@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import streamvault.lake.run
-from streamvault import handoff_archive, import_stream, print_table_ddl
+from streamvault import import_stream, table_ddl, write_table
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.exporter.plan import TRUNCATED_BEFORE
@@ -45,7 +45,7 @@ def vault(tmp_path: Path) -> Vault:
 
 
 def hand_off(vault: Vault, **options: Any) -> HandoffReport:
-    return handoff_archive(vault.uri(), **{"root": vault.root, "target_size": TARGET, "master": "inline[1]", **options})
+    return write_table(vault.uri(), **{"root": vault.root, "target_size": TARGET, "master": "inline[1]", **options})
 
 
 def table_of(vault: Vault) -> Archive:
@@ -344,7 +344,7 @@ def test_json_fields_become_columns(tmp_path: Path) -> None:
     vault.add(b'{"id": 50}')
     assert hand_off(vault, target_size=None).added == (2,)
     assert rows_of(vault.root)[-1]["id"] == 50
-    statements = print_table_ddl(vault.uri(), "hive", root=vault.root)
+    statements = table_ddl(vault.uri(), "hive", root=vault.root)
     assert "generation=2/" in statements
 
 
@@ -390,8 +390,8 @@ def test_table_of_an_archive_is_none_of_a_stream(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
     with pytest.raises(Conflict, match="made from the stream itself"):
-        handoff_archive(vault.archive, master="inline")
-    handoff_archive(vault.archive, master="inline", table="archived")
+        write_table(vault.archive, master="inline")
+    write_table(vault.archive, master="inline", table="archived")
     with pytest.raises(Conflict, match="made from an archive"):
         hand_off(vault, table="archived")
     with pytest.raises(Usage, match="layout events"):

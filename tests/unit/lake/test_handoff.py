@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from streamvault import check_archive, handoff_archive, import_stream, list_archives
+from streamvault import check_archive, import_stream, list_archives, write_table
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.lake.reports import HandoffReport
@@ -25,7 +25,7 @@ RESTORED = StreamName("scope", "restored")
 
 
 def hand_off(vault: Vault, **options: object) -> HandoffReport:
-    return handoff_archive(vault.archive, target_size=TARGET, master="inline[2]", **options)  # type: ignore[arg-type]
+    return write_table(vault.archive, target_size=TARGET, master="inline[2]", **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_handoff_refuses_other_options_than_the_tables(vault: Vault) -> None:
     vault.add(b"new")
     vault.export()
     with pytest.raises(Conflict, match="target_size"):
-        handoff_archive(vault.archive, target_size=TARGET + 1, master="inline")
+        write_table(vault.archive, target_size=TARGET + 1, master="inline")
     assert hand_off(vault).format == "parquet", "what nothing is said of holds"
 
 
@@ -184,7 +184,7 @@ def test_catalog_that_cannot_exist_is_refused_before_anything_is_written(
     vault.export()
     for dry_run in (True, False):
         with pytest.raises(Usage, match=message):
-            handoff_archive(vault.archive, catalog=catalog, dry_run=dry_run, master="inline")
+            write_table(vault.archive, catalog=catalog, dry_run=dry_run, master="inline")
     assert not [key for key in contents(vault.root) if "table" in key]
 
 

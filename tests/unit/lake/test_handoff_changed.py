@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import streamvault.lake.run
-from streamvault import compact_archive, handoff_archive, import_stream, rotate_stream
+from streamvault import compact_archive, import_stream, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
@@ -56,7 +56,7 @@ def vault(tmp_path: Path) -> Vault:
 
 
 def hand_off(vault: Vault, **options: Any) -> HandoffReport:
-    return handoff_archive(vault.archive, target_size=RANGE_SIZE, master="inline", **options)
+    return write_table(vault.archive, target_size=RANGE_SIZE, master="inline", **options)
 
 
 def expire(vault: Vault, keep: int) -> None:

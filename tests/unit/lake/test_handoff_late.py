@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import streamvault.lake.run
-from streamvault import compact_archive, handoff_archive, rotate_stream
+from streamvault import compact_archive, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Problem
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
@@ -118,11 +118,11 @@ def make_archive(folder: Path) -> Vault:
 
 def from_stream(vault: Vault, **options: Any) -> HandoffReport:
     said = {"root": vault.root, "format": "parquet", "target_size": 1024, "master": "inline[1]"}
-    return handoff_archive(vault.uri(), **{**said, **options})
+    return write_table(vault.uri(), **{**said, **options})
 
 
 def from_archive(vault: Vault) -> HandoffReport:
-    return handoff_archive(vault.archive, format="parquet", target_size=1024, master="inline[1]")
+    return write_table(vault.archive, format="parquet", target_size=1024, master="inline[1]")
 
 
 def truncate(vault: Vault) -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import streamvault.lake.run
-from streamvault import compact_archive, export_stream, handoff_archive, import_stream, rotate_stream
+from streamvault import compact_archive, export_stream, import_stream, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Failed
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.manifests.archive.archive import TableArchive
@@ -85,7 +85,7 @@ class Lake:
         """Hand off; if an expiry has overtaken the table, the run is rejected and another table is created."""
         history = archive_of(self.vault.root).history()
         try:
-            handoff_archive(self.vault.archive, table=self.name, target_size=1500, master="inline")
+            write_table(self.vault.archive, table=self.name, target_size=1500, master="inline")
         except Killed.Problem:
             pass
         except Conflict:

@@ -14,7 +14,7 @@ from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DoubleType, FloatType, LongType, StringType
 
-from streamvault import handoff_archive
+from streamvault import write_table
 from streamvault.common.errors import Conflict
 from streamvault.lake.catalogs import CatalogFailed
 from streamvault.lake.catalogs.registration import plain_address
@@ -43,7 +43,7 @@ def hand_off(vault: Vault, catalog: str | None = "cat", table: str = "lake.t", *
     if catalog is not None:
         options["catalog"] = f"sql:sqlite:///{vault.folder}/{catalog}.db"
     said = {"root": vault.root, "decode": "json", "schema": SCHEMA, "master": "inline[1]"}
-    return handoff_archive(vault.uri(), table=table, **{**said, **options})
+    return write_table(vault.uri(), table=table, **{**said, **options})
 
 
 def table_of(vault: Vault, catalog: str = "cat") -> Table:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamvault.lake.task
-from streamvault import handoff_archive
+from streamvault import write_table
 from streamvault.common.errors import Damaged
 from streamvault.layouts import isolated
 from streamvault.layouts import table as table_reader
@@ -38,7 +38,7 @@ def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vault:
     vault = Vault(tmp_path)
     vault.make(events=200, largest=5000)
     vault.export("chunks")
-    handoff_archive(vault.archive, format="parquet", master="inline", target_size=16 * 1024)
+    write_table(vault.archive, format="parquet", master="inline", target_size=16 * 1024)
     return vault
 
 

@@ -17,7 +17,7 @@ from streamvault import export_stream, import_stream, move_stream, promote_repli
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Overtaken, Problem, Usage
 from streamvault.importer.lease import incarnation
-from streamvault.importer.options import MirrorOptions
+from streamvault.importer.options import TargetOptions
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import LOOKS, TargetTaken
 from streamvault.manifests.archive.rounds import Round
@@ -722,7 +722,7 @@ def test_witness_of_a_source(streams: Streams, what: str) -> None:
             "other segments": replace(record, tail={f"{NAME}/99.#epoch.0": 1}),
         }[what]
         with nullcontext() if what == "the same" else pytest.raises(Conflict, match="deleted and created again"):
-            check_same(source, described, MirrorOptions(offsets="keep", numbers="map"), changed, streams.target)
+            check_same(source, described, TargetOptions(offsets="keep", numbers="map"), changed, streams.target)
 
 
 def test_replica_with_more_than_its_source_is_refused_before_the_source_is_read(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamvault import export_stream, handoff_archive
+from streamvault import export_stream, write_table
 from streamvault.common.progress import Progress
 from streamvault.objectstore.errors import UnorderedListing
 from streamvault.objectstore.obstore_store import ObstoreStore
@@ -73,8 +73,8 @@ def test_handoff_of_a_stream_warns_of_a_server_that_overwrites_once(
 
     monkeypatch.setattr(ObstoreStore, "put", overwrite)
     told = Told()
-    report = handoff_archive(vault.uri(), root=vault.root, master="inline", progress=told)
+    report = write_table(vault.uri(), root=vault.root, master="inline", progress=told)
     assert report.warnings == tuple(told.warnings)
     assert len(told.warnings) == 1
     vault.add(b"more")
-    assert handoff_archive(vault.uri(), root=vault.root, master="inline", progress=told).warnings == ()
+    assert write_table(vault.uri(), root=vault.root, master="inline", progress=told).warnings == ()

@@ -40,7 +40,7 @@ def rotate(vault: Vault, root: str = "", **options: Any) -> Any:
 
 def work(queue: str) -> tuple[WorkReport, list[FinishedRequest]]:
     finished: list[FinishedRequest] = []
-    return work_queue(queue, idle_seconds=0, master="inline", finished=finished.append), finished
+    return work_queue(queue, idle=0, master="inline", finished=finished.append), finished
 
 
 def test_queued_deletion_deletes_what_rotate_would_at_once(vault: Vault, queue: str) -> None:

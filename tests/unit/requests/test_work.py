@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamvault import request_restore, show_queue, skip_foreign, work_queue
+from streamvault import drop_failed, request_restore, retry_failed, show_queue, skip_foreign, work_queue
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
@@ -77,7 +77,7 @@ def work(queue: str, **options: Any) -> tuple[WorkReport, list[FinishedRequest],
     warnings: list[str] = []
     progress = Progress()
     progress.warn = warnings.append  # type: ignore[method-assign]
-    options = {"idle_seconds": 0.0, "master": "inline", **options}
+    options = {"idle": 0.0, "master": "inline", **options}
     return work_queue(queue, finished=finished.append, progress=progress, **options), finished, warnings
 
 
@@ -189,7 +189,7 @@ def test_stream_that_is_no_queue_is_refused(tmp_path: Path) -> None:
     vault.make(30)
     for verb in (
         lambda: request_restore(ARCHIVE, vault.uri(StreamName("scope", "x")), queue=vault.uri()),
-        lambda: work_queue(vault.uri(), idle_seconds=0),
+        lambda: work_queue(vault.uri(), idle=0),
         lambda: show_queue(vault.uri()),
     ):
         with pytest.raises(NotAQueue):
@@ -250,7 +250,7 @@ def test_failed_request_is_put_aside_and_the_next_is_done(
     assert "no" in shown.first_failed[0].error
     assert shown.first_failed[0].text == f"restore {ARCHIVE} into {target(queue, 0)}"
     # back with the same id
-    shown = show_queue(queue, failed="retry")
+    shown = retry_failed(queue)
     assert (shown.waiting, shown.failed, shown.moved, shown.first_waiting[0].id) == (1, 0, 1, ids[0])
     restoring(fine)
     assert work(queue)[0].done == 1
@@ -260,7 +260,7 @@ def test_failed_requests_can_be_dropped(queue: str) -> None:
     put(queue, b"no request")
     assert work(queue)[0].failed_exit_codes == (2,)
     assert show_queue(queue).failed == 1
-    assert show_queue(queue, failed="drop").dropped == 1
+    assert drop_failed(queue).dropped == 1
     assert show_queue(queue).failed == 0
 
 
@@ -302,7 +302,7 @@ def test_request_is_kept_if_a_store_stays_away(queue: str, restoring: Callable[[
     restoring(away)
     with pytest.raises(ObjectStoreUnavailable):
         work(queue, tries=2)
-    report, finished, _ = work(queue, for_seconds=0.3)
+    report, finished, _ = work(queue, lasting=0.3)
     assert (report.done, report.failed, finished) == (0, 0, [])
     assert name in report.unfinished
     assert report.unfinished.endswith("away")
@@ -360,7 +360,7 @@ def test_largest_request_is_put_aside_and_back(queue: str, restoring: Callable[[
     put(queue, large)
     ask(queue, 1)
     assert work(queue)[0].failed == 2
-    shown = show_queue(queue, failed="retry")
+    shown = retry_failed(queue)
     assert (shown.waiting, shown.failed, shown.moved) == (2, 0, 2)
     with open_segment(queue) as segment:
         assert next(outstanding_entries(segment)).content == large
@@ -385,11 +385,11 @@ def test_unreadable_failed_entry_stays_with_the_failed_ones(
     restoring(failing)
     (name,) = ask(queue, 1)
     work(queue)
-    shown = show_queue(queue, failed="retry")
+    shown = retry_failed(queue)
     assert (shown.moved, shown.failed) == (1, 1)
     assert [one.id for one in shown.first_waiting] == [name]
     assert shown.first_failed[0].text == "an invalid failed request"
-    assert show_queue(queue, failed="drop").dropped == 1
+    assert drop_failed(queue).dropped == 1
 
 
 def test_retry_into_a_full_queue_moves_nothing(
@@ -408,7 +408,7 @@ def test_retry_into_a_full_queue_moves_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(Producer, "put", full)
         with pytest.raises(QueueFull):
-            show_queue(queue, failed="retry")
+            retry_failed(queue)
     assert show_queue(queue).failed == 1
 
 
@@ -475,9 +475,9 @@ def test_foreign_bytes_among_the_failed_are_skipped(queue: str) -> None:
     shown = show_queue(queue)
     assert (shown.failed, [(one.offset, one.failed) for one in shown.foreign]) == (1, [(offset, True)])
     with pytest.raises(BadEntry):
-        show_queue(queue, failed="drop")
+        drop_failed(queue)
     assert skip_foreign(queue, offset, failed=True).skipped_bytes == 20
-    assert show_queue(queue, failed="drop").foreign == ()
+    assert drop_failed(queue).foreign == ()
 
 
 # Commands
@@ -555,12 +555,12 @@ def test_invalid_or_missing_queue_is_named(queue: str) -> None:
     with pytest.raises(InvalidName):
         work_queue("nonsense")
     with pytest.raises(NoSuchScope):
-        work_queue(queue, idle_seconds=0)
+        work_queue(queue, idle=0)
     ask(queue, 1)
     with pytest.raises(NoSuchStream):
         show_queue(f"{queue}-other")
     with pytest.raises(NoSuchStream):
-        work_queue(f"{queue}-other", idle_seconds=0)
+        work_queue(f"{queue}-other", idle=0)
 
 
 def test_request_that_was_put_back_is_put_aside_again_beside_its_former_entry(

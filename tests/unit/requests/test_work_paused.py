@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamvault import request_restore, show_queue, work_queue
+from streamvault import request_restore, retry_failed, show_queue, work_queue
 from streamvault.common.errors import Problem, Usage
 from streamvault.requests.model import RestoreRequest
 from streamvault.streamstore.errors import OffsetConflict
@@ -105,10 +105,10 @@ class Requests:
         return {}
 
     def work(self) -> None:
-        work_queue(self.queue, idle_seconds=0, master="inline")
+        work_queue(self.queue, idle=0, master="inline")
 
     def retry(self) -> None:
-        show_queue(self.queue, failed="retry")
+        retry_failed(self.queue)
 
     def retry_and_work(self) -> None:
         self.retry()

@@ -12,11 +12,11 @@ import pytest
 from streamvault import (
     export_stream,
     follow_stream,
-    handoff_archive,
     import_stream,
     request_restore,
     rotate_stream,
     show_queue,
+    write_table,
 )
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed
@@ -93,7 +93,7 @@ def test_own_streams_are_not_listed_in_their_scope(vault: Vault) -> None:
         lambda uri, root: export_stream(uri, root, master="inline", dry_run=True),
         lambda uri, root: rotate_stream(uri, root, truncate_source=True, master="inline"),
         lambda uri, root: follow_stream(uri, root, master="inline"),
-        lambda uri, root: handoff_archive(uri, root=root, master="inline"),
+        lambda uri, root: write_table(uri, root=root, master="inline"),
     ],
     ids=["export", "rehearse", "rotate", "follow", "handoff"],
 )

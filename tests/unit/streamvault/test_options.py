@@ -17,17 +17,12 @@ from streamvault.cli.app import load_command
 from streamvault.common.errors import Usage
 from streamvault.common.options import Options, command_line
 from streamvault.exporter.options import ConvertOptions, ExportOptions
-from streamvault.importer.options import (
-    CopyOptions,
-    ImportOptions,
-    MoveOptions,
-    PromoteOptions,
-    RestoreOptions,
-    WorkOptions,
-)
+from streamvault.importer.options import ImportOptions, RestoreOptions
 from streamvault.lake.handoff_options import CatOptions, DdlOptions, HandoffOptions
 from streamvault.manifests.options import CheckOptions, HoldOptions, ReleaseOptions, WarmOptions
+from streamvault.mirrors.options import CopyOptions, MoveOptions, PromoteOptions
 from streamvault.requests.model import RestoreRequest
+from streamvault.requests.options import WorkOptions
 from streamvault.rotation.options import CompactOptions, FollowOptions, RotateOptions
 
 VERBS: dict[str, tuple[Callable[..., Any], type[Options]]] = {
@@ -37,8 +32,8 @@ VERBS: dict[str, tuple[Callable[..., Any], type[Options]]] = {
     "check": (streamvault.check_archive, CheckOptions),
     "cat": (streamvault.read_archive, CatOptions),
     "convert": (streamvault.convert_archive, ConvertOptions),
-    "handoff": (streamvault.handoff_archive, HandoffOptions),
-    "ddl": (streamvault.print_table_ddl, DdlOptions),
+    "handoff": (streamvault.write_table, HandoffOptions),
+    "ddl": (streamvault.table_ddl, DdlOptions),
     "compact": (streamvault.compact_archive, CompactOptions),
     "rotate": (streamvault.rotate_stream, RotateOptions),
     "follow": (streamvault.follow_stream, FollowOptions),
@@ -63,7 +58,7 @@ ONLY_IN_THE_FUNCTION = {
 ONLY_IN_THE_COMMAND = {
     "cat": {"limit", "form"},  # how the command writes events
     "request-restore": {"queue"},
-    "work": {"once"},  # as `idle_seconds=0`
+    "work": {"once"},  # as `idle=0`
 }
 
 

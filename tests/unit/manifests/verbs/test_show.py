@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamvault import check_archive, export_stream, handoff_archive, list_archives
+from streamvault import check_archive, export_stream, list_archives, write_table
 from streamvault.cli import main
 from streamvault.common.errors import Failed
 from streamvault.layouts.keys import MANIFESTS
@@ -83,11 +83,11 @@ def test_archives_are_found_in_folders_of_any_name_and_through_links(vault: Vaul
 
 
 def test_tables_are_listed_without_an_archive(vault: Vault) -> None:
-    handoff_archive(vault.uri(), root=vault.root, table="orders", master="inline")
+    write_table(vault.uri(), root=vault.root, table="orders", master="inline")
     (table,) = list_archives(vault.root)
     assert (table.archive, table.table, table.layout, table.events) == (vault.archive, "orders", "table", EVENTS)
     vault.export()
-    handoff_archive(vault.archive, table="others", master="inline")
+    write_table(vault.archive, table="others", master="inline")
     assert [(found.archive, found.table) for found in list_archives(vault.root)] == [
         (vault.archive, ""),
         (vault.archive, "orders"),

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.operators import ReplicateStreamOperator
 from streamvault.airflow.replications import Options, read_replications
-from streamvault.importer.options import ReplicateOptions
+from streamvault.mirrors.options import ReplicateOptions
 
 
 def streams(scope: str, connection: str) -> list[str]:

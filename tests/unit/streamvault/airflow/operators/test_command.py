@@ -31,9 +31,10 @@ from streamvault.cli.errors import command_error
 from streamvault.common.errors import Conflict, Overtaken, Problem
 from streamvault.common.options import Options
 from streamvault.exporter.options import ExportOptions
-from streamvault.importer.options import CopyOptions, ImportOptions, MoveOptions, PromoteOptions, ReplicateOptions
+from streamvault.importer.options import ImportOptions
 from streamvault.manifests.archive.archive import NoSuchArchive
 from streamvault.manifests.options import CheckOptions, WarmOptions
+from streamvault.mirrors.options import CopyOptions, MoveOptions, PromoteOptions, ReplicateOptions
 from streamvault.objectstore.errors import AccessDenied, NoSuchBucket
 from streamvault.rotation.options import RotateOptions
 from streamvault.sparkrun.errors import NoJava

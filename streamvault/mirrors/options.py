@@ -1,0 +1,70 @@
+"""Options of *copy*, *replicate*, *promote* and *move*."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from streamvault.common.errors import Usage
+from streamvault.common.options import DURATION, CommandLine, Options
+from streamvault.importer.options import KeptRetention, NumbersOption, PartOptions, TargetOptions
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.options import RoundOptions, Window
+
+__all__ = ["REPLICATE_EVERY", "CopyOptions", "MoveOptions", "PromoteOptions", "ReplicateOptions"]
+
+REPLICATE_EVERY = 1.0
+"""Seconds between two checks of a replicated stream."""
+
+PromotedRetention = Annotated[
+    KeptRetention,
+    Field(
+        description="Whether the promoted stream gets the source's retention policy, which may truncate what "
+        "--keep-head has kept."
+    ),
+]
+
+
+class CopyOptions(PartOptions):
+    """Options of *copy*."""
+
+
+class ReplicateOptions(RoundOptions, TargetOptions):
+    """Options of *replicate*."""
+
+    follow: Annotated[bool, Field(description="Keep replicating what is written to the source.")] = False
+    every: Annotated[
+        float | None, Field(gt=0, description="How often to check for new events; 1s if not given."), DURATION
+    ] = None
+    keep_head: Annotated[bool, Field(description="Do not truncate the replica when the source is truncated.")] = False
+    numbers: NumbersOption = "map"
+
+    @model_validator(mode="after")
+    def _check_follow(self) -> Self:
+        if not self.follow and not (self.every is self.idle is self.lasting is None):
+            raise Usage("--every, --idle and --for require --follow", todo="Add --follow.")
+        return self
+
+
+class PromoteOptions(Options):
+    """Options of *promote*."""
+
+    seal_source: Annotated[
+        bool,
+        Field(description="Seal the source first, and replicate what was written to it until then."),
+        CommandLine().destroying(),
+    ] = False
+    retention: PromotedRetention = "keep"
+    window: Window = WINDOW
+
+
+class MoveOptions(TargetOptions):
+    """Options of *move*."""
+
+    no_tombstone: Annotated[
+        bool,
+        Field(description="Leave no empty sealed stream under the old name; a writer may then create it again."),
+    ] = False
+    numbers: NumbersOption = "map"
+    retention: PromotedRetention = "keep"
