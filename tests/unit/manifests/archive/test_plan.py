@@ -189,7 +189,7 @@ def test_invalid_row_is_damage(
     gaps: tuple[tuple[int, int], ...],
     end: int | None,
 ) -> None:
-    with pytest.raises(ValueError, match=r"pieces and gaps|events than fit its size"):
+    with pytest.raises(ValueError, match=r"ranges and gaps|events than fit its size"):
         row(start, *pieces, gaps=gaps, end=end)
 
 
