@@ -128,7 +128,7 @@ def _resume(setting: Setting, length: int, repeats: int, results: Results) -> No
         share = _undo(archive)
         setting.settle()
         resumed = setting.export(source, root, *options).report
-        if not resumed["adopted"] or resumed["moved_bytes"] > workload.bytes * 0.05:
+        if not resumed["resumed"] or resumed["moved_bytes"] > workload.bytes * 0.05:
             raise RuntimeError(f"the run did not go on with the unfinished one: {resumed}")
         rest.append(resumed["seconds"])
         say(f"  {repeat + 1}/{repeats} whole {whole[-1]:.1f} s, resumed {rest[-1]:.1f} s")

@@ -51,7 +51,7 @@ def _show(results: Results, report: CompactReport) -> None:
             else "joined": f"{bytes_text(report.moved_bytes)}, {count_text(report.joined, 'chunk')}"
             if report.joined
             else "",
-            "resumed": "an unfinished merge of an earlier run" if report.resumed else "",
+            "resumed": "an unfinished merge of an earlier run" if report.resumed_runs else "",
             "deleted": f"{count_text(report.objects_deleted, 'object')} that had been replaced"
             if report.objects_deleted
             else "",

@@ -44,10 +44,10 @@ def _show(results: Results, report: ExportReport) -> None:
         results.line(f"nothing new since generation {report.generation} of {report.archive}")
         return
     if report.dry_run:
-        verb = "resume the unfinished" if report.adopted else "write"
+        verb = "resume the unfinished" if report.resumed else "write"
         results.line(f"would {verb} generation {report.generation} of {report.archive}")
     else:
-        resumed = " (resumed an unfinished run)" if report.adopted else ""
+        resumed = " (resumed an unfinished run)" if report.resumed else ""
         results.line(f"wrote generation {report.generation} of {report.archive}{resumed}")
     earlier = report.bytes - report.moved_bytes
     results.fields(

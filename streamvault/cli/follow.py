@@ -52,8 +52,8 @@ def _show(results: Results, report: FollowReport) -> None:
             "merged": f"{count_text(report.merges, 'time')}, {bytes_text(report.moved_bytes)} rewritten"
             if report.merges
             else "",
-            "archive has": count_text(report.pieces, "generation"),
-            "expired": count_text(report.expired, "generation") if report.expired else "",
+            "archive has": count_text(report.generations_in_force, "generation"),
+            "expired": count_text(report.expired_count, "generation") if report.expired_count else "",
             "deleted": count_text(report.objects_deleted, "object") if report.objects_deleted else "",
             "truncated": "the stream, up to the end of the archived and verified data"
             if report.cut is not None

@@ -79,8 +79,8 @@ def _show(results: Results, report: ImportReport) -> None:
         results.line(f"shifted: every offset of {segment} is {size:,} lower than in the source")
     for moved in report.moved_boundaries:
         results.line(
-            f"moved: in epoch {moved.epoch} the key-range boundary {moved.source!r} is at {moved.target!r} "
-            f"({moved.ulps} ulps), so that segments keep their numbers"
+            f"moved: in epoch {moved.epoch} the key-range boundary {moved.source_position!r} is at "
+            f"{moved.target_position!r} ({moved.ulps} ulps), so that segments keep their numbers"
         )
 
 

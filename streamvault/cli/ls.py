@@ -7,7 +7,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, events_text
-from streamvault.manifests.verbs.reports import ArchiveSummary
+from streamvault.manifests.verbs.reports import ArchiveList, ArchiveSummary
 
 __all__ = ["ls"]
 
@@ -27,7 +27,7 @@ def ls(root: RootArgument, *, running: Running) -> int:
     return run(
         work,
         show=lambda results, archives: _show(results, root, archives),
-        document=lambda archives: {"archives": [archive.to_json() for archive in archives]},
+        document=lambda archives: ArchiveList(archives=tuple(archives)).to_json(),
         running=running,
     )
 
@@ -59,10 +59,10 @@ def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
 
 def _generations(archive: ArchiveSummary) -> str:
     remarks = [f"from {archive.first_generation}"] if archive.first_generation > 1 else []
-    remarks += [f"{archive.unfinished} is unfinished"] if archive.unfinished else []
-    return f"{archive.generations:,}" + (f" ({', '.join(remarks)})" if remarks else "")
+    remarks += [f"{archive.unfinished_generation} is unfinished"] if archive.unfinished_generation else []
+    return f"{archive.generations_in_force:,}" + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def _path(archive: ArchiveSummary, root: str) -> str:
     """Return an archive's address relative to the listed root; if they are the same, its stream."""
-    return archive.archive.removeprefix(root).removeprefix("/") or archive.stream
+    return archive.archive.removeprefix(root).removeprefix("/") or archive.stream_name

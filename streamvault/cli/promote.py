@@ -54,7 +54,7 @@ def _show(results: Results, report: PromoteReport) -> None:
     results.fields(
         {
             "source": "sealed; the stream has all of it" if complete else "",
-            "as of": "" if complete or report.unchanged else report.taken or "no round was ever finished",
+            "as of": "" if complete or report.unchanged else report.tail_time or "no round was ever finished",
             "last round": bytes_text(report.moved_bytes) if complete else "",
             "cut-over": seconds_text(report.cutover_seconds) if complete else "",
             "sealed": "yes, as the source was" if report.sealed else "",

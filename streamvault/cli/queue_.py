@@ -75,9 +75,9 @@ def print_queue(results: Results, report: QueueReport) -> None:
     _table(results, "WAITING", report.first_waiting, report.waiting)
     _table(results, "FAILED", report.first_failed, report.failed)
     for one in report.foreign:
-        option = " --failed" if one.failed else ""
+        option = " --failed" if one.in_failed_queue else ""
         results.line(
-            f"foreign: {bytes_text(one.bytes)} at offset {one.offset} ({one.error}); "
+            f"foreign: {bytes_text(one.bytes)} at offset {one.offset} ({one.reason}); "
             f"streamvault queue skip {report.queue} {one.offset}{option}"
         )
 
@@ -85,10 +85,10 @@ def print_queue(results: Results, report: QueueReport) -> None:
 def _table(results: Results, what: str, shown: tuple[WaitingRequest, ...], count: int) -> None:
     if not shown:
         return
-    reasons = any(request.error for request in shown)
+    reasons = any(request.reason for request in shown)
     columns = {what: False, "AGE": True, "REQUEST": False, **({"ERROR": False} if reasons else {})}
     rows = [
-        (request.id, seconds_text(request.age_seconds), request.text, *((request.error,) if reasons else ()))
+        (request.id, seconds_text(request.age_seconds), request.text, *((request.reason,) if reasons else ()))
         for request in shown
     ]
     results.table(columns, rows)

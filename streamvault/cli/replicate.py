@@ -62,7 +62,7 @@ def _show(results: Results, report: ReplicateReport) -> None:
         results.line(state.format(report.source, report.stream))
         results.fields({"behind": f"{report.behind_bytes:,} bytes ({bytes_text(report.behind_bytes)}){age}"})
         return
-    results.line(f"replicated to {report.stream}: {_ENDED[report.ended]} {report.source}")
+    results.line(f"replicated to {report.stream}: {_ENDED[report.ended or 'caught up']} {report.source}")
     results.fields(
         {
             "rounds": f"{report.rounds:,} with something new",

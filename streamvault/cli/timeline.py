@@ -33,8 +33,8 @@ def timeline(archive: ArchiveArgument, *, running: Running) -> int:
 
 def _show(results: Results, timeline: Timeline) -> None:
     results.line(timeline.archive)
-    if timeline.expired:
-        results.line(f"generations up to {timeline.expired} have expired")
+    if timeline.expired_up_to:
+        results.line(f"generations up to {timeline.expired_up_to} have expired")
     results.table(
         {
             "GENERATION": True,
@@ -54,12 +54,12 @@ def _show(results: Results, timeline: Timeline) -> None:
                 events_text(entry.events, entry.bytes) or "-",
                 bytes_text(entry.bytes),
                 entry.layout,
-                entry.checked or "no",
+                entry.checked_at or "no",
                 ", ".join(entry.holds),
-                _short(entry.start),
-                _short(entry.end),
+                _short(entry.from_cut),
+                _short(entry.to_cut),
             )
-            for entry in timeline.generations
+            for entry in timeline.entries
         ],
     )
 

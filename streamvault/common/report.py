@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
 
-__all__ = ["Cost", "GapReport", "Report"]
+__all__ = ["Cost", "GapReport", "Report", "RunReport", "TimedReport"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +13,39 @@ class Report:
     """Base class of the reports."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the attributes as a dict of plain values."""
-        return asdict(self)
+        """Return the attributes as a dict of plain values, those that several reports have last."""
+        values = asdict(self)
+        return {**{name: values[name] for name in type(self).__annotations__}, **values}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedReport(Report):
+    """Result of a verb that may start Spark.
+
+    Attributes:
+        seconds: duration, without the start of Spark.
+        total_seconds: duration of the call; of the whole command on the command line.
+    """
+
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+
+    def timed(self, total: float, start: float = 0.0) -> Self:
+        """Return a copy with the total duration, and Spark's start within it (seconds)."""
+        return replace(self, seconds=round(total - start, 3), total_seconds=round(total, 3))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport(TimedReport):
+    """Result of a verb that can be rehearsed.
+
+    Attributes:
+        warnings: what the user was warned of.
+        dry_run: whether it was a dry run: nothing was changed, and the report says what would be done.
+    """
+
+    warnings: tuple[str, ...] = ()
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +70,14 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapReport:
-    """A range of bytes that was truncated before it could be archived, or that a restore left out because of damage."""
+    """Bytes that were truncated before they could be archived, or that a restore left out because of damage.
+
+    Attributes:
+        segment: full name of the segment.
+        start: offset of the first byte.
+        end: offset after the last one.
+        reason: why they are missing.
+    """
 
     segment: str
     start: int

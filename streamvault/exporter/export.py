@@ -230,7 +230,7 @@ def export_next(
     return ExportReport(
         archive=archive.uri,
         generation=manifest.generation,
-        adopted=planned.adopted,
+        resumed=planned.adopted,
         resumes=describe_options(planned.plan if planned.adopted else None),
         gave_up=describe_options(planned.gave_up),
         events=manifest.events,
@@ -296,7 +296,7 @@ def _rehearse(archive: Archive, store: StreamStore, order: ResolvedExport, began
         archive=archive.uri,
         generation=plan.generation if plan else newest.generation if newest else 0,
         unchanged=plan is None,
-        adopted=drafted.adopted,
+        resumed=drafted.adopted,
         resumes=describe_options(plan if drafted.adopted else None),
         gave_up=describe_options(drafted.gave_up),
         events=events,

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from streamvault.common.report import Cost, GapReport, Report
+from streamvault.common.report import Cost, GapReport, RunReport, TimedReport
 
 __all__ = ["ConvertReport", "ExportReport"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportReport(Report):
+class ExportReport(RunReport):
     """Result of an export.
 
     Attributes:
         archive: the archive's URI.
         generation: the newest generation after the export.
         unchanged: whether there was nothing new and nothing was written.
-        adopted: whether the plan of an unfinished or concurrent run was used.
+        resumed: whether an unfinished or concurrent run was joined, by its plan.
         resumes: the options of that plan; None if there was none.
         gave_up: the options of the unfinished plan that was given up (`restart`); None if there was none.
         events: number of events of this generation; 0 if unchanged.
@@ -27,17 +27,13 @@ class ExportReport(Report):
         ranges: number of ranges of this generation.
         fingerprint: SHA-256 of its manifest, hexadecimal; empty if there is no new one.
         gaps: what was truncated before it could be archived.
-        warnings: the warnings of the run.
-        seconds: duration from the plan to the commit, without the start of Spark.
-        total_seconds: duration of the call (on the command line, of the command).
-        dry_run: whether nothing was written.
         cost: the estimated cost, in a dry run.
     """
 
     archive: str
     generation: int
     unchanged: bool = False
-    adopted: bool = False
+    resumed: bool = False
     resumes: dict[str, Any] | None = None
     gave_up: dict[str, Any] | None = None
     events: int = 0
@@ -46,15 +42,11 @@ class ExportReport(Report):
     ranges: int = 0
     fingerprint: str = ""
     gaps: tuple[GapReport, ...] = ()
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
-    total_seconds: float = 0.0
-    dry_run: bool = False
     cost: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvertReport(Report):
+class ConvertReport(TimedReport):
     """Result of a conversion.
 
     Attributes:
@@ -64,15 +56,13 @@ class ConvertReport(Report):
         converted: the generations written by this run.
         unchanged: whether all of them already existed.
         resumes: the options of the unfinished plan that was resumed; None if there was none.
-        gave_up: as for an export.
+        gave_up: the options of the unfinished plan that was given up (`restart`); None if there was none.
         events: number of events in all generations.
         bytes: number of bytes in all generations, event headers included.
         moved_bytes: the bytes written by this run.
         ranges: number of ranges of the written generations.
-        seconds: as for an export.
-        total_seconds: as for an export.
-        dry_run: as for an export.
-        cost: as for an export.
+        dry_run: whether nothing was written.
+        cost: the estimated cost, in a dry run.
     """
 
     archive: str
@@ -86,11 +76,5 @@ class ConvertReport(Report):
     bytes: int = 0
     moved_bytes: int = 0
     ranges: int = 0
-    seconds: float = 0.0
-    total_seconds: float = 0.0
     dry_run: bool = False
     cost: Cost | None = None
-
-    def timed(self, total: float, start: float, moved_bytes: int = 0) -> ConvertReport:
-        """Return the report with the total duration, minus the start of Spark (seconds), and the bytes written."""
-        return replace(self, seconds=round(total - start, 3), total_seconds=round(total, 3), moved_bytes=moved_bytes)

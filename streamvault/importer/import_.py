@@ -19,7 +19,7 @@ from streamvault.importer.lease import unfinished_work
 from streamvault.importer.options import FILLER_LIMIT, ImportOptions, KeptRetention, Numbers, Offsets
 from streamvault.importer.own_name import check_not_source, tagged
 from streamvault.importer.plan import Content, RestorePlan, plan_restore
-from streamvault.importer.reports import ImportReport, MovedBoundary
+from streamvault.importer.reports import ImportReport
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.importer.skip import gaps_of, without_damaged
 from streamvault.layouts.windows import WINDOW
@@ -431,9 +431,7 @@ def _retention_warning(plan: RestorePlan) -> list[str]:
 def _report(source: Archive, stream: str, planned: _Planned, at: datetime | None) -> ImportReport:
     """Return the report of the plan; ranges that are restored in part count as whole ones."""
     plan, created = planned.plan, planned.selection.history.newest.created
-    moved = tuple(
-        MovedBoundary(epoch=m.epoch, source=m.source, target=m.target, ulps=m.ulps) for m in plan.replay.moved
-    )
+    moved = tuple(plan.replay.moved)
     damage = damage_reports(planned.selection.history, planned.selection.lost)
     return ImportReport(
         stream=stream,

@@ -21,10 +21,11 @@ import numpy as np
 
 from streamvault.common.errors import Failed
 from streamvault.importer.options import Numbers
+from streamvault.importer.reports import MovedBoundary
 from streamvault.streamstore.arithmetic.numbering import nudge
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
 
-__all__ = ["MAP_NUMBERS", "CannotReplay", "MovedBoundary", "Replay", "ScaleStep", "plan_replay"]
+__all__ = ["MAP_NUMBERS", "CannotReplay", "Replay", "ScaleStep", "plan_replay"]
 
 MAP_NUMBERS = "Give --numbers map to restore the stream with other segment numbers."
 """What to do where numbers cannot be kept."""
@@ -32,23 +33,6 @@ MAP_NUMBERS = "Give --numbers map to restore the stream with other segment numbe
 
 class CannotReplay(Failed):
     """No sequence of scales can give a new stream the source's segment numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class MovedBoundary:
-    """A boundary between two key ranges that had to move.
-
-    Attributes:
-        epoch: the first epoch that has it.
-        source: its position in the source.
-        target: its position in the target.
-        ulps: the distance in units in the last place.
-    """
-
-    epoch: int
-    source: float
-    target: float
-    ulps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +140,11 @@ def _moves(
     epoch: int, source: Sequence[KeyRange], target: Sequence[KeyRange], fixed: Mapping[float, float]
 ) -> list[MovedBoundary]:
     pairs = {s.low: t.low for s, t in zip(source, target, strict=True) if s.low not in fixed}
-    return [MovedBoundary(epoch, s, t, _ulps(s, t)) for s, t in sorted(pairs.items()) if s != t]
+    return [
+        MovedBoundary(epoch=epoch, source_position=s, target_position=t, ulps=_ulps(s, t))
+        for s, t in sorted(pairs.items())
+        if s != t
+    ]
 
 
 def _ulps(a: float, b: float) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streamvault.common.report import Cost, GapReport, Report
+from streamvault.common.report import Cost, GapReport, Report, RunReport
+from streamvault.manifests.archive.rounds import Ended
 from streamvault.manifests.verbs.reports import DamageReport
 
 __all__ = [
@@ -27,19 +28,19 @@ class MovedBoundary:
 
     Attributes:
         epoch: the first epoch that has the boundary.
-        source: its position in the source.
-        target: its position in the target.
+        source_position: its position in the source.
+        target_position: its position in the target.
         ulps: the distance in units in the last place of a double.
     """
 
     epoch: int
-    source: float
-    target: float
+    source_position: float
+    target_position: float
     ulps: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportReport(Report):
+class ImportReport(RunReport):
     """Result of an import.
 
     Attributes:
@@ -60,15 +61,11 @@ class ImportReport(Report):
         offsets: "keep" or "shift".
         shifts: segment name → by how many bytes its offsets are lower than in the archive.
         renumbered: archived segment → restored segment, of those whose numbers differ, e.g. ``0.#epoch.0``.
-        moved_boundaries: see `MovedBoundary`.
+        moved_boundaries: the key-range boundaries that had to move.
         gaps: bytes that the archive does not have; with offsets kept, filler of the same length takes their place.
         findings: one line for each damaged part of the archive that was left out, with ``skip_damaged``.
         damage: the same, with their fields.
-        warnings: what the user was warned of.
-        seconds: as for an export.
-        total_seconds: as for an export.
-        dry_run: True if nothing was restored.
-        cost: estimated S3 requests and prices, of a dry run.
+        cost: the estimated cost, in a dry run.
     """
 
     stream: str
@@ -92,16 +89,17 @@ class ImportReport(Report):
     gaps: tuple[GapReport, ...] = ()
     findings: tuple[str, ...] = ()
     damage: tuple[DamageReport, ...] = ()
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
-    total_seconds: float = 0.0
-    dry_run: bool = False
     cost: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """A position in the source and in the restored stream: a cut as a mapping, or an event pointer as text."""
+    """A position in the source and in the restored stream: a cut as a mapping, or an event pointer as text.
+
+    Attributes:
+        old: the position in the source.
+        new: the position in the restored stream.
+    """
 
     old: str | Mapping[str, int]
     new: str | Mapping[str, int]
@@ -123,7 +121,7 @@ class TranslateReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyReport(Report):
+class CopyReport(RunReport):
     """Result of copying a stream.
 
     Attributes:
@@ -144,11 +142,7 @@ class CopyReport(Report):
         offsets: "keep" or "shift".
         shifts: segment name → by how many bytes its offsets are lower than in the source.
         renumbered: see `ImportReport`.
-        moved_boundaries: see `MovedBoundary`.
-        warnings: what the user was warned of.
-        seconds: as for an export.
-        total_seconds: as for an export.
-        dry_run: True if nothing was copied.
+        moved_boundaries: the key-range boundaries that had to move.
     """
 
     source: str
@@ -168,20 +162,16 @@ class CopyReport(Report):
     shifts: Mapping[str, int] = field(default_factory=dict)
     renumbered: Mapping[str, str] = field(default_factory=dict)
     moved_boundaries: tuple[MovedBoundary, ...] = ()
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
-    total_seconds: float = 0.0
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicateReport(Report):
+class ReplicateReport(RunReport):
     """Result of replicating a stream or an archive.
 
     Attributes:
         source: URI of the source.
         stream: URI of the replica.
-        ended: why it ended: "caught up" without ``follow``; "idle", "time" or "sealed" with it; "lag" of a dry run.
+        ended: why it ended: "caught up" without ``follow``; "idle", "time" or "sealed" with it; None in a dry run.
         rounds: rounds that found something new.
         retries: attempts that were repeated because a server did not answer.
         moved_bytes: bytes that were appended, with event headers, without filler.
@@ -191,19 +181,15 @@ class ReplicateReport(Report):
         lag_seconds: from taking the source's tail to having it, in the newest round that found something new.
         most_lag_seconds: the longest such time of this run.
         tail: the source's tail that the replica has reached; None if it has reached none.
-        taken: when that tail was taken, RFC 3339.
+        tail_time: when that tail was taken, RFC 3339.
         offsets: "keep" or "shift".
         numbers: "keep" or "map".
         renumbered: see `ImportReport`.
-        warnings: what the user was warned of.
-        seconds: as for an export.
-        total_seconds: as for an export.
-        dry_run: True if nothing was replicated.
     """
 
     source: str
     stream: str
-    ended: Literal["caught up", "idle", "time", "sealed", "lag"]
+    ended: Literal["caught up"] | Ended | None = None
     rounds: int = 0
     retries: int = 0
     moved_bytes: int = 0
@@ -212,14 +198,10 @@ class ReplicateReport(Report):
     lag_seconds: float = 0.0
     most_lag_seconds: float = 0.0
     tail: Mapping[str, int] | None = None
-    taken: str = ""
+    tail_time: str = ""
     offsets: Literal["keep", "shift"] = "keep"
     numbers: Literal["keep", "map"] = "map"
     renumbered: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
-    total_seconds: float = 0.0
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,11 +216,11 @@ class PromoteReport(Report):
         sealed: True if the promoted stream is sealed, as the source was.
         moved_bytes: bytes that this run appended.
         tail: the source's tail that the stream has at least; None if no round was ever finished.
-        taken: when that tail was taken, RFC 3339.
+        tail_time: when that tail was taken, RFC 3339.
         cutover_seconds: from sealing the source to the end; 0 if it was not sealed.
         renumbered: see `ImportReport`; empty if the source was not sealed.
         warnings: what the user was warned of.
-        total_seconds: as for an export.
+        total_seconds: duration of the call; of the whole command on the command line.
         dry_run: True if nothing was changed.
     """
 
@@ -249,7 +231,7 @@ class PromoteReport(Report):
     sealed: bool = False
     moved_bytes: int = 0
     tail: Mapping[str, int] | None = None
-    taken: str = ""
+    tail_time: str = ""
     cutover_seconds: float = 0.0
     renumbered: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -258,7 +240,7 @@ class PromoteReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveReport(Report):
+class MoveReport(RunReport):
     """Result of moving a stream.
 
     Attributes:
@@ -271,10 +253,6 @@ class MoveReport(Report):
         cutover_seconds: from sealing the source until the new stream could be written to.
         tombstone: True if an empty sealed stream has the old name.
         renumbered: see `ImportReport`.
-        warnings: what the user was warned of.
-        seconds: as for an export.
-        total_seconds: as for an export.
-        dry_run: True if nothing was changed.
     """
 
     source: str
@@ -286,7 +264,3 @@ class MoveReport(Report):
     cutover_seconds: float = 0.0
     tombstone: bool = False
     renumbered: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
-    total_seconds: float = 0.0
-    dry_run: bool = False

@@ -126,7 +126,7 @@ def write_table(
         if opened is not None:
             _compare(opened, place, grows=todo is not None)
         if dry_run:
-            return _rehearsed(setting).timed(time.monotonic() - began, 0.0)
+            return _rehearsed(setting).timed(time.monotonic() - began)
         done, start_seconds = HandedOff(), 0.0
         probed: tuple[str, ...] = ()
         if todo is not None:

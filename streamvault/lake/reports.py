@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from streamvault.common.report import Cost, GapReport, Report
+from streamvault.common.report import Cost, GapReport, RunReport
 
 __all__ = ["HandoffReport"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffReport(Report):
+class HandoffReport(RunReport):
     """Result of a handoff.
 
     Attributes:
@@ -33,11 +32,8 @@ class HandoffReport(Report):
         file_bytes: size of these files.
         undecoded: events written by this run whose payload could not be decoded; the column `_error` says why.
         undecoded_share: their share of the events that this run wrote, from 0 to 1.
-        warnings: what the user was warned of.
-        seconds: as for an export.
-        total_seconds: as for an export.
-        dry_run: True if nothing was written.
-        cost: estimated S3 requests and prices, of a dry run.
+        cost: the estimated cost, in a dry run.
+        unchanged: whether there was nothing to do.
     """
 
     archive: str
@@ -58,21 +54,8 @@ class HandoffReport(Report):
     file_bytes: int = 0
     undecoded: int = 0
     undecoded_share: float = 0.0
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
-    total_seconds: float = 0.0
-    dry_run: bool = False
     cost: Cost | None = None
+    unchanged: bool = field(init=False, default=False)
 
-    @property
-    def unchanged(self) -> bool:
-        """Whether there was nothing to do."""
-        return not (self.added or self.registered or self.raw_segments)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values, with `unchanged`."""
-        return {**asdict(self), "unchanged": self.unchanged}
-
-    def timed(self, total: float, start: float) -> HandoffReport:
-        """Return a copy with the total time and Spark's start time within it (seconds)."""
-        return replace(self, seconds=round(total - start, 3), total_seconds=round(total, 3))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unchanged", not (self.added or self.registered or self.raw_segments))

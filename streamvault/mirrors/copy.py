@@ -519,8 +519,4 @@ def _finished_report(
 
 
 def _moved(plan: RestorePlan, epochs: int) -> tuple[MovedBoundary, ...]:
-    return tuple(
-        MovedBoundary(epoch=m.epoch, source=m.source, target=m.target, ulps=m.ulps)
-        for m in plan.replay.moved
-        if m.epoch < epochs
-    )
+    return tuple(moved for moved in plan.replay.moved if moved.epoch < epochs)

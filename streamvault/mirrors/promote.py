@@ -83,7 +83,7 @@ def promote_replica(
             sealed=record.sealed,
             source_sealed=seal_source,
             tail=record.tail,
-            taken=record.taken_text,
+            tail_time=record.taken_text,
             dry_run=dry_run,
         )
         _check(record, replica.uri, seal_source=seal_source)
@@ -123,7 +123,7 @@ def promote_replica(
             report,
             sealed=record.sealed,
             tail=record.tail,
-            taken=record.taken_text,
+            tail_time=record.taken_text,
             warnings=warnings,
             total_seconds=_since(began),
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamvault.common.report import Report
+from streamvault.common.report import Report, TimedReport
 
 __all__ = ["FinishedRequest", "ForeignBytes", "QueueReport", "RequestReport", "WaitingRequest", "WorkReport"]
 
@@ -60,7 +60,7 @@ class FinishedRequest(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkReport(Report):
+class WorkReport(TimedReport):
     """Result of `work`.
 
     Attributes:
@@ -73,8 +73,6 @@ class WorkReport(Report):
         outstanding_bytes: bytes of the queue's unprocessed entries.
         failed_bytes: bytes of the queue of failed requests, earlier ones included.
         latency_seconds: average time from a request's put to its end.
-        seconds: as for an export.
-        total_seconds: as for an export.
     """
 
     queue: str
@@ -86,8 +84,6 @@ class WorkReport(Report):
     outstanding_bytes: int = 0
     failed_bytes: int = 0
     latency_seconds: float = 0.0
-    seconds: float = 0.0
-    total_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +96,7 @@ class WaitingRequest(Report):
         put: when it was put in (RFC 3339).
         age_seconds: time since then; for a failed request, since it failed.
         bytes: its size.
-        error: why it failed, in one line; empty if it waits.
+        reason: why it failed, in one line; empty if it waits.
     """
 
     id: str
@@ -108,7 +104,7 @@ class WaitingRequest(Report):
     put: str
     age_seconds: float
     bytes: int
-    error: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,14 +114,14 @@ class ForeignBytes(Report):
     Attributes:
         offset: where they begin in the queue's segment (bytes).
         bytes: how many.
-        failed: whether they are in the queue of failed requests.
-        error: why they are not a request.
+        in_failed_queue: whether they are in the queue of failed requests.
+        reason: why they are not a request.
     """
 
     offset: int
     bytes: int
-    failed: bool
-    error: str
+    in_failed_queue: bool
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,7 +99,7 @@ def skip_foreign(queue: str, offset: int, *, failed: bool = False) -> QueueRepor
 def _report(queue: str, waiting: QueueSegment, failed: QueueSegment | None) -> QueueReport:
     there, gone = _contents(waiting, _waiting), _contents(failed, _failed) if failed is not None else _Contents()
     foreign = [
-        ForeignBytes(offset=one.offset, bytes=one.end - one.offset, failed=part is gone, error=one.why)
+        ForeignBytes(offset=one.offset, bytes=one.end - one.offset, in_failed_queue=part is gone, reason=one.why)
         for part in (there, gone)
         for one in part.foreign
     ]
@@ -189,5 +189,5 @@ def _row(entry: Entry, now: float, text: str, error: str) -> WaitingRequest:
         put=datetime.fromtimestamp(entry.put_time, UTC).isoformat(timespec="seconds"),
         age_seconds=round(max(now - entry.put_time, 0.0), 1),
         bytes=entry.end - entry.offset,
-        error=error,
+        reason=error,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamvault.common.report import Report
+from streamvault.common.report import RunReport, TimedReport
 from streamvault.exporter.reports import ExportReport
+from streamvault.manifests.archive.rounds import Ended
 
 __all__ = ["CompactReport", "CompactedRun", "FollowReport", "FollowedGeneration", "RotateReport", "StoppedReport"]
 
@@ -27,7 +28,7 @@ class StoppedReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RotateReport(Report):
+class RotateReport(RunReport):
     """Result of a rotation.
 
     Attributes:
@@ -46,10 +47,6 @@ class RotateReport(Report):
         queued: the newest expired generation, if the deletion of its data and of all before was queued.
         truncated: True if the source's head is now at `cut`, or was already beyond it.
         cut: the end of the archived and checked data, if truncating was requested.
-        warnings: what the user was warned of.
-        seconds: as for an export.
-        total_seconds: as for an export.
-        dry_run: True if nothing was written; the report then says what would be done.
     """
 
     archive: str
@@ -67,10 +64,6 @@ class RotateReport(Report):
     queued: tuple[int, ...] = ()
     truncated: bool = False
     cut: Mapping[str, int] | None = None
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
-    total_seconds: float = 0.0
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,38 +86,30 @@ class CompactedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompactReport(Report):
+class CompactReport(RunReport):
     """Result of a compaction.
 
     Attributes:
         archive: URI of the archive.
         runs: the merged runs.
         unchanged: True if nothing was merged.
-        resumed: how many of the runs an earlier call had begun.
+        resumed_runs: how many of the runs an earlier call had begun.
         moved_bytes: segment bytes that were rewritten.
         joined: number of chunks written.
-        generations: number of generations in force now; merged ones count once.
+        generations_in_force: number of generations in force now; merged ones count once.
         objects_deleted: deleted data objects that earlier compactions had replaced.
         waits_until: when the next replaced objects may be deleted, RFC 3339; empty if there are none.
-        warnings: what the user was warned of.
-        seconds: as for an export.
-        total_seconds: as for an export.
-        dry_run: True if nothing was written; the report then says what would be done.
     """
 
     archive: str
     runs: tuple[CompactedRun, ...] = ()
     unchanged: bool = False
-    resumed: int = 0
+    resumed_runs: int = 0
     moved_bytes: int = 0
     joined: int = 0
-    generations: int = 0
+    generations_in_force: int = 0
     objects_deleted: int = 0
     waits_until: str = ""
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
-    total_seconds: float = 0.0
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,13 +130,13 @@ class FollowedGeneration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FollowReport(Report):
+class FollowReport(TimedReport):
     """Result of `follow`.
 
     Attributes:
         archive: URI of the archive.
         generation: the newest generation.
-        ended: why it ended: ``"idle"``, ``"time"`` or ``"sealed"``.
+        ended: why it ended: no new events for a while (idle), the time is over, or the stream is sealed and archived.
         rounds: number of rounds.
         retries: number of retries because a server was unavailable.
         made: number of published generations.
@@ -160,18 +145,16 @@ class FollowReport(Report):
         newest: the last of these generations, at most 100.
         merges: number of merges.
         moved_bytes: segment bytes that merges rewrote.
-        pieces: number of generations in force now; merged ones count once.
-        expired: number of generations that expired.
+        generations_in_force: number of generations in force now; merged ones count once.
+        expired_count: number of generations that expired.
         objects_deleted: deleted data objects, of expired and of merged generations.
         cut: the stream cut to which the source was truncated, if that was requested.
         warnings: the last warnings, at most 100.
-        seconds: as for an export.
-        total_seconds: as for an export.
     """
 
     archive: str
     generation: int
-    ended: str
+    ended: Ended
     rounds: int = 0
     retries: int = 0
     made: int = 0
@@ -180,10 +163,8 @@ class FollowReport(Report):
     newest: tuple[FollowedGeneration, ...] = ()
     merges: int = 0
     moved_bytes: int = 0
-    pieces: int = 0
-    expired: int = 0
+    generations_in_force: int = 0
+    expired_count: int = 0
     objects_deleted: int = 0
     cut: Mapping[str, int] | None = None
     warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
-    total_seconds: float = 0.0

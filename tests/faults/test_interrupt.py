@@ -76,7 +76,7 @@ def test_interrupted_export_is_resumed(ground: Ground, stop: Stop) -> None:
         interrupted(running, stop)
     assert ground.contents_below(prefix).is_unfinished
     report = run(*ground.export(prefix, "inline"), environment=ground.environment).report
-    assert report["adopted"]
+    assert report["resumed"]
     assert report["moved_bytes"] < report["bytes"]
     assert ground.contents_below(prefix) == ground.contents
 

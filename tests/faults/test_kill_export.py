@@ -66,7 +66,7 @@ def test_killed_export_is_resumed(ground_of: Callable[[str], Ground], kill: Kill
             report = run(*command, environment=ground.environment).report
             assert ground.contents_below(prefix) == ground.contents
             if killed.is_unfinished:
-                assert report["adopted"]
+                assert report["resumed"]
                 assert report["events"] == ground.digest[0]
                 assert report["moved_bytes"] <= report["bytes"] - done, "what was finished is not moved again"
             deadline = time.monotonic() + ORPHANS_LIVE
@@ -109,5 +109,5 @@ def test_repeatedly_killed_export_completes(ground: Ground) -> None:
         assert len(keys) >= have, "what was finished stays"
         have = len(keys)
     assert kills >= 2
-    assert ended.report["adopted"]
+    assert ended.report["resumed"]
     assert ground.contents_below(prefix) == ground.contents

@@ -56,7 +56,7 @@ def test_export_killed_between_parts_is_resumed(minio: S3Server, tmp_path: Path,
         assert not client.list_objects_v2(Bucket=bucket, Prefix=large).get("Contents")
 
         again = run("export", source, root, *OPTIONS, environment=environment)
-        assert again.report["adopted"]
+        assert again.report["resumed"]
         archive = f"{root}/{NAME}"
         checked = run("check", archive, "--read-data", "--master", "inline", "--json", environment=environment).report
         assert (checked["ok"], checked["strays"], checked["events"]) == (True, 0, 3)

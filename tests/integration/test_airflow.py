@@ -293,7 +293,7 @@ def test_task_of_a_killed_worker_is_retried(ground: Ground) -> None:
     assert killed == [], "it was killed before it was through"
     assert [task["try_number"] for task in ground.airflow.tasks("export_once", run)] > [1]
     report = ground.airflow.xcom("export_once", run, "export")
-    assert report["adopted"]
+    assert report["resumed"]
     assert report["moved_bytes"] > 0
     found = {pointer(key) for key in ground.keys(f"once/{name}/") if key.startswith("events/")}
     assert found == set(events(ground.store, name))

@@ -214,4 +214,4 @@ def test_driver_does_not_outlive_its_task(export: list[str], conn_id: str) -> No
             process.kill()
     ended = StreamvaultSubmitHook(variables={}, conn_id="inline").run(export)
     assert ended.document is not None
-    assert ended.document["adopted"]
+    assert ended.document["resumed"]

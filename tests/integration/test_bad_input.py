@@ -363,7 +363,7 @@ def test_damaged_decision_does_not_hide_other_archives(world: World, capfd: pyte
     decision.write_text('{"format": 1')
     assert main(["ls", world.root(), "--json"]) == 0
     told = json.loads(capfd.readouterr().out)["archives"]
-    assert [(each["stream"], "not complete JSON" in each["problem"]) for each in told] == [
+    assert [(each["stream_name"], "not complete JSON" in each["problem"]) for each in told] == [
         ("shop/orders", True),
         ("shop/other", False),
     ]
@@ -540,7 +540,7 @@ def test_export_is_resumed_after_a_full_disk(world: World, small: Path) -> None:
     shutil.copytree(seed, small, dirs_exist_ok=True)
     assert list(small.rglob("plan.json"))
     report = run(*export, environment={}).report
-    assert report["adopted"]
+    assert report["resumed"]
     assert main(["check", f"file://{small}/vault/shop/big", "--read-data", *INLINE]) == 0
 
 

@@ -334,7 +334,7 @@ def source_lost(clusters: Clusters, course: Course, rng: random.Random) -> None:
         if lost * load.stored > allowed:
             raise Wrong("lost", f"{lost} events, but the lag was {lag['behind_bytes']} bytes: {allowed} might be lost")
         for what, moment in (
-            ("as of", datetime.fromisoformat(promoted["taken"]).timestamp()),
+            ("as of", datetime.fromisoformat(promoted["tail_time"]).timestamp()),
             # counted back from a moment after `asked` that is not known: the command takes time to start and to end
             ("lag", asked - lag["behind_seconds"]),
         ):

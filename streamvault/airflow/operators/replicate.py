@@ -100,7 +100,7 @@ class ReplicateStreamOperator(MirrorOperator):
             context["ti"].xcom_push(key="report", value=report)
             raise AirflowFailException(
                 f"the lag of {report['stream']} is {seconds_text(report['lag_seconds'])}, above most_lag "
-                f"({self.most_lag}). It has what {report['source']} had at {report['taken']}."
+                f"({self.most_lag}). It has what {report['source']} had at {report['tail_time']}."
             )
         return report
 

@@ -101,7 +101,7 @@ def convert_archive(
     )
     check_beginning(target, history)
     if dry_run:
-        return _planned(report, _rehearse(todo, target, options)).timed(time.monotonic() - began, 0.0)
+        return _planned(report, _rehearse(todo, target, options)).timed(time.monotonic() - began)
     begin_where(target, history, source.listing().decision.begin)
     moved = 0
     with open_runner(master if todo else "inline", [convert_range]) as runner:
@@ -112,7 +112,7 @@ def convert_archive(
             report = _planned(report, done.planned)
         start_seconds = runner.start_seconds
     progress.end()
-    return report.timed(time.monotonic() - began, start_seconds, moved)
+    return replace(report, moved_bytes=moved).timed(time.monotonic() - began, start_seconds)
 
 
 def _planned(report: ConvertReport, planned: Planned | None) -> ConvertReport:

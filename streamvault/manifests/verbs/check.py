@@ -125,7 +125,7 @@ def check_archive(
         stray_keys=found.strays,
         removed=removed,
         fingerprints={each.manifest.generation: each.fingerprint for each in scope.history.generations},
-        unfinished=scope.unfinished,
+        unfinished_generation=scope.unfinished,
         notes=notes,
         seed=seed if subset is not None else None,
         seconds=round(seconds - start_seconds, 3),

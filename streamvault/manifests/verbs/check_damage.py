@@ -25,7 +25,7 @@ def damage_reports(history: History, found: Iterable[Lost]) -> tuple[DamageRepor
                 segment=lost.segment.in_stream(history.stream),
                 start=lost.start,
                 end=lost.end,
-                events=lost.events,
+                lost_events=lost.events,
                 what=lost.what,
             )
         )

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
-from streamvault.common.report import Report
+from streamvault.common.report import Report, TimedReport
 from streamvault.manifests.archive.damage import lost_text
 
-__all__ = ["ArchiveSummary", "CheckReport", "DamageReport", "HoldReport", "Timeline", "TimelineEntry", "WarmReport"]
+__all__ = [
+    "ArchiveList",
+    "ArchiveSummary",
+    "CheckReport",
+    "DamageReport",
+    "HoldReport",
+    "Timeline",
+    "TimelineEntry",
+    "WarmReport",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +26,8 @@ class ArchiveSummary(Report):
 
     Attributes:
         archive: the archive's URI.
-        stream: the archived stream, ``scope/stream``.
-        generations: number of generations (a merged one counts once).
+        stream_name: the archived stream, ``scope/stream``.
+        generations_in_force: number of generations in force; merged ones count once.
         first_generation: the oldest generation that has not expired.
         generation: the newest generation.
         created: time of the newest generation, RFC 3339.
@@ -28,12 +36,12 @@ class ArchiveSummary(Report):
         layout: layout of the newest generation, or ``table``.
         problem: why the archive cannot be read; empty if it can.
         table: the table's name, if it is a table that a handoff made; otherwise empty.
-        unfinished: number of a generation whose export has begun and is not finished; 0 if there is none.
+        unfinished_generation: number of a generation whose export has begun and is not finished; 0 if there is none.
     """
 
     archive: str
-    stream: str
-    generations: int = 0
+    stream_name: str
+    generations_in_force: int = 0
     first_generation: int = 0
     generation: int = 0
     created: str = ""
@@ -42,7 +50,18 @@ class ArchiveSummary(Report):
     layout: str = ""
     problem: str = ""
     table: str = ""
-    unfinished: int = 0
+    unfinished_generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveList(Report):
+    """What `ls` prints as JSON.
+
+    Attributes:
+        archives: the archives and tables, in the order of their paths.
+    """
+
+    archives: tuple[ArchiveSummary, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +74,7 @@ class DamageReport(Report):
         segment: full name of the segment.
         start: offset of the first damaged byte.
         end: offset after the last one.
-        events: number of lost events; None if the range lacks several pieces, and it is not known how many of its
+        lost_events: number of lost events; None if the range lacks several parts, and it is not known how many of its
             events are in this one.
         what: what is wrong.
     """
@@ -65,16 +84,16 @@ class DamageReport(Report):
     segment: str
     start: int
     end: int
-    events: int | None
+    lost_events: int | None
     what: str
 
     def __str__(self) -> str:
-        lost = lost_text(self.events, self.end - self.start)
+        lost = lost_text(self.lost_events, self.end - self.start)
         return f"{self.segment} bytes {self.start} to {self.end}: {self.what}; generation {self.generation}, {lost}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport(Report):
+class CheckReport(TimedReport):
     """Result of a check.
 
     Attributes:
@@ -96,12 +115,10 @@ class CheckReport(Report):
         stray_keys: keys of the first hundred strays, relative to the root.
         removed: number of strays that ``--repair`` deleted.
         fingerprints: generation → SHA-256 of its manifest, hexadecimal.
-        unfinished: number of a generation whose export has begun and is not finished; 0 if there is none, or if only
-            one generation was checked.
+        unfinished_generation: number of a generation whose export has begun and is not finished; 0 if there is none, or
+            if only one generation was checked.
         notes: remarks that are not damage (objects that were not checked).
         seed: seed of the sample, with ``--read-data-subset``.
-        seconds: duration without the start of Spark.
-        total_seconds: duration.
     """
 
     archive: str
@@ -120,11 +137,9 @@ class CheckReport(Report):
     stray_keys: tuple[str, ...] = ()
     removed: int = 0
     fingerprints: Mapping[int, str] = field(default_factory=dict)
-    unfinished: int = 0
+    unfinished_generation: int = 0
     notes: tuple[str, ...] = ()
     seed: int | None = None
-    seconds: float = 0.0
-    total_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +152,7 @@ class WarmReport(Report):
         bytes: their size in S3.
         asked: number of them requested from S3 now (the others were requested before).
         readable: whether everything is readable now.
-        total_seconds: duration.
+        total_seconds: duration of the call; of the whole command on the command line.
         dry_run: whether nothing was requested.
     """
 
@@ -177,25 +192,25 @@ class TimelineEntry:
         generation: the generation's number.
         first: the first original generation in a merged one; otherwise its number.
         created: when its tail was taken, RFC 3339.
-        start: the cut at which it begins, full segment name → offset; ``from`` in JSON, as in a manifest.
-        end: the cut at which it ends; ``to`` in JSON.
-        layout: as in its manifest.
-        events: as in its manifest.
-        bytes: as in its manifest.
+        from_cut: the cut at which it begins, full segment name → offset.
+        to_cut: the cut at which it ends.
+        layout: the layout of its data.
+        events: number of its events.
+        bytes: number of its bytes, event headers included.
         holds: the names of its holds.
-        checked: when a rotation read its data back, RFC 3339; empty if none has.
+        checked_at: when a rotation read its data back, RFC 3339; empty if none has.
     """
 
     generation: int
     first: int
     created: str
-    start: Mapping[str, int]
-    end: Mapping[str, int]
+    from_cut: Mapping[str, int]
+    to_cut: Mapping[str, int]
     layout: str
     events: int
     bytes: int
     holds: tuple[str, ...] = ()
-    checked: str = ""
+    checked_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,18 +219,12 @@ class Timeline(Report):
 
     Attributes:
         archive: the archive's URI.
-        stream: the archived stream, ``scope/stream``.
-        expired: the newest generation that has expired; 0 if none has.
-        generations: the generations in force.
+        stream_name: the archived stream, ``scope/stream``.
+        expired_up_to: the newest generation that has expired; 0 if none has.
+        entries: the generations in force.
     """
 
     archive: str
-    stream: str
-    expired: int
-    generations: tuple[TimelineEntry, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """See `Report.to_json`."""
-        names = {"start": "from", "end": "to"}
-        entries = [{names.get(name, name): value for name, value in asdict(g).items()} for g in self.generations]
-        return {**asdict(self), "generations": entries}
+    stream_name: str
+    expired_up_to: int
+    entries: tuple[TimelineEntry, ...]

@@ -82,9 +82,9 @@ def _timeline(source: Archive, listing: Listing) -> Timeline:
         raise manifest_lost(listing, source.uri)
     return Timeline(
         archive=source.uri,
-        stream=str(source.stream),
-        expired=listing.dropped,
-        generations=tuple(_entry(source, listing, span) for span in listing.spans),
+        stream_name=str(source.stream),
+        expired_up_to=listing.dropped,
+        entries=tuple(_entry(source, listing, span) for span in listing.spans),
     )
 
 
@@ -95,13 +95,13 @@ def _entry(source: Archive, listing: Listing, span: GenerationSpan) -> TimelineE
         generation=span.last,
         first=span.first,
         created=moment_text(manifest.created),
-        start=manifest.from_.to_json(),
-        end=manifest.to.to_json(),
+        from_cut=manifest.from_.to_json(),
+        to_cut=manifest.to.to_json(),
         layout=manifest.layout,
         events=manifest.events,
         bytes=manifest.bytes,
         holds=listing.holds.get(span.last, ()),
-        checked="" if mark is None else moment_text(mark.created),
+        checked_at="" if mark is None else moment_text(mark.created),
     )
 
 
@@ -127,7 +127,7 @@ def _archives(address: RootAddress) -> Iterator[Archive | ArchiveSummary]:
         except AccessDenied as problem:
             if not path:
                 raise
-            yield ArchiveSummary(archive=address.below(path).uri, stream="", problem=str(problem))
+            yield ArchiveSummary(archive=address.below(path).uri, stream_name="", problem=str(problem))
             continue
         own = _RECORDS.intersection(names)
         if own:
@@ -188,7 +188,7 @@ def _check_there(address: RootAddress) -> None:
 
 def _summary(archive: Archive) -> ArchiveSummary | None:
     summary = ArchiveSummary(
-        archive=Archive(archive.store, archive.stream).uri, table=archive.table, stream=str(archive.stream)
+        archive=Archive(archive.store, archive.stream).uri, table=archive.table, stream_name=str(archive.stream)
     )
     try:
         listing = archive.listing()
@@ -199,12 +199,12 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
             plan, _ = current_plan(archive.store, archive.prefix, GenerationSpan.of(listing.newest + 1))
         except (AccessDenied, Damaged) as problem:
             return replace(summary, problem=str(problem))
-        summary = replace(summary, unfinished=0 if plan is None else plan.generation)
+        summary = replace(summary, unfinished_generation=0 if plan is None else plan.generation)
     if not (listing.spans if archive.table else listing.newest or listing.orphans):
-        return summary if summary.unfinished else None
+        return summary if summary.unfinished_generation else None
     summary = replace(
         summary,
-        generations=len(listing.spans),
+        generations_in_force=len(listing.spans),
         first_generation=listing.spans[0].first if listing.spans else 0,
         generation=listing.newest,
     )
@@ -225,7 +225,7 @@ def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> Arch
         size += manifest.bytes
     return replace(
         summary,
-        generations=len(listing.spans),
+        generations_in_force=len(listing.spans),
         first_generation=listing.spans[0].first,
         generation=manifest.generation,
         created=str(manifest.document()["created"]),

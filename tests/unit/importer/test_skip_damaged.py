@@ -147,7 +147,7 @@ def test_offsets_may_be_shifted_over_the_damage(vault: Vault, capfd: pytest.Capt
     report = report_of(capfd)
     with vault.store as store:
         was, now = ([payload for _, payload in events_of(store, name)] for name in (NAME, BACK))
-    assert len(was) - len(now) == sum(one["events"] for one in report["damage"])
+    assert len(was) - len(now) == sum(one["lost_events"] for one in report["damage"])
 
 
 def test_interrupted_import_is_resumed(
@@ -217,7 +217,7 @@ def test_object_that_may_be_a_stray_is_no_event(tmp_path: Path, capfd: pytest.Ca
     replace_object(vault.root, f"{folder}/{offset + inner:019d}-{8 + len(payload) - inner:010d}", payload[inner:])
     assert restore(vault) == 3
     report = report_of(capfd)
-    assert sum(one["events"] for one in report["damage"]) == row.events
+    assert sum(one["lost_events"] for one in report["damage"]) == row.events
     is_restored(vault, report["damage"])
 
 
@@ -232,7 +232,7 @@ def test_second_object_at_an_offset_is_no_event(tmp_path: Path, capfd: pytest.Ca
     replace_object(vault.root, f"{folder}/{name.partition('-')[0]}-{8 + 1:010d}", b"x")
     assert restore(vault) == 3
     report = report_of(capfd)
-    assert sum(one["events"] for one in report["damage"]) == row.events
+    assert sum(one["lost_events"] for one in report["damage"]) == row.events
     is_restored(vault, report["damage"])
 
 
@@ -291,7 +291,7 @@ def test_check_says_what_is_intact_and_how_to_restore_it(
     report = check_archive(vault.archive, read_data=True, master="inline")
     (damage,) = report.damage
     assert (damage.generation, report.intact_generation) == (2, 1)
-    assert damage.events == row.events
+    assert damage.lost_events == row.events
     assert damage.cut == import_cut(vault, 1)
     assert report.restore == f"streamvault import {vault.archive} STREAM --generation 1"
     assert main(["check", vault.archive, "--read-data", "--master", "inline"]) == 3

@@ -53,7 +53,7 @@ def test_every_event_is_a_row(vault: Vault, layout: LayoutName, compress: Compre
     assert (report.added, report.events, report.files) == ((1,), len(events), len(table_keys(vault.root)))
     assert report.files > 3
     assert check_archive(vault.archive).ok, "a table is nothing to a check"
-    assert [(archive.stream, archive.layout) for archive in list_archives(vault.root)] == [
+    assert [(archive.stream_name, archive.layout) for archive in list_archives(vault.root)] == [
         (str(NAME), layout),
         (str(NAME), "table"),
     ]

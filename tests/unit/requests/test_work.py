@@ -247,7 +247,7 @@ def test_failed_request_is_put_aside_and_the_next_is_done(
     shown = show_queue(queue)
     assert (shown.waiting, shown.failed) == (0, 1)
     assert shown.first_failed[0].id == ids[0]
-    assert "no" in shown.first_failed[0].error
+    assert "no" in shown.first_failed[0].reason
     assert shown.first_failed[0].text == f"restore {ARCHIVE} into {target(queue, 0)}"
     # back with the same id
     shown = retry_failed(queue)

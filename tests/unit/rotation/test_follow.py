@@ -107,7 +107,7 @@ def test_follow_ends_when_the_stream_is_sealed(vault: Vault, rotate: bool) -> No
     history = archive_of(vault.root).history()
     assert (report.events, report.bytes) == (history.events, history.bytes)
     assert report.merges >= report.made // FACTOR
-    assert report.pieces == len(history.generations) < 2 * FACTOR + 2
+    assert report.generations_in_force == len(history.generations) < 2 * FACTOR + 2
     assert report.moved_bytes < 3 * report.bytes
     with vault.store as store:
         assert history.tail == store.describe(NAME).tail or history.newest.sealed
@@ -131,7 +131,7 @@ def test_follow_truncates_and_expires_while_it_runs(vault: Vault) -> None:
     for number in range(3):
         vault.add(b"%d" % number)
         report = follow(vault, idle=0.01, keep=2, truncate_source=True)
-    assert report.expired == 1
+    assert report.expired_count == 1
     assert report.cut is not None
     with vault.store as store:
         assert store.describe(NAME).head.to_json() == report.cut

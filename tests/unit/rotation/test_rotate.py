@@ -520,13 +520,13 @@ def test_readers_start_at_the_head(vault: Vault) -> None:
         show_archive(vault.archive, generation=0)
     assert show_archive(vault.archive).generation == 4
     (summary,) = list_archives(vault.root)
-    assert (summary.generations, summary.first_generation, summary.generation) == (2, 3, 4)
+    assert (summary.generations_in_force, summary.first_generation, summary.generation) == (2, 3, 4)
     assert summary.events == history.events
     timeline = show_timeline(vault.archive)
-    assert timeline.expired == 2
-    assert [entry.generation for entry in timeline.generations] == [3, 4]
-    assert all(entry.checked for entry in timeline.generations)
-    assert timeline.generations[0].end == timeline.generations[1].start
+    assert timeline.expired_up_to == 2
+    assert [entry.generation for entry in timeline.entries] == [3, 4]
+    assert all(entry.checked_at for entry in timeline.entries)
+    assert timeline.entries[0].to_cut == timeline.entries[1].from_cut
     kept = [(pointer, payload) for pointer, payload in pointers if is_held(vault, pointer)]
     assert len(kept) == history.events
     assert all(get_event(vault.archive, str(pointer)) == payload for pointer, payload in kept)
@@ -839,7 +839,7 @@ def test_reader_overtaken_by_a_rotation_lists_again(vault: Vault, monkeypatch: p
     monkeypatch.setattr(Archive, "listing", late)
     told = read(archive_of(vault.root))
     if isinstance(told, list):
-        assert [summary.generations for summary in told] == [1]
+        assert [summary.generations_in_force for summary in told] == [1]
     assert in_force(vault.root) == [4]
 
 

@@ -202,25 +202,26 @@ def test_ls_prints_archives_relative_to_the_place(
 def test_unfinished_generation_is_shown(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     begin(vault)
     first = list_archives(vault.root)
-    assert [(one.generations, one.unfinished, one.stream) for one in first] == [(0, 1, str(NAME))]
+    (one,) = first
+    assert (one.generations_in_force, one.unfinished_generation, one.stream_name) == (0, 1, str(NAME))
     assert main(["ls", vault.root]) == 0
     assert "0 (1 is unfinished)" in capfd.readouterr().out
     assert main(["check", vault.archive, "--json"]) == 1
     assert "generation 1 is unfinished" in json.loads(capfd.readouterr().out)["error"]["what"]
     vault.export()
-    assert [one.unfinished for one in list_archives(vault.root)] == [0]
-    assert check_archive(vault.archive).unfinished == 0
+    assert [one.unfinished_generation for one in list_archives(vault.root)] == [0]
+    assert check_archive(vault.archive).unfinished_generation == 0
 
     vault.add(b"four")
     begin(vault)
     (summary,) = list_archives(vault.root)
-    assert (summary.generations, summary.unfinished, summary.problem) == (1, 2, "")
+    assert (summary.generations_in_force, summary.unfinished_generation, summary.problem) == (1, 2, "")
     assert main(["ls", vault.root]) == 0
     assert "1 (2 is unfinished)" in capfd.readouterr().out
     assert main(["ls", vault.root, "--json"]) == 0
-    assert [one["unfinished"] for one in json.loads(capfd.readouterr().out)["archives"]] == [2]
+    assert [one["unfinished_generation"] for one in json.loads(capfd.readouterr().out)["archives"]] == [2]
     assert main(["check", vault.archive, "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["unfinished"] == 2
+    assert json.loads(capfd.readouterr().out)["unfinished_generation"] == 2
     assert main(["check", vault.archive]) == 0
     assert "note: generation 2 is unfinished" in capfd.readouterr().out
 

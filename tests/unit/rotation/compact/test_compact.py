@@ -133,9 +133,9 @@ def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault:
         assert restored(vault, f"whole-{stage}") == whole
         assert restored(vault, f"third-{stage}", generation=3) == third
         (summary,) = list_archives(vault.root)
-        assert (summary.first_generation, summary.generation, summary.generations) == (1, 5, 1)
-        (entry,) = show_timeline(vault.archive).generations
-        assert (entry.first, entry.generation, bool(entry.checked)) == (1, 5, stage == "after")
+        assert (summary.first_generation, summary.generation, summary.generations_in_force) == (1, 5, 1)
+        (entry,) = show_timeline(vault.archive).entries
+        assert (entry.first, entry.generation, bool(entry.checked_at)) == (1, 5, stage == "after")
         pointer, payload = vault.events()[-1]
         assert get_event(vault.archive, str(pointer)) == payload
         deleted = clear(vault)
@@ -741,11 +741,11 @@ def test_interrupted_plan_is_resumed(chunks: Vault, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(compact, "join_ranges", real)
     assert PREFIX + plan_key(GenerationSpan(1, 5)) in contents(chunks.root)
     assert is_sound(chunks)
-    assert compacted(chunks, dry_run=True).resumed == 1
+    assert compacted(chunks, dry_run=True).resumed_runs == 1
     chunks.add(b"more")
     export(chunks, ("chunks", ""))
     report = compacted(chunks, at_least=3)
-    assert (report.resumed, [(run.first, run.generation) for run in report.runs]) == (1, [(1, 5)])
+    assert (report.resumed_runs, [(run.first, run.generation) for run in report.runs]) == (1, [(1, 5)])
     assert names(chunks) == [(1, 5), (6, 6)]
 
 

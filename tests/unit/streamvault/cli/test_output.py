@@ -23,6 +23,7 @@ from streamvault.rotation.reports import RotateReport, StoppedReport
 
 ARCHIVE = "s3://vault/backups/shop/orders"
 GAP = GapReport(segment="shop/orders/0.#epoch.0", start=0, end=64, reason="truncated")
+BOUNDARY = MovedBoundary(epoch=1, source_position=0.25, target_position=0.2500000000000001, ulps=2)
 COST = Cost(objects=10_000, objects_estimated=True, puts=10_030, gets=2, usd=0.0502)
 
 Shown = Callable[..., list[str]]
@@ -40,7 +41,7 @@ def shown(capfd: pytest.CaptureFixture[str]) -> Shown:
 
 def test_export_is_shown_with_all_its_numbers(shown: Shown) -> None:
     report = ExportReport(
-        archive=ARCHIVE, generation=3, adopted=True, events=10_000, bytes=3 * 1024**2, moved_bytes=1024**2,
+        archive=ARCHIVE, generation=3, resumed=True, events=10_000, bytes=3 * 1024**2, moved_bytes=1024**2,
         ranges=7, gaps=(GAP,), seconds=4.2, total_seconds=14.6,
     )  # fmt: skip
     assert shown(show_export, report) == [
@@ -76,7 +77,7 @@ def test_import_shows_what_differs_from_the_source(shown: Shown) -> None:
     report = ImportReport(
         stream="local:///data/shop/restored", archive=ARCHIVE, generation=2, resumed=True, events=5, bytes=100,
         moved_bytes=60, segments=4, epochs=2, offsets="shift", shifts={"shop/orders/0.#epoch.0": 6400},
-        moved_boundaries=(MovedBoundary(epoch=1, source=0.25, target=0.2500000000000001, ulps=2),), gaps=(GAP, GAP),
+        moved_boundaries=(BOUNDARY,), gaps=(GAP, GAP),
     )  # fmt: skip
     lines = shown(show_import, report)
     assert lines[0] == f"restored {ARCHIVE} into local:///data/shop/restored (resumed an unfinished import)"
@@ -105,10 +106,10 @@ def test_check_shows_a_intact_and_a_damaged_archive(shown: Shown) -> None:
 
 def test_ls_shows_a_table_of_archives(shown: Shown) -> None:
     good = ArchiveSummary(
-        archive=ARCHIVE, stream="shop/orders", generations=2, generation=2, created="2026-03-01T10:00:00Z",
-        events=10_000, bytes=2**20, layout="events",
+        archive=ARCHIVE, stream_name="shop/orders", generations_in_force=2, generation=2,
+        created="2026-03-01T10:00:00Z", events=10_000, bytes=2**20, layout="events",
     )  # fmt: skip
-    bad = ArchiveSummary(archive=ARCHIVE + "2", stream="shop/orders2", problem="not complete JSON")
+    bad = ArchiveSummary(archive=ARCHIVE + "2", stream_name="shop/orders2", problem="not complete JSON")
     lines = shown(show_ls, "s3://vault/backups", [good, bad])
     assert [line.split() for line in (lines[0], *lines[2:])] == [
         ["ARCHIVE", "GENERATIONS", "EVENTS", "BYTES", "LAYOUT", "NEWEST"],
@@ -195,14 +196,14 @@ def test_rotation_with_nothing_to_do_is_shown(shown: Shown) -> None:
 def test_timeline_is_shown_as_a_table(shown: Shown) -> None:
     cut = {f"shop/orders/{number}.#epoch.0": 10 * number for number in range(5)}
     entry = TimelineEntry(
-        generation=3, first=3, created="2026-03-01T10:00:00Z", start=cut, end=dict(list(cut.items())[:2]),
-        layout="chunks", events=1234, bytes=2048, holds=("audit", "monthly"), checked="2026-03-01T10:01:00Z",
+        generation=3, first=3, created="2026-03-01T10:00:00Z", from_cut=cut, to_cut=dict(list(cut.items())[:2]),
+        layout="chunks", events=1234, bytes=2048, holds=("audit", "monthly"), checked_at="2026-03-01T10:01:00Z",
     )  # fmt: skip
-    timeline = Timeline(archive=ARCHIVE, stream="shop/orders", expired=2, generations=(entry,))
+    timeline = Timeline(archive=ARCHIVE, stream_name="shop/orders", expired_up_to=2, entries=(entry,))
     lines = shown(show_timeline, timeline)
     assert lines[:2] == [ARCHIVE, "generations up to 2 have expired"]
     assert "0.#epoch.0:0 1.#epoch.0:10 2.#epoch.0:20 +2 more" in lines[-1]
     assert lines[-1].endswith("0.#epoch.0:0 1.#epoch.0:10")
     assert "audit, monthly" in lines[-1]
-    (told,) = timeline.to_json()["generations"]
-    assert (told["from"], told["to"]) == (cut, entry.end)
+    (told,) = timeline.to_json()["entries"]
+    assert (told["from_cut"], told["to_cut"]) == (cut, entry.to_cut)

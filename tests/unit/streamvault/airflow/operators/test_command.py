@@ -364,7 +364,7 @@ def lagging(**changes: Any) -> dict[str, Any]:
         "behind_bytes": 7,
         "lag_seconds": 61.5,
     }
-    return {**report, "taken": "2026-01-31T18:00:00+00:00", **changes}
+    return {**report, "tail_time": "2026-01-31T18:00:00+00:00", **changes}
 
 
 @pytest.mark.parametrize("rounds", [0, 1])
