@@ -129,8 +129,8 @@ class _Simulated:
         plan = make_plan(self._described(), store, None, PlanOptions(layout="chunks"))
         if plan is None:
             raise RuntimeError("there is nothing to plan")
-        create_plan(archive.store, archive.prefix, plan)
-        found = find_plan(archive.store, archive.prefix, GenerationSpan.of(1))
+        create_plan(archive.place, plan)
+        found = find_plan(archive.place, GenerationSpan.of(1))
         if found != plan:
             raise RuntimeError("the plan came back different")
         return found

@@ -145,7 +145,7 @@ def _resume(setting: Setting, length: int, repeats: int, results: Results) -> No
 def _undo(archive: Archive) -> float:
     """Turn a finished generation into one killed with a range or two left; return the share that is done."""
     generation = archive.load(1)
-    create_plan(archive.store, archive.prefix, plan_of(generation.manifest))
+    create_plan(archive.place, plan_of(generation.manifest))
     rows = [row for segment in generation.rows.values() for row in segment]
     undone, layout = 0, open_layout("chunks")
     while undone < generation.manifest.bytes * UNDONE:
@@ -155,7 +155,7 @@ def _undo(archive: Archive) -> float:
             archive.store, (found.key for found in layout.between(archive.place, last.segment, last.start, last.end))
         )
     for row in rows:
-        leave_row(archive.store, archive.prefix, GenerationSpan.of(1), row.segment, _finished(row))
+        leave_row(archive.place, GenerationSpan.of(1), row.segment, _finished(row))
     archive.store.delete([archive.prefix + manifest_key(GenerationSpan.of(1))])
     archive.store.delete([archive.prefix + ranges_key(GenerationSpan.of(1))])
     return 1 - undone / generation.manifest.bytes

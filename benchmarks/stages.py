@@ -27,7 +27,7 @@ from streamvault.exporter.task import ExportTask, export_range
 from streamvault.importer.fill import FillTask, Section, fill_segment
 from streamvault.layouts.keys import archive_prefix
 from streamvault.layouts.layout import LayoutName, open_layout
-from streamvault.layouts.place import Place
+from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.rows import FinishedSpan
@@ -147,7 +147,7 @@ class _Task(ABC):
 
     def _fill_task(self, repeat: int, rows: Iterable[ArchivedRange]) -> FillTask:
         root = self._root(f"{repeat}/task")
-        archived = [RangeBytes(root, self._prefix, self.layout, row) for row in rows]
+        archived = [RangeBytes(PlaceAddress(root, self._prefix), self.layout, row) for row in rows]
         sections = tuple(Section(one.start, one.end, one, one.start) for one in archived)
         return FillTask(
             target=self._address,

@@ -37,7 +37,7 @@ def finish(archive: Archive, span: GenerationSpan, progress: Progress, *, strays
 
 def finish_again(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
     """Like `finish`, for a generation that an earlier run published: its plan remains if that run was interrupted."""
-    if find_plan(archive.store, archive.prefix, span) is not None:
+    if find_plan(archive.place, span) is not None:
         finish(archive, span, progress, strays=True)
 
 
@@ -46,7 +46,7 @@ def _sweep(archive: Archive, span: GenerationSpan) -> None:
         if span not in listing.spans:
             return  # merged or expired meanwhile, so the objects no longer follow its index
         published = archive.load_span(span)
-        tasks = list(tasks_of([published], archive.root, archive.prefix, lambda _: ()))
+        tasks = list(tasks_of([published], archive.address, lambda _: ()))
         tasks += _in_other_layouts(archive, published)
         with open_runner("inline[4]") as runner:
             for _ in runner.run(remove_strays, tasks):
@@ -64,13 +64,13 @@ def _in_other_layouts(archive: Archive, published: Generation) -> Iterator[Sweep
     manifest = published.manifest
     if overlapping_plans(archive, manifest.span):
         return
-    _, attempt = current_plan(archive.store, archive.prefix, manifest.span)
-    plans = ended_plans(archive.store, archive.prefix, manifest.span, attempt)
+    _, attempt = current_plan(archive.place, manifest.span)
+    plans = ended_plans(archive.place, manifest.span, attempt)
     for layout in {plan.layout for plan in plans} - {manifest.layout}:
         for entry in manifest.segments:
             if entry.start < entry.end:
                 segment = segment_key(entry.name)
-                yield SweepTask(archive.root, archive.prefix, layout, segment, entry.start, entry.end, ranges=())
+                yield SweepTask(archive.address, layout, segment, entry.start, entry.end, ranges=())
 
 
 def overlapping_plans(archive: Archive, span: GenerationSpan) -> list[GenerationSpan]:
@@ -91,7 +91,7 @@ def tidy_up(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
     published, and a later run may delete them.
     """
     try:
-        remove_work(archive.store, archive.prefix, span)
+        remove_work(archive.place, span)
     except AccessDenied:
         progress.warn(f"deletion is not allowed; the work files of generation {span.last} remain under _work/")
     except ObjectStoreUnavailable as error:

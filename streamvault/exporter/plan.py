@@ -104,18 +104,18 @@ def settle(archive: Archive, draft: Callable[[], Planned]) -> Planned:
             continue
         if plan is None:
             return replace(drafted, gave_up=gave_up)
-        plan, created = create_plan(archive.store, archive.prefix, plan, attempt)
+        plan, created = create_plan(archive.place, plan, attempt)
         if not created:
             continue  # another run was first; its plan may have ended meanwhile
         listing = archive.listing()
         # An index without a manifest is of this plan only if the plan has ended: another run publishes it right now.
         lost = plan.span in listing.orphans or (
-            plan.span in listing.begun and not has_ended(archive.store, archive.prefix, plan.span, attempt)
+            plan.span in listing.begun and not has_ended(archive.place, plan.span, attempt)
         )
         if plan.first > listing.newest and not lost:
             return Planned(plan, drafted.newest, attempt, gave_up=gave_up)
         # Another run has published this generation meanwhile and deleted its plan, so this plan is too late.
-        remove_work(archive.store, archive.prefix, plan.span)
+        remove_work(archive.place, plan.span)
 
 
 def draft_plan(
@@ -133,9 +133,9 @@ def draft_plan(
     newest = archive.newest()
     generation = newest.generation + 1 if newest else 1
     span = GenerationSpan.of(generation)
-    found, attempt = current_plan(archive.store, archive.prefix, span)
+    found, attempt = current_plan(archive.place, span)
     described = describe_source(store, archive.stream)
-    for ended in ended_plans(archive.store, archive.prefix, span, attempt):
+    for ended in ended_plans(archive.place, span, attempt):
         check_same_stream(described, store, ended)
         wanted = compressed_alike(wanted, ended, newest)
     if found is not None:
@@ -162,13 +162,13 @@ def _give_up(archive: Archive, plan: Plan, attempt: int) -> bool:
     Raises:
         Conflict: everything was archived by its run, so it will be published.
     """
-    store, prefix, span = archive.store, archive.prefix, plan.span
+    place, span = archive.place, plan.span
     # A conversion of an earlier state of this program has written its index without a record of the end.
-    begun = span in archive.listing().begun and not has_ended(store, prefix, span, attempt)
-    ended = "" if begun and find_plan(store, prefix, span) else end_plan(store, prefix, span, attempt, GIVEN_UP)
+    begun = span in archive.listing().begun and not has_ended(place, span, attempt)
+    ended = "" if begun and find_plan(place, span) else end_plan(place, span, attempt, GIVEN_UP)
     if plan.first <= archive.listing().newest:
-        if find_plan(store, prefix, span) is None:
-            remove_work(store, prefix, span)  # only the record that was just written is there
+        if find_plan(place, span) is None:
+            remove_work(place, span)  # only the record that was just written is there
         return False
     if not ended:
         raise Conflict(
@@ -185,7 +185,7 @@ def record_end(archive: Archive, plan: Plan, attempt: int, reason: str = "") -> 
     Raises:
         Conflict: everything is archived, but another run has given the plan up.
     """
-    given_up = end_plan(archive.store, archive.prefix, plan.span, attempt, reason)
+    given_up = end_plan(archive.place, plan.span, attempt, reason)
     if given_up and not reason:
         where = f"{archive.uri}, generation {plan.generation}"
         raise Overtaken(f"another run has abandoned this generation's plan ({given_up})", where=where)

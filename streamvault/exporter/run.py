@@ -163,7 +163,7 @@ class ExportRun:
         done = self._read_rows()
         total = sum(chain.end - chain.start for chain in self._chains.values())
         progress.begin("exporting", total, done)
-        store, prefix, generation = self._archive.store, self._archive.prefix, self._plan.span
+        place, generation = self._archive.place, self._plan.span
 
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:
             for _, result in runner.run(export_range, [self._task(segment, span) for segment, span in spans]):
@@ -173,15 +173,14 @@ class ExportRun:
                 yield result.segment, result.row
 
         def decide(segment: SegmentId, row: FinishedSpan) -> FinishedSpan:
-            return leave_row(store, prefix, generation, segment, row, attempt=self._attempt)
+            return leave_row(place, generation, segment, row, attempt=self._attempt)
 
         prove_all(self._chains, run, decide)
 
     def _read_rows(self) -> int:
         """Read the rows of earlier runs; return the number of bytes they cover."""
         done = 0
-        store, prefix = self._archive.store, self._archive.prefix
-        for segment, row in find_rows(store, prefix, self._plan.span, attempt=self._attempt):
+        for segment, row in find_rows(self._archive.place, self._plan.span, attempt=self._attempt):
             if segment in self._chains:
                 self._chains[segment].add(row)
                 done += row.bytes
@@ -220,8 +219,7 @@ class ExportRun:
 
     def _whole_segment(self, segment: SegmentId) -> SweepTask:
         return SweepTask(
-            root=self._archive.root,
-            prefix=self._archive.prefix,
+            address=self._archive.address,
             layout=self._plan.layout,
             segment=segment,
             start=self._segments[segment].start,

@@ -94,7 +94,11 @@ def export_range(task: ExportTask) -> Exported:
     if row is None:
         return Exported(task.segment, None)
     left = leave_row(
-        task.root.open(), task.prefix, GenerationSpan.of(task.generation), task.segment, row, attempt=task.attempt
+        Place(task.root.open(), task.prefix),
+        GenerationSpan.of(task.generation),
+        task.segment,
+        row,
+        attempt=task.attempt,
     )
     return Exported(task.segment, left)
 

@@ -44,7 +44,7 @@ def archived_content(
     """
     parts: dict[SegmentId, list[Part]] = {}
     for chosen in selected:
-        origin = RangeBytes(archive.root, archive.prefix, chosen.layout, chosen.row)
+        origin = RangeBytes(archive.address, chosen.layout, chosen.row)
         part = Part(origin, chosen.start, chosen.end)
         is_counted = part.whole or chosen.row.content == "bytes"
         parts.setdefault(chosen.segment, []).append(replace(part, events=chosen.row.events) if is_counted else part)

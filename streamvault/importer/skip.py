@@ -33,7 +33,7 @@ def without_damaged(
     progress.begin("checking", sum(part.row.end - part.row.start for part in selected))
     found: dict[int, Remains] = {}
     with open_runner(master, [find_remains]) as runner:
-        origins = [RangeBytes(archive.root, archive.prefix, part.layout, part.row) for part in selected]
+        origins = [RangeBytes(archive.address, part.layout, part.row) for part in selected]
         for index, remains in runner.run(find_remains, origins):
             row = selected[index].row
             progress.advance(row.events, row.end - row.start)

@@ -179,7 +179,7 @@ def _located(
     archive: Archive, segment: SegmentId, bounds: tuple[tuple[int, int], ...], held: list[Generation]
 ) -> Iterator[TableRange]:
     parts = [
-        RangeBytes(archive.root, archive.prefix, generation.layout, row)
+        RangeBytes(archive.address, generation.layout, row)
         for generation in held
         for row in generation.rows.get(segment, ())
     ]

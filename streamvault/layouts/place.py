@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
 
-__all__ = ["Place"]
+__all__ = ["Place", "PlaceAddress"]
 
 
 class Place(NamedTuple):
@@ -28,3 +29,14 @@ class Place(NamedTuple):
     def at(self, key: str) -> str:
         """Return the URI of a full key of the store, for messages."""
         return f"{self.store.uri}/{key}"
+
+
+class PlaceAddress(NamedTuple):
+    """The address of an archive's folder, for tasks that open it themselves: the root, and the folder below it."""
+
+    root: RootAddress
+    prefix: str
+
+    def open(self) -> Place:
+        """Open the archive's folder."""
+        return Place(self.root.open(), self.prefix)

@@ -133,7 +133,7 @@ def content_of(case: Case, name: StreamName, start: StreamCut, end: StreamCut) -
 
 
 SIGNS: dict[str, Callable[[Case], bool]] = {
-    "plan": lambda case: find_plan(case.archive.store, case.archive.prefix, GenerationSpan.of(OLD + 1)) is not None,
+    "plan": lambda case: find_plan(case.archive.place, GenerationSpan.of(OLD + 1)) is not None,
     "manifest": lambda case: case.archive.listing().newest > OLD,
     "dropped": lambda case: case.archive.listing().dropped > 0,
     "checked": lambda case: OLD + 1 in case.archive.listing().checked,

@@ -39,9 +39,8 @@ def draft_conversion(archive: Archive, wanted: Plan, *, restart: bool) -> Planne
 
     if archive.stable(is_late):
         return Planned(None, None)
-    store, prefix = archive.store, archive.prefix
-    found, attempt = current_plan(store, prefix, wanted.span)
-    for ended in ended_plans(store, prefix, wanted.span, attempt):
+    found, attempt = current_plan(archive.place, wanted.span)
+    for ended in ended_plans(archive.place, wanted.span, attempt):
         _check_same_generation(ended, wanted, archive)
         _check_names(ended, wanted, archive)
     if found is None:

@@ -135,7 +135,7 @@ def convert_generation(
     wanted, attempt, parts = part.manifest, planned.attempt, part.parts
     done: dict[SegmentId, list[RangeEntry]] = {}
     if planned.adopted:
-        for segment, row in find_rows(archive.store, archive.prefix, wanted.span, attempt=attempt):
+        for segment, row in find_rows(archive.place, wanted.span, attempt=attempt):
             done.setdefault(segment, []).extend(row.ranges)
     total = sum(row.end - start for row, start in parts)
     progress.begin(
@@ -206,7 +206,7 @@ def _clean_up(archive: Archive, span: GenerationSpan, progress: Progress, *, ori
     published it; later, the new archive may be compacting them.
     """
     others = overlapping_plans(archive, span)
-    _, attempt = current_plan(archive.store, archive.prefix, span)
+    _, attempt = current_plan(archive.place, span)
     finish(archive, span, progress, strays=attempt > 1 and not others)
     for one in others:
         if originals and span.first <= one.first and one.last <= span.last:
@@ -258,7 +258,7 @@ def convert_range(task: ConvertTask) -> RangeEntry:
             start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames
         )
     finished = FinishedSpan(start=task.start, end=task.end, ranges=(archived,))
-    return leave_row(target, task.prefix, task.span, row.segment, finished, attempt=task.attempt).ranges[0]
+    return leave_row(Place(target, task.prefix), task.span, row.segment, finished, attempt=task.attempt).ranges[0]
 
 
 def _blocks(task: ConvertTask) -> Iterator[EventBlock]:

@@ -19,7 +19,7 @@ from streamvault.layouts.keys import (
     table_folder,
 )
 from streamvault.layouts.layout import table_layout
-from streamvault.layouts.place import Place
+from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.agreement import by_segment, check_follows, cross_check
 from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.archive.listing import Listing, manifest_lost, read_listing
@@ -101,6 +101,11 @@ class Archive:
         return Place(self.store, self.prefix)
 
     @property
+    def address(self) -> PlaceAddress:
+        """The address of the archive's folder; errors as for `root`."""
+        return PlaceAddress(self.root, self.prefix)
+
+    @property
     def uri(self) -> str:
         """The archive's URI, ``ROOT/SCOPE/STREAM``."""
         return self.place.uri
@@ -115,7 +120,7 @@ class Archive:
 
     def listing(self) -> Listing:
         """Return the generations in force and their marks."""
-        return read_listing(self.store, self.prefix)
+        return read_listing(self.place)
 
     def generations(self) -> list[int]:
         """Return the numbers of the generations in force, ascending; empty if there is no archive."""
@@ -475,7 +480,7 @@ class TableArchive(Archive):
 
     def listing(self) -> Listing:
         """Return the generations in force; a table's plans are kept, and elsewhere than an archive's."""
-        return read_listing(self.store, self.prefix, has_plans=False)
+        return read_listing(self.place, has_plans=False)
 
     def _is_empty(self, listing: Listing) -> bool:
         # a table's first decision says where it begins, and precedes its first generation

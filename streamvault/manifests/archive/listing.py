@@ -19,6 +19,7 @@ from streamvault.layouts.keys import (
     parse_record,
     plan_key,
 )
+from streamvault.layouts.place import Place
 from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.format.jsonfile import find_file
 from streamvault.objectstore.errors import NoSuchObject
@@ -124,17 +125,17 @@ class Listing:
         return found if at == wanted.last + 1 else ()
 
 
-def read_listing(store: ObjectStore, prefix: str, *, has_plans: bool = True) -> Listing:
+def read_listing(place: Place, *, has_plans: bool = True) -> Listing:
     """Read which generations are in force: one LIST for some hundred generations, and one GET if there is a decision.
 
     Args:
-        store: the store.
-        prefix: the folder of the archive or of the table's records.
+        place: the folder of the archive or of the table's records.
         has_plans: whether unfinished generations have a plan in ``_work/``; a table's have not.
 
     Raises:
         Damaged: the newest decision cannot be read.
     """
+    store, prefix = place
     keys = _keys(store, prefix)
     while True:
         numbers = [number for key in keys if (number := parse_decision(key)) is not None]

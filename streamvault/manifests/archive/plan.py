@@ -10,12 +10,12 @@ from pydantic import Field, model_validator
 from streamvault.common.errors import Damaged
 from streamvault.common.times import now_utc
 from streamvault.layouts.keys import GenerationSpan, ended_key, plan_key, work_folder
+from streamvault.layouts.place import Place
 from streamvault.manifests.format.entries import GapEntry, PlannedSegment, SegmentEntry
 from streamvault.manifests.format.fields import Moment
 from streamvault.manifests.format.jsonfile import File, decode, find_file, one_line
 from streamvault.manifests.format.model import GenerationModel, Manifest
 from streamvault.objectstore.deciding import decide
-from streamvault.objectstore.store import ObjectStore
 
 __all__ = [
     "Plan",
@@ -90,7 +90,7 @@ class Ended(File):
     reason: str
 
 
-def current_plan(store: ObjectStore, prefix: str, span: GenerationSpan) -> tuple[Plan | None, int]:
+def current_plan(place: Place, span: GenerationSpan) -> tuple[Plan | None, int]:
     """Return the current plan of a generation, or None, and the number of its attempt or of the next one.
 
     Raises:
@@ -98,30 +98,27 @@ def current_plan(store: ObjectStore, prefix: str, span: GenerationSpan) -> tuple
     """
     attempt = 1
     while True:
-        plan = find_plan(store, prefix, span, attempt=attempt)
-        if plan is None or not _is_given_up(store, prefix, span, attempt):
+        plan = find_plan(place, span, attempt=attempt)
+        if plan is None or (ended := _find_end(place, span, attempt)) is None or not ended.reason:
             return plan, attempt
         attempt += 1
 
 
-def ended_plans(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int) -> Iterator[Plan]:
+def ended_plans(place: Place, span: GenerationSpan, attempt: int) -> Iterator[Plan]:
     """Yield the plans of the attempts before this one; their runs have written to the same folders.
 
     Raises:
         Damaged: as for `find_plan`.
     """
-    for earlier in range(1, attempt):
-        plan = find_plan(store, prefix, span, attempt=earlier)
-        if plan is not None:
-            yield plan
+    plans = (find_plan(place, span, attempt=earlier) for earlier in range(1, attempt))
+    return (plan for plan in plans if plan is not None)
 
 
-def end_plan(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int, reason: str = "") -> str:
+def end_plan(place: Place, span: GenerationSpan, attempt: int, reason: str = "") -> str:
     """Record how a plan ended, create-only. Nothing is deleted.
 
     Args:
-        store: the store.
-        prefix: the archive's folder in the store.
+        place: the archive.
         span: the plan's generation.
         attempt: the plan's attempt.
         reason: why it can never be finished; empty if everything is archived.
@@ -129,57 +126,57 @@ def end_plan(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int
     Returns:
         The recorded reason, which is another run's if that was first.
     """
-    key = prefix + ended_key(span, attempt)
+    key = place.prefix + ended_key(span, attempt)
     ended = Ended(generation=span.last, attempt=attempt, reason=one_line(reason))
-    data, _ = decide(store, key, ended.encode())
-    return decode(Ended, data, f"{store.uri}/{key}").reason
+    data, _ = decide(place.store, key, ended.encode())
+    return decode(Ended, data, place.at(key)).reason
 
 
-def has_ended(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int) -> bool:
-    """Return whether there is a record of how a plan ended; arguments as for `end_plan`."""
-    return find_file(Ended, store, prefix + ended_key(span, attempt)) is not None
+def has_ended(place: Place, span: GenerationSpan, attempt: int) -> bool:
+    """Return whether there is a record of how a plan ended."""
+    return _find_end(place, span, attempt) is not None
 
 
-def _is_given_up(store: ObjectStore, prefix: str, span: GenerationSpan, attempt: int) -> bool:
-    ended = find_file(Ended, store, prefix + ended_key(span, attempt))
-    return ended is not None and bool(ended.reason)
+def _find_end(place: Place, span: GenerationSpan, attempt: int) -> Ended | None:
+    return find_file(Ended, place.store, place.prefix + ended_key(span, attempt))
 
 
-def create_plan(store: ObjectStore, prefix: str, plan: Plan, attempt: int = 1) -> tuple[Plan, bool]:
+def create_plan(place: Place, plan: Plan, attempt: int = 1) -> tuple[Plan, bool]:
     """Write a plan, create-only; return the plan in the store, and whether it is this one.
 
     Raises:
         Damaged: the existing plan cannot be read.
     """
-    key = prefix + plan_key(plan.span, attempt)
-    data, created = decide(store, key, plan.encode())
-    where = f"{store.uri}/{key}"
-    return (plan if created else _checked(decode(Plan, data, where), prefix, plan.span, where)), created
+    key = place.prefix + plan_key(plan.span, attempt)
+    data, created = decide(place.store, key, plan.encode())
+    return (plan if created else _checked(decode(Plan, data, place.at(key)), place, plan.span, key)), created
 
 
-def find_plan(store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt: int = 1) -> Plan | None:
-    """Return the plan of an unfinished (or running) generation, or None; arguments as for `layouts.keys.work_folder`.
+def find_plan(place: Place, span: GenerationSpan, *, attempt: int = 1) -> Plan | None:
+    """Return the plan of an unfinished (or running) generation, or None.
 
     Raises:
         Damaged: the file is not a plan of this archive and generation.
     """
-    key = prefix + plan_key(span, attempt)
-    plan = find_file(Plan, store, key)
-    return None if plan is None else _checked(plan, prefix, span, f"{store.uri}/{key}")
+    key = place.prefix + plan_key(span, attempt)
+    plan = find_file(Plan, place.store, key)
+    return None if plan is None else _checked(plan, place, span, key)
 
 
-def _checked(plan: Plan, prefix: str, span: GenerationSpan, where: str) -> Plan:
-    if (f"{plan.name}/", plan.span) != (prefix, span):
-        raise Damaged(f"the plan belongs to another archive ({plan.name}, generation {plan.generation})", where=where)
+def _checked(plan: Plan, place: Place, span: GenerationSpan, key: str) -> Plan:
+    if (f"{plan.name}/", plan.span) != (place.prefix, span):
+        what = f"the plan belongs to another archive ({plan.name}, generation {plan.generation})"
+        raise Damaged(what, where=place.at(key))
     return plan
 
 
-def remove_work(store: ObjectStore, prefix: str, span: GenerationSpan) -> None:
+def remove_work(place: Place, span: GenerationSpan) -> None:
     """Delete the work files of a published generation: rows first, the plan last."""
+    store = place.store
     keys: list[str] = []
     plan: list[str] = []
-    for found in store.list(prefix + work_folder(span)):
-        (plan if found.key == prefix + plan_key(span) else keys).append(found.key)
+    for found in store.list(place.prefix + work_folder(span)):
+        (plan if found.key == place.prefix + plan_key(span) else keys).append(found.key)
         if len(keys) == DELETE_AT_ONCE:
             store.delete(keys)
             keys = []

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts.layout import open_reader
-from streamvault.layouts.place import Place
+from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.objectstore.bulk import WINDOW_BYTES
-from streamvault.objectstore.uri import RootAddress
 
 __all__ = ["DigestMismatch", "RangeBytes", "damaged_range", "read_part", "read_verified"]
 
@@ -91,14 +90,12 @@ class RangeBytes:
     """A `streamstore.arithmetic.byte_source.ByteSource` that is a range of an archive.
 
     Attributes:
-        root: the archive's root.
-        prefix: prefix of the archive's keys.
+        address: the archive.
         layout: name of the range's layout or table files.
         row: the range.
     """
 
-    root: RootAddress
-    prefix: str
+    address: PlaceAddress
     layout: str
     row: ArchivedRange
 
@@ -120,7 +117,7 @@ class RangeBytes:
     @property
     def place(self) -> Place:
         """The archive."""
-        return Place(self.root.open(), self.prefix)
+        return self.address.open()
 
     def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
         """See `ByteSource.blocks`.

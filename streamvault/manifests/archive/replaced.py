@@ -198,9 +198,7 @@ def merges_under_way(archive: Archive) -> list[GenerationSpan]:
     """Return the merged generations that have a plan, finished or not."""
     spans = (parse_work(folder) for folder in archive.store.folders(archive.prefix + WORK))
     return [
-        span
-        for span in spans
-        if span is not None and span.is_merged and find_plan(archive.store, archive.prefix, span) is not None
+        span for span in spans if span is not None and span.is_merged and find_plan(archive.place, span) is not None
     ]
 
 
@@ -230,7 +228,7 @@ def _written(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]:
 
 
 def _finished(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]:
-    for segment, row in find_rows(archive.store, archive.prefix, span):
+    for segment, row in find_rows(archive.place, span):
         for each in row.ranges:
             yield ArchivedRange(segment, each.start, each.end, each.events, each.digest)
 

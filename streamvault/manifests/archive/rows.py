@@ -9,12 +9,13 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import GenerationSpan, parse_row, row_key, work_folder
+from streamvault.layouts.place import Place
 from streamvault.manifests.format.fields import Count, Digest, Offset
 from streamvault.manifests.format.jsonfile import File, Model, decode
 from streamvault.objectstore.bulk import get_all
 from streamvault.objectstore.deciding import decide
 from streamvault.objectstore.errors import NoSuchObject
-from streamvault.objectstore.store import SMALL, ObjectStore
+from streamvault.objectstore.store import SMALL
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
 __all__ = ["FinishedSpan", "Gap", "RangeEntry", "find_rows", "leave_row"]
@@ -88,35 +89,20 @@ class FinishedSpan(File):
 
 
 def leave_row(
-    store: ObjectStore,
-    prefix: str,
-    span: GenerationSpan,
-    segment: SegmentId,
-    row: FinishedSpan,
-    *,
-    attempt: int = 1,
+    place: Place, span: GenerationSpan, segment: SegmentId, row: FinishedSpan, *, attempt: int = 1
 ) -> FinishedSpan:
     """Write a row, create-only; return the row in the store, which is another run's if that was first.
-
-    Args:
-        store: the store.
-        prefix: the archive's folder in the store.
-        span: the range's generation.
-        segment: the range's segment.
-        row: the finished range.
-        attempt: the plan's attempt, see `layouts.keys.work_folder`.
 
     Raises:
         Damaged: the existing row cannot be read.
     """
+    store, prefix = place
     key = prefix + row_key(span, segment, row.start, attempt)
     data, created = decide(store, key, row.encode())
     return row if created else _decode(data, row.start, f"{store.uri}/{key}")
 
 
-def find_rows(
-    store: ObjectStore, prefix: str, span: GenerationSpan, *, attempt: int = 1
-) -> Iterator[tuple[SegmentId, FinishedSpan]]:
+def find_rows(place: Place, span: GenerationSpan, *, attempt: int = 1) -> Iterator[tuple[SegmentId, FinishedSpan]]:
     """Yield the rows of a generation, in the stream's order; many are read concurrently.
 
     They end early if another run publishes the generation and deletes its rows meanwhile.
@@ -124,6 +110,7 @@ def find_rows(
     Raises:
         Damaged: a row cannot be read.
     """
+    store, prefix = place
     listed = (
         (found.key, min(found.size, SMALL))
         for found in store.list(prefix + work_folder(span, attempt))

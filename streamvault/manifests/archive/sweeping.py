@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 
 from streamvault.common.progress import Progress
 from streamvault.layouts.layout import LayoutName, open_layout
-from streamvault.layouts.place import Place
+from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.format.fields import segment_key
 from streamvault.objectstore.bulk import delete_all
-from streamvault.objectstore.store import ObjectStore
-from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId
@@ -36,8 +34,7 @@ class SweepTask:
     """A sweep of a part of a segment.
 
     Attributes:
-        root: the archive's root.
-        prefix: the archive's folder below the root.
+        address: the archive.
         layout: the layout of the ranges.
         segment: the segment.
         start: offset of the part's first byte.
@@ -46,8 +43,7 @@ class SweepTask:
         known: keys (relative to the archive) that other manifests name, which are therefore kept.
     """
 
-    root: RootAddress
-    prefix: str
+    address: PlaceAddress
     layout: LayoutName
     segment: SegmentId
     start: int
@@ -70,14 +66,13 @@ def sweep_tasks(whole: SweepTask) -> Iterator[SweepTask]:
 
 
 def tasks_of(
-    generations: Iterable[Generation], root: RootAddress, prefix: str, known: Callable[[SegmentId], Iterable[str]]
+    generations: Iterable[Generation], address: PlaceAddress, known: Callable[[SegmentId], Iterable[str]]
 ) -> Iterator[SweepTask]:
     """Yield the tasks that sweep published generations.
 
     Args:
         generations: generations in force.
-        root: the archive's root.
-        prefix: the archive's folder below the root.
+        address: the archive.
         known: returns, for a segment, the keys (relative to the archive) of chunks to keep besides those of the
             generations.
     """
@@ -89,7 +84,7 @@ def tasks_of(
                 ranges = tuple((row.start, row.end) for row in generation.rows.get(segment, ()))
                 kept = frozenset(known(segment)) if open_layout(manifest.layout).joinable else frozenset()
                 yield from sweep_tasks(
-                    SweepTask(root, prefix, manifest.layout, segment, entry.start, entry.end, ranges, kept)
+                    SweepTask(address, manifest.layout, segment, entry.start, entry.end, ranges, kept)
                 )
 
 
@@ -119,7 +114,7 @@ def count_strays(task: SweepTask) -> int:
     Raises:
         Damaged: an object is missing or has the wrong size.
     """
-    return sum(1 for _ in _strays(task.root.open(), task))
+    return sum(1 for _ in _strays(task.address.open(), task))
 
 
 def remove_strays(task: SweepTask) -> int:
@@ -129,12 +124,11 @@ def remove_strays(task: SweepTask) -> int:
         Damaged: an object of a range is missing or has the wrong size; no strays after it are deleted.
         Problem: the store cannot be reached, or does not allow deletion.
     """
-    store = task.root.open()
-    return delete_all(store, _strays(store, task))
+    place = task.address.open()
+    return delete_all(place.store, _strays(place, task))
 
 
-def _strays(store: ObjectStore, task: SweepTask) -> Iterator[str]:
-    place = Place(store, task.prefix)
+def _strays(place: Place, task: SweepTask) -> Iterator[str]:
     for key in open_layout(task.layout).off_chain(place, task.segment, task.start, task.end, task.ranges):
-        if key.removeprefix(task.prefix) not in task.known:
+        if key.removeprefix(place.prefix) not in task.known:
             yield key

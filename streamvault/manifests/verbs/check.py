@@ -162,8 +162,8 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     state = state_of(source)
     under_way = merges_under_way(source)
     listing = source.listing()
-    plan = partial(plan_check, root=source.root, prefix=source.prefix, share=share, seed=seed)
-    if not listing.newest and current_plan(source.store, source.prefix, GenerationSpan.of(1))[0] is not None:
+    plan = partial(plan_check, address=source.address, share=share, seed=seed)
+    if not listing.newest and current_plan(source.place, GenerationSpan.of(1))[0] is not None:
         what = "generation 1 is unfinished, and there is no other"
         raise NoSuchArchive(what, where=source.uri, todo="Run its export again, which resumes it.")
     if generation is not None:
@@ -172,7 +172,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
         notes = [f"only generation {history.generation} was checked; strays were not searched for"]
         return _Scope(history, ranges, strays=[], layouts=[], notes=tuple(notes), state=state, newest=0)
     history = source.history()
-    unfinished, _ = current_plan(source.store, source.prefix, GenerationSpan.of(history.generation + 1))
+    unfinished, _ = current_plan(source.place, GenerationSpan.of(history.generation + 1))
     joins = _joins(source, under_way)
     below = below_head(history.generations[0].manifest)
     ranges, strays = plan(history, unfinished=unfinished, below=below, joins=joins)
@@ -230,7 +230,7 @@ def _repair(runner: Runner, history: History, source: Archive) -> int:
     def repair(listing: Listing) -> int:
         joins = by_segment(joins_of(source, listing, merges_under_way(source)))
         held = [one for one in history.generations if one.manifest.span in listing.spans]
-        tasks = tasks_of(held, source.root, source.prefix, lambda segment: keys_of(joins.get(segment, ())))
+        tasks = tasks_of(held, source.address, lambda segment: keys_of(joins.get(segment, ())))
         return sum(removed for _, removed in runner.run(remove_strays, list(tasks)))
 
     return source.stable(repair)
@@ -250,5 +250,5 @@ def run_checks(
 def _went_on(source: Archive, generation: int) -> bool:
     """Check whether an export has published or begun a generation since the check began."""
     newest = source.listing().newest
-    begun, _ = current_plan(source.store, source.prefix, GenerationSpan.of(newest + 1))
+    begun, _ = current_plan(source.place, GenerationSpan.of(newest + 1))
     return newest != generation or begun is not None

@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 
 from streamvault.layouts.keys import chunk_key
 from streamvault.layouts.layout import LAYOUTS, open_layout
-from streamvault.layouts.place import Place
+from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.damage import Lost, damage_of, listed_damage
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.fields import segment_key
-from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamName
 
 __all__ = [
@@ -44,8 +43,7 @@ class RangesTask:
     """Check of some consecutive ranges of a segment.
 
     Attributes:
-        root: the archive's root.
-        prefix: the archive's folder below the root.
+        address: the archive.
         layout: the ranges' layout.
         stream: the stream's name, for messages.
         rows: the ranges.
@@ -53,8 +51,7 @@ class RangesTask:
         known: keys (relative to the archive) of other objects that are expected in these ranges.
     """
 
-    root: RootAddress
-    prefix: str
+    address: PlaceAddress
     layout: str
     stream: StreamName
     rows: tuple[ArchivedRange, ...]
@@ -67,8 +64,7 @@ class StraysTask:
     """Search of a segment for strays.
 
     Attributes:
-        root: the archive's root.
-        prefix: the archive's folder below the root.
+        address: the archive.
         layout: the layout to search.
         stream: the stream's name, for messages.
         segment: the segment.
@@ -76,8 +72,7 @@ class StraysTask:
         known: keys (relative to the archive) of other expected objects.
     """
 
-    root: RootAddress
-    prefix: str
+    address: PlaceAddress
     layout: str
     stream: StreamName
     segment: SegmentId
@@ -110,8 +105,7 @@ class CheckResult:
 
 def plan_check(
     history: History,
-    root: RootAddress,
-    prefix: str,
+    address: PlaceAddress,
     *,
     share: float,
     seed: int,
@@ -123,8 +117,7 @@ def plan_check(
 
     Args:
         history: the generations.
-        root: the archive's root.
-        prefix: the archive's folder below the root.
+        address: the archive.
         share: share of the ranges to read, from 0 to 1; at least one range if it is above 0.
         seed: chooses the ranges to read.
         unfinished: the plan of a generation that is not published yet; its objects are not strays.
@@ -145,7 +138,7 @@ def plan_check(
             for first in range(0, len(rows), RANGES_A_TASK):
                 some = tuple(rows[first : first + RANGES_A_TASK])
                 keys = keys_of(row for row in found if some[0].start <= row.start < some[-1].end)
-                tasks.append(RangesTask(root, prefix, layout, history.stream, some, (False,) * len(some), keys))
+                tasks.append(RangesTask(address, layout, history.stream, some, (False,) * len(some), keys))
     if unfinished is not None:
         for planned in unfinished.segments:
             held.setdefault((unfinished.layout, segment_key(planned.name)), []).append((planned.start, planned.end))
@@ -154,8 +147,7 @@ def plan_check(
             held.setdefault((layout, segment), []).append(bounds)
     strays = [
         StraysTask(
-            root,
-            prefix,
+            address,
             layout,
             history.stream,
             segment,
@@ -185,7 +177,7 @@ def check_ranges(task: RangesTask) -> CheckResult:
     findings: list[Lost] = []
     strays: list[str] = []
     found = read = stray = 0
-    place = Place(task.root.open(), task.prefix)
+    place = task.address.open()
     for row, wanted in zip(task.rows, task.read, strict=True):
         listed = open_layout(task.layout).check_range(place, row.extent, task.known)
         strays += listed.strays
@@ -209,9 +201,9 @@ def check_ranges(task: RangesTask) -> CheckResult:
 
 def find_strays(task: StraysTask) -> CheckResult:
     """Find keys of a segment that belong to no range."""
-    place = Place(task.root.open(), task.prefix)
+    place = task.address.open()
     strays = open_layout(task.layout).strays(place, task.segment, _without_overlaps(task.ranges))
-    return _count_strays(key for key in strays if key.removeprefix(task.prefix) not in task.known)
+    return _count_strays(key for key in strays if key.removeprefix(place.prefix) not in task.known)
 
 
 def foreign_keys(place: Place, layout: str, tasks: list[StraysTask]) -> CheckResult:

@@ -99,7 +99,7 @@ def _read_one(
     state = state_of(archive)
     joins = list(joins_of(archive, listing, merges_under_way(archive)))
     generation = archive.load_span(span)
-    tasks, _ = plan_check(History([generation]), archive.root, archive.prefix, share=1.0, seed=0, joins=joins)
+    tasks, _ = plan_check(History([generation]), archive.address, share=1.0, seed=0, joins=joins)
     progress.begin(f"reading back generation {number}", generation.manifest.bytes)
     results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
     found = sum(result.found for result in results)

@@ -196,7 +196,7 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
         return replace(summary, problem=str(problem))
     if not archive.table:
         try:
-            plan, _ = current_plan(archive.store, archive.prefix, GenerationSpan.of(listing.newest + 1))
+            plan, _ = current_plan(archive.place, GenerationSpan.of(listing.newest + 1))
         except (AccessDenied, Damaged) as problem:
             return replace(summary, problem=str(problem))
         summary = replace(summary, unfinished_generation=0 if plan is None else plan.generation)

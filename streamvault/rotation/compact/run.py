@@ -76,7 +76,7 @@ def compact_generations(
         joins = list(merger.joins())
         # the plan needs no digests
         plan = plan_of(merger.manifest(by_segment(join.rows[0] for join in joins), tool=""))
-        found, created = create_plan(archive.store, archive.prefix, plan)
+        found, created = create_plan(archive.place, plan)
         if found != plan:
             raise Conflict("another compaction with the same name is in progress", where=archive.uri)
         if created and not archive.listing().within(span):
@@ -94,7 +94,7 @@ def compact_generations(
             progress.advance(piece.events, piece.end - piece.start)
         rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
         manifest = merger.manifest(by_segment(rows), tool=TOOL)
-        listed = tasks_of([Generation(manifest, by_segment(rows))], root, prefix, lambda _: ())
+        listed = tasks_of([Generation(manifest, by_segment(rows))], archive.address, lambda _: ())
         prove(list(listed), open_layout(layout).object_count(len(rows), manifest.events), runner_of, progress)
         published = archive.commit(manifest, rows, grace=grace) is not None
         if published or span in archive.listing().spans:
@@ -150,7 +150,7 @@ def _finished(
     A row that ends elsewhere is of another chunk.
     """
     ends = {(join.segment, join.start): join.end for join in joins}
-    rows = find_rows(archive.store, archive.prefix, span)
+    rows = find_rows(archive.place, span)
     found = {(segment, piece.start): piece for segment, row in rows for piece in row.ranges}
     return {key: piece for key, piece in found.items() if ends.get(key) == piece.end}
 

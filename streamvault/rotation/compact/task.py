@@ -65,5 +65,5 @@ def join_ranges(task: JoinTask) -> RangeEntry:
         start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames
     )
     row = FinishedSpan(start=join.start, end=join.end, ranges=(joined,))
-    left = leave_row(store, task.prefix, task.span, join.segment, row).ranges[0]
+    left = leave_row(Place(store, task.prefix), task.span, join.segment, row).ranges[0]
     return left if left.end == join.end else joined  # a row of other bounds says nothing about this chunk

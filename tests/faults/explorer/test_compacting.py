@@ -35,7 +35,7 @@ def test_nothing_is_lost(text: str) -> None:
 
 
 def _any_row(archive: Archive, span: Any, _: Any) -> Any:
-    rows = find_rows(archive.store, archive.prefix, span)
+    rows = find_rows(archive.place, span)
     return {(segment, piece.start): piece for segment, row in rows for piece in row.ranges}
 
 

@@ -184,7 +184,7 @@ def test_other_compression_is_refused_before_the_plan_is_given_up(vault: Vault, 
     with pytest.raises(Usage, match="--compress none, and no others can take their names"):
         export(vault, layout="chunks", compress="zstd", restart=True)
     archive = archive_of(vault.root)
-    assert current_plan(archive.store, archive.prefix, GenerationSpan.of(1))[1] == 1
+    assert current_plan(archive.place, GenerationSpan.of(1))[1] == 1
     assert export(vault).adopted
 
 
@@ -193,7 +193,7 @@ def test_invalid_cut_is_refused_before_the_plan_is_given_up(vault: Vault, begin:
     with pytest.raises(Usage):
         export(vault, to_cut=dict.fromkeys(CUT, 10**6), restart=True)
     archive = archive_of(vault.root)
-    assert current_plan(archive.store, archive.prefix, GenerationSpan.of(1))[1] == 1
+    assert current_plan(archive.place, GenerationSpan.of(1))[1] == 1
 
 
 def test_late_restart_changes_nothing_of_a_published_generation(

@@ -80,9 +80,7 @@ def test_plan_is_published_or_given_up(
 
     def stopping(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
         if given_up and ("/events/" in key or "/chunks/" in key):
-            end_plan(
-                archive.store, archive.prefix, GenerationSpan.of(1), 1, "found by a run with a smaller --largest-event"
-            )
+            end_plan(archive.place, GenerationSpan.of(1), 1, "found by a run with a smaller --largest-event")
         if key.endswith("_manifest/0000000001.json") and not stopped:
             stopped.append((key, bytes(data)))
             raise ObjectStoreUnavailable("gone", where=key)
@@ -95,7 +93,7 @@ def test_plan_is_published_or_given_up(
         patch.setattr(ObstoreStore, "put", stopping)
         with pytest.raises(Overtaken if given_up else ObjectStoreUnavailable):
             export()
-    end_plan(archive.store, archive.prefix, GenerationSpan.of(1), 1, "found by a run with a smaller --largest-event")
+    end_plan(archive.place, GenerationSpan.of(1), 1, "found by a run with a smaller --largest-event")
     with place.store as store:
         append_events(store, NAME, SEGMENT, [b"four"])
     assert [export(), export()] == ([4, 0] if given_up else [3, 1])
@@ -116,8 +114,8 @@ def test_plan_stays_if_a_run_fails_otherwise(place: Place, monkeypatch: pytest.M
     monkeypatch.setattr(ExportRun, "_move", failing)
     with pytest.raises(ObjectStoreUnavailable):
         export_stream(place.uri(), place.root, master="inline")
-    assert current_plan(archive.store, archive.prefix, GenerationSpan.of(1))[1] == 1
-    assert not has_ended(archive.store, archive.prefix, GenerationSpan.of(1), 1)
+    assert current_plan(archive.place, GenerationSpan.of(1))[1] == 1
+    assert not has_ended(archive.place, GenerationSpan.of(1), 1)
 
 
 def test_plan_of_a_published_generation_is_not_given_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.place import Place
 from streamvault.manifests.archive.plan import create_plan
 from streamvault.manifests.archive.rows import leave_row
 from streamvault.objectstore.deciding import WAITS, decide
@@ -66,8 +67,8 @@ def test_decision_that_vanishes_is_made_again(waits: list[float]) -> None:
 def test_contradicting_store_is_unavailable_after_all_waits(waits: list[float]) -> None:
     for attempt in (
         lambda store: decide(store, "a", b"mine"),
-        lambda store: create_plan(store, PREFIX, plan_of()),
-        lambda store: leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, row(0)),
+        lambda store: create_plan(Place(store, PREFIX), plan_of()),
+        lambda store: leave_row(Place(store, PREFIX), GenerationSpan.of(1), LEFT, row(0)),
     ):
         waits.clear()
         with pytest.raises(ObjectStoreUnavailable, match="as existing, then as missing: memory://x/"):

@@ -70,7 +70,7 @@ def is_converted(vault: Vault, root: str, *layouts: str) -> None:
 
 def attempts(root: str) -> int:
     archive = archive_of(root)
-    return current_plan(archive.store, archive.prefix, GenerationSpan.of(1))[1]
+    return current_plan(archive.place, GenerationSpan.of(1))[1]
 
 
 def test_other_layout_than_the_unfinished_conversion_is_wrong_usage(
@@ -211,7 +211,7 @@ def test_other_compression_is_refused_before_the_plan_is_given_up(
 def test_export_that_is_not_finished_is_not_given_up(vault: Vault, root: str) -> None:
     plan = converting.plan_of(archive_of(vault.root).manifest())
     archive = archive_of(root)
-    create_plan(archive.store, archive.prefix, plan.model_copy(update={"range_size": 1}))
+    create_plan(archive.place, plan.model_copy(update={"range_size": 1}))
     with pytest.raises(Conflict, match="an export or another conversion has begun"):
         convert(vault, root, restart=True)
     assert attempts(root) == 1

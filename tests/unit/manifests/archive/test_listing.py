@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, plan_key, ranges_key
+from streamvault.layouts.place import Place
 from streamvault.manifests.archive import listing
 from streamvault.manifests.archive.listing import Listing, read_listing
 from streamvault.manifests.archive.marks import Decision, Hold
@@ -24,7 +25,7 @@ def listing_of(*keys: str, decision: Decision = NOTHING) -> Listing:
         store.put(PREFIX + key, b"")
     if decision is not NOTHING:
         store.put(PREFIX + decision_key(1), decision.numbered(1).encode())
-    return read_listing(store, PREFIX)
+    return read_listing(Place(store, PREFIX))
 
 
 def published(*numbers: int) -> list[str]:

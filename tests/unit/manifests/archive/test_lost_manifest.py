@@ -166,7 +166,7 @@ def test_publication_between_a_listing_and_the_look_for_its_plan_is_no_damage(
 ) -> None:
     archive, size = archive_of(vault.root), ObstoreStore.size
     held = loses(vault, manifest_key, checked_key)
-    create_plan(archive.store, archive.prefix, _plan_of(vault, held))
+    create_plan(archive.place, _plan_of(vault, held))
     assert archive.listing().missing is None
 
     def published(self: ObstoreStore, key: str) -> int:
@@ -201,7 +201,7 @@ def test_late_plan_of_a_generation_whose_manifest_was_lost_is_removed(
     monkeypatch.setattr(planning, "create_plan", late)
     with pytest.raises(Damaged, match="the manifest of generation 4 is missing"):
         vault.export("chunks")
-    assert find_plan(archive.store, archive.prefix, GenerationSpan.of(4)) is None
+    assert find_plan(archive.place, GenerationSpan.of(4)) is None
 
 
 def test_late_run_of_a_generation_whose_manifest_was_lost_publishes_nothing(

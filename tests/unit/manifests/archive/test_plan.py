@@ -10,6 +10,7 @@ import pytest
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import GenerationSpan, plan_key, row_key
+from streamvault.layouts.place import Place
 from streamvault.manifests.archive.plan import Plan, create_plan, current_plan, end_plan, find_plan, remove_work
 from streamvault.manifests.archive.rows import find_rows, leave_row
 from streamvault.manifests.format.jsonfile import seal
@@ -27,11 +28,11 @@ def store(unique_name: str) -> ObjectStore:
 
 
 def test_first_plan_holds(store: ObjectStore) -> None:
-    assert find_plan(store, PREFIX, GenerationSpan.of(1)) is None
+    assert find_plan(Place(store, PREFIX), GenerationSpan.of(1)) is None
     first, second = plan_of(end=500), plan_of(end=600)
-    assert create_plan(store, PREFIX, first) == (first, True)
-    assert create_plan(store, PREFIX, second) == (first, False)
-    assert find_plan(store, PREFIX, GenerationSpan.of(1)) == first
+    assert create_plan(Place(store, PREFIX), first) == (first, True)
+    assert create_plan(Place(store, PREFIX), second) == (first, False)
+    assert find_plan(Place(store, PREFIX), GenerationSpan.of(1)) == first
     assert first.bytes == 509
     assert first.name == NAME
 
@@ -42,7 +43,7 @@ def test_of_many_plans_at_once_one_holds(store: ObjectStore) -> None:
 
     def create(end: int) -> None:
         start.wait(20)
-        held.append(create_plan(store, PREFIX, plan_of(end=end)))
+        held.append(create_plan(Place(store, PREFIX), plan_of(end=end)))
 
     threads = [threading.Thread(target=create, args=(100 + number,)) for number in range(8)]
     for thread in threads:
@@ -76,8 +77,8 @@ def changed(plan: Plan, **changes: object) -> bytes:
 def test_invalid_plan_is_damage(store: ObjectStore, changes: dict[str, object], expected: str) -> None:
     store.put(PREFIX + plan_key(GenerationSpan.of(1)), changed(plan_of(), **changes))
     for attempt in (
-        lambda: find_plan(store, PREFIX, GenerationSpan.of(1)),
-        lambda: create_plan(store, PREFIX, plan_of()),
+        lambda: find_plan(Place(store, PREFIX), GenerationSpan.of(1)),
+        lambda: create_plan(Place(store, PREFIX), plan_of()),
     ):
         with pytest.raises(Damaged, match=r"_work/0000000001/plan\.json") as caught:
             attempt()
@@ -86,87 +87,87 @@ def test_invalid_plan_is_damage(store: ObjectStore, changes: dict[str, object], 
 
 
 def test_ended_plan_is_followed_by_another_attempt(store: ObjectStore) -> None:
-    assert current_plan(store, PREFIX, GenerationSpan.of(1)) == (None, 1)
-    create_plan(store, PREFIX, plan_of())
-    leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, row(0))
+    assert current_plan(Place(store, PREFIX), GenerationSpan.of(1)) == (None, 1)
+    create_plan(Place(store, PREFIX), plan_of())
+    leave_row(Place(store, PREFIX), GenerationSpan.of(1), LEFT, row(0))
     before = [found.key for found in store.list(PREFIX)]
-    assert current_plan(store, PREFIX, GenerationSpan.of(1)) == (plan_of(), 1)
-    end_plan(store, PREFIX, GenerationSpan.of(1), 1, "its cut lies inside an event")
-    end_plan(store, PREFIX, GenerationSpan.of(1), 1, "said twice")
-    assert current_plan(store, PREFIX, GenerationSpan.of(1)) == (None, 2)
+    assert current_plan(Place(store, PREFIX), GenerationSpan.of(1)) == (plan_of(), 1)
+    end_plan(Place(store, PREFIX), GenerationSpan.of(1), 1, "its cut lies inside an event")
+    end_plan(Place(store, PREFIX), GenerationSpan.of(1), 1, "said twice")
+    assert current_plan(Place(store, PREFIX), GenerationSpan.of(1)) == (None, 2)
     assert set(before) < {found.key for found in store.list(PREFIX)}
     other = plan_of(end=90)
-    assert create_plan(store, PREFIX, other, 2) == (other, True)
-    assert create_plan(store, PREFIX, plan_of(), 2) == (other, False)
-    assert current_plan(store, PREFIX, GenerationSpan.of(1)) == (other, 2)
-    leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, row(20), attempt=2)
-    assert [found.start for _, found in find_rows(store, PREFIX, GenerationSpan.of(1))] == [0]
-    assert [found.start for _, found in find_rows(store, PREFIX, GenerationSpan.of(1), attempt=2)] == [20]
-    remove_work(store, PREFIX, GenerationSpan.of(1))
+    assert create_plan(Place(store, PREFIX), other, 2) == (other, True)
+    assert create_plan(Place(store, PREFIX), plan_of(), 2) == (other, False)
+    assert current_plan(Place(store, PREFIX), GenerationSpan.of(1)) == (other, 2)
+    leave_row(Place(store, PREFIX), GenerationSpan.of(1), LEFT, row(20), attempt=2)
+    assert [found.start for _, found in find_rows(Place(store, PREFIX), GenerationSpan.of(1))] == [0]
+    assert [found.start for _, found in find_rows(Place(store, PREFIX), GenerationSpan.of(1), attempt=2)] == [20]
+    remove_work(Place(store, PREFIX), GenerationSpan.of(1))
     assert list(store.list(PREFIX)) == []
 
 
 def test_plan_of_another_stream_is_not_taken_up(store: ObjectStore) -> None:
     store.put("scope/other/" + plan_key(GenerationSpan.of(1)), plan_of().encode())
     with pytest.raises(Damaged, match="the plan belongs to another archive"):
-        find_plan(store, "scope/other/", GenerationSpan.of(1))
+        find_plan(Place(store, "scope/other/"), GenerationSpan.of(1))
 
 
 def test_removing_the_work_of_a_generation_leaves_the_others(store: ObjectStore) -> None:
     for generation in (1, 2):
-        create_plan(store, PREFIX, plan_of(generation))
+        create_plan(Place(store, PREFIX), plan_of(generation))
         for number in range(1200 if generation == 1 else 1):
-            leave_row(store, PREFIX, GenerationSpan.of(generation), LEFT, row(number * 10))
-    remove_work(store, PREFIX, GenerationSpan.of(1))
+            leave_row(Place(store, PREFIX), GenerationSpan.of(generation), LEFT, row(number * 10))
+    remove_work(Place(store, PREFIX), GenerationSpan.of(1))
     assert [found.key for found in store.list(PREFIX)] == [
         PREFIX + row_key(GenerationSpan.of(2), SegmentId(0, 0), 0),
         PREFIX + plan_key(GenerationSpan.of(2)),
     ]
-    remove_work(store, PREFIX, GenerationSpan.of(1))
+    remove_work(Place(store, PREFIX), GenerationSpan.of(1))
 
 
 def test_plan_is_removed_last(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as anything is left of the work, its plan tells the next run that there is."""
     span = GenerationSpan.of(1)
-    create_plan(store, PREFIX, plan_of())
-    leave_row(store, PREFIX, span, LEFT, row(0))
-    end_plan(store, PREFIX, GenerationSpan.of(1), 1)
+    create_plan(Place(store, PREFIX), plan_of())
+    leave_row(Place(store, PREFIX), span, LEFT, row(0))
+    end_plan(Place(store, PREFIX), GenerationSpan.of(1), 1)
     delete, seen = ObstoreStore.delete, []
 
     def watched(self: ObstoreStore, keys: Sequence[str]) -> None:
-        assert find_plan(store, PREFIX, span) == plan_of()
+        assert find_plan(Place(store, PREFIX), span) == plan_of()
         delete(self, keys)
         seen.append([found.key for found in store.list(PREFIX)])
 
     monkeypatch.setattr(ObstoreStore, "delete", watched)
-    remove_work(store, PREFIX, span)
+    remove_work(Place(store, PREFIX), span)
     assert seen == [[PREFIX + plan_key(span)], []]
 
 
 def test_first_row_holds(store: ObjectStore) -> None:
     first, second = row(0, (0, 10)), row(0, (0, 20))
-    assert leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, first) == first
-    assert leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, second) == first
+    assert leave_row(Place(store, PREFIX), GenerationSpan.of(1), LEFT, first) == first
+    assert leave_row(Place(store, PREFIX), GenerationSpan.of(1), LEFT, second) == first
 
 
 def test_rows_are_found_in_the_streams_order(store: ObjectStore) -> None:
-    create_plan(store, PREFIX, plan_of())
+    create_plan(Place(store, PREFIX), plan_of())
     left = {
-        (segment, start): leave_row(store, PREFIX, GenerationSpan.of(1), segment, row(start))
+        (segment, start): leave_row(Place(store, PREFIX), GenerationSpan.of(1), segment, row(start))
         for segment in (SegmentId(10, 2), SegmentId(2, 10), LEFT)
         for start in (10**18, 0, 9, 100)
     }
     store.put(f"{PREFIX}_work/0000000001/foreign.txt", b"x")
-    leave_row(store, PREFIX, GenerationSpan.of(2), LEFT, row(0))
-    assert list(find_rows(store, PREFIX, GenerationSpan.of(1))) == [(key[0], left[key]) for key in sorted(left)]
+    leave_row(Place(store, PREFIX), GenerationSpan.of(2), LEFT, row(0))
+    assert list(find_rows(Place(store, PREFIX), GenerationSpan.of(1))) == [(key[0], left[key]) for key in sorted(left)]
 
 
 def test_row_of_a_range_with_gaps_round_trips(store: ObjectStore) -> None:
     met = row(0, (0, 10), (30, 40), gaps=((10, 30),))
     before = row(50, (50, 60), gaps=((40, 50),))
     for one in (met, before):
-        leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, one)
-    assert [found for _, found in find_rows(store, PREFIX, GenerationSpan.of(1))] == [met, before]
+        leave_row(Place(store, PREFIX), GenerationSpan.of(1), LEFT, one)
+    assert [found for _, found in find_rows(Place(store, PREFIX), GenerationSpan.of(1))] == [met, before]
     assert (met.events, met.bytes, met.follows_truncation) == (2, 20, False)
     assert before.follows_truncation
 
@@ -197,8 +198,8 @@ def test_invalid_row_is_damage(
 def test_row_of_something_else_is_damage(store: ObjectStore, data: bytes) -> None:
     store.put(PREFIX + row_key(GenerationSpan.of(1), SegmentId(0, 0), 0), data)
     for attempt in (
-        lambda: list(find_rows(store, PREFIX, GenerationSpan.of(1))),
-        lambda: leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, row(0)),
+        lambda: list(find_rows(Place(store, PREFIX), GenerationSpan.of(1))),
+        lambda: leave_row(Place(store, PREFIX), GenerationSpan.of(1), LEFT, row(0)),
     ):
         with pytest.raises(Damaged, match=r"/0000000000000000000\.json") as caught:
             attempt()
@@ -223,5 +224,5 @@ class Vanishing:
 
 def test_rows_removed_by_another_run_are_no_error(store: ObjectStore) -> None:
     for start in range(0, 400, 10):
-        leave_row(store, PREFIX, GenerationSpan.of(1), LEFT, row(start))
-    assert list(find_rows(Vanishing(store), PREFIX, GenerationSpan.of(1))) == []  # type: ignore[arg-type]  # two of its methods do
+        leave_row(Place(store, PREFIX), GenerationSpan.of(1), LEFT, row(start))
+    assert list(find_rows(Place(Vanishing(store), PREFIX), GenerationSpan.of(1))) == []  # type: ignore[arg-type]  # two of its methods do

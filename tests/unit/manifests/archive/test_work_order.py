@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from streamvault.layouts.keys import GenerationSpan, plan_key
+from streamvault.layouts.place import Place
 from streamvault.manifests.archive.plan import create_plan, remove_work
 from streamvault.manifests.archive.rows import leave_row
 from streamvault.objectstore.store import ObjectStore
@@ -22,8 +23,8 @@ def store(unique_name: str) -> ObjectStore:
 
 def test_plan_is_removed_last(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     span = GenerationSpan.of(1)
-    create_plan(store, PREFIX, plan_of(end=500))
-    leave_row(store, PREFIX, span, LEFT, row(0, (0, 10)))
+    create_plan(Place(store, PREFIX), plan_of(end=500))
+    leave_row(Place(store, PREFIX), span, LEFT, row(0, (0, 10)))
     deleted: list[str] = []
     delete = store.delete
 
@@ -32,6 +33,6 @@ def test_plan_is_removed_last(store: ObjectStore, monkeypatch: pytest.MonkeyPatc
         delete(keys)
 
     monkeypatch.setattr(store, "delete", noted)
-    remove_work(store, PREFIX, span)
+    remove_work(Place(store, PREFIX), span)
     assert len(deleted) > 1
     assert deleted[-1] == PREFIX + plan_key(span)

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 
 from streamvault.layouts.keys import EVENT_KEYS, GenerationSpan, event_key
+from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, create_plan, find_plan
 from streamvault.manifests.format.entries import PlannedSegment
@@ -49,8 +50,10 @@ def sent(task: T) -> T:
 def check(archive: Archive, root: RootAddress, *, share: float = 0.0, seed: int = 1) -> CheckResult:
     """The sums over all of a check's tasks."""
     history = archive.history()
-    unfinished = find_plan(archive.store, archive.prefix, GenerationSpan.of(history.generation + 1))
-    ranges, strays = plan_check(history, root, archive.prefix, share=share, seed=seed, unfinished=unfinished)
+    unfinished = find_plan(archive.place, GenerationSpan.of(history.generation + 1))
+    ranges, strays = plan_check(
+        history, PlaceAddress(root, archive.prefix), share=share, seed=seed, unfinished=unfinished
+    )
     results = [
         *(sent(check_ranges(sent(task))) for task in ranges),
         *(sent(find_strays(sent(task))) for task in strays),
@@ -189,7 +192,7 @@ def test_objects_of_an_unfinished_generation_are_no_damage(archive: Archive, roo
     )
     put(FIRST, f"{ends[LEFT]:019d}-{13:010d}")(archive)
     assert check(archive, root).stray == 1
-    create_plan(archive.store, archive.prefix, plan)
+    create_plan(archive.place, plan)
     assert check(archive, root).stray == 0
     put(FIRST, f"{ends[LEFT] + 100:019d}-{13:010d}")(archive)
     assert check(archive, root).stray == 1
@@ -202,7 +205,9 @@ def test_sample_depends_on_the_seed_and_has_at_least_one_range(tmp_path: Path) -
     assert archive.commit(made.manifest, made.rows)
 
     def sample(share: float, seed: int) -> list[int]:
-        ranges, _ = plan_check(archive.history(), root, archive.prefix, share=share, seed=seed, unfinished=None)
+        ranges, _ = plan_check(
+            archive.history(), PlaceAddress(root, archive.prefix), share=share, seed=seed, unfinished=None
+        )
         return [row.start for task in ranges for row, read in zip(task.rows, task.read, strict=True) if read]
 
     assert len(sample(0.1, 1)) == 20

@@ -134,7 +134,7 @@ def test_row_of_a_chunk_that_ends_elsewhere_does_not_count(chunks: Vault) -> Non
     archive, span = archive_of(chunks.root), GenerationSpan(1, 3)
     piece = RangeEntry(start=0, end=13 * K, events=13, digest="0" * 64)
     row = FinishedSpan(start=8 * K, end=13 * K, ranges=(piece.model_copy(update={"start": 8 * K, "events": 5}),))
-    leave_row(archive.store, archive.prefix, span, SEGMENT, row)
+    leave_row(archive.place, span, SEGMENT, row)
     begun(chunks, span)
     assert merges(chunks) == [(1, 3)]
     assert rows(chunks)[1, 3] == [(0, 8), (8, 16), (16, 20)]
