@@ -93,13 +93,8 @@ def export_range(task: ExportTask) -> Exported:
         )
     if row is None:
         return Exported(task.segment, None)
-    left = leave_row(
-        Place(task.root.open(), task.prefix),
-        GenerationSpan.of(task.generation),
-        task.segment,
-        row,
-        attempt=task.attempt,
-    )
+    place, generation = Place(task.root.open(), task.prefix), GenerationSpan.of(task.generation)
+    left = leave_row(place, generation, task.segment, row, attempt=task.attempt)
     return Exported(task.segment, left)
 
 

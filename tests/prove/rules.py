@@ -192,7 +192,7 @@ RULES: tuple[Mutant, ...] = (
         "decision-believed",
         "decision: a taken number, or a newer decision: looks again",
         "manifests/archive/archive.py",
-        "if listing.decision == wanted:",
+        "if listing.decision == decision:",
         "if True:",
         tests=(COMMIT, ROTATE, COMPACT),
         families=("chunks/freed expire-all,hold-first",),

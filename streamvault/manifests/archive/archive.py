@@ -33,7 +33,7 @@ from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamName
 
-__all__ = ["Archive", "Generation", "History", "NoSuchArchive"]
+__all__ = ["Archive", "NoSuchArchive", "TableArchive"]
 
 T = TypeVar("T")
 
@@ -204,24 +204,24 @@ class Archive:
         Raises:
             Conflict: other runs were first too often.
         """
-        taken = False
+        written = False
         for _ in range(DECIDE_TRIES):
-            listing, wanted = self.stable(lambda now: (now, change(now)))
-            if wanted is None:
-                return listing, taken
-            wanted = wanted.numbered(listing.decision.number + 1)
+            listing, decision = self.stable(lambda now: (now, change(now)))
+            if decision is None:
+                return listing, written
+            decision = decision.numbered(listing.decision.number + 1)
             try:
-                self.store.put(self.prefix + decision_key(wanted.number), wanted.encode())
+                self.store.put(self.prefix + decision_key(decision.number), decision.encode())
             except AlreadyExists:
                 continue
             listing = self.listing()
             # A slow put may find its number free because the decision of that number has been superseded and deleted
             # meanwhile. Then it has no effect, and `change` is evaluated again.
-            taken = True
-            if listing.decision == wanted:
+            written = True
+            if listing.decision == decision:
                 with suppress(AccessDenied):  # older ones are harmless
                     self.store.delete([self.prefix + decision_key(number) for number in listing.older])
-                return listing, taken
+                return listing, written
         raise Overtaken(
             "no decision about the archive could be written, because other runs kept writing theirs first",
             where=self.uri,
@@ -287,23 +287,23 @@ class Archive:
         """Return the name, for `layouts.layout.open_reader`, of the reader of a generation's data."""
         return manifest.layout
 
-    def published(self, wanted: GenerationModel) -> Manifest | None:
+    def published(self, plan: GenerationModel) -> Manifest | None:
         """Return the manifest in force of a plan's generation, or of the one it was merged into; None if unpublished.
 
         Raises:
             Conflict: the generation has expired, or was published by another plan.
         """
-        return self.stable(lambda listing: self._published(listing, wanted))
+        return self.stable(lambda listing: self._published(listing, plan))
 
-    def _published(self, listing: Listing, wanted: GenerationModel) -> Manifest | None:
-        where = f"{self.uri}, generation {wanted.generation}"
-        if wanted.generation <= listing.dropped:
+    def _published(self, listing: Listing, plan: GenerationModel) -> Manifest | None:
+        where = f"{self.uri}, generation {plan.generation}"
+        if plan.generation <= listing.dropped:
             raise _expired(where)
-        holder = listing.holder(wanted.generation)
+        holder = listing.holder(plan.generation)
         if holder is None:
             return None
         found = self.read_manifest(holder)
-        if not found.is_same(wanted):
+        if not found.is_same(plan):
             raise Overtaken("another run has published this generation with different content", where=where)
         return found
 

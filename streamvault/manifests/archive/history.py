@@ -160,11 +160,11 @@ class History:
 
         return list(joined(cut(), join))
 
-    def check_fingerprints(self, wanted: Iterable[str], where: str) -> None:
+    def check_fingerprints(self, expected: Iterable[str], where: str) -> None:
         """Check the manifests against fingerprints that the user has noted.
 
         Args:
-            wanted: the fingerprints; if any are given, the newest generation's must be among them.
+            expected: the fingerprints; if any are given, the newest generation's must be among them.
             where: the archive's name in messages.
 
         Raises:
@@ -172,7 +172,7 @@ class History:
             Damaged: the newest generation's is not among them, or one of them belongs to no generation.
         """
         held = {generation.fingerprint for generation in self.generations}
-        asked = {one.lower() for one in wanted}
+        asked = {one.lower() for one in expected}
         if wrong := next((one for one in asked if not _FINGERPRINT.fullmatch(one)), None):
             raise Usage("a fingerprint must be 64 hexadecimal digits", where=repr(wrong), todo="'show' prints it.")
         newest = self.generations[-1]

@@ -114,15 +114,15 @@ class Listing:
         span = self.spans[at] if at < len(self.spans) else None
         return span if span is not None and span.first <= original else None
 
-    def within(self, wanted: GenerationSpan) -> tuple[GenerationSpan, ...]:
-        """Return the generations in force that together are exactly the wanted originals; empty if there are none."""
-        found = tuple(span for span in self.spans if wanted.first <= span.last <= wanted.last)
-        at = wanted.first
+    def within(self, originals: GenerationSpan) -> tuple[GenerationSpan, ...]:
+        """Return the generations in force that together are exactly these originals; empty if there are none."""
+        found = tuple(span for span in self.spans if originals.first <= span.last <= originals.last)
+        at = originals.first
         for first, last in found:
             if first != at:
                 return ()
             at = last + 1
-        return found if at == wanted.last + 1 else ()
+        return found if at == originals.last + 1 else ()
 
 
 def read_listing(place: Place, *, has_plans: bool = True) -> Listing:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Retrier:
-    """Retries work that fails with an error in `TRANSIENT`, with growing pauses.
+    """Retries what fails with an error in `TRANSIENT`, with growing pauses.
 
     Args:
         seconds: how long to retry after the first failure; starts anew whenever data were moved. 0: no retries.
@@ -36,7 +36,7 @@ class Retrier:
         until: absolute limit, on the monotonic clock (seconds).
 
     Attributes:
-        watched: the progress that the work must report to; it forwards to ``progress``.
+        watched: the progress that it must report to; it forwards to ``progress``.
         retries: number of retries.
     """
 
@@ -49,8 +49,8 @@ class Retrier:
         self._counted_from = self._deadline = self._noted = -math.inf
         self._backoff = wait_random_exponential(multiplier=1, max=MAX_PAUSE_SECONDS)
 
-    def __call__(self, work: Callable[[], T]) -> T:
-        """Do the work, with retries; return its result.
+    def __call__(self, function: Callable[[], T]) -> T:
+        """Call a function, with retries; return its result.
 
         Raises:
             Exception: the error of the last attempt, or the first error that is not transient.
@@ -60,7 +60,7 @@ class Retrier:
         def attempt() -> T:
             nonlocal first
             try:
-                return work()
+                return function()
             except TRANSIENT:
                 now = time.monotonic()
                 if first is None:

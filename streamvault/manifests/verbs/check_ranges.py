@@ -20,7 +20,7 @@ from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.fields import segment_key
-from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.model import SegmentId
 
 __all__ = [
     "CheckResult",
@@ -45,7 +45,6 @@ class RangesTask:
     Attributes:
         address: the archive.
         layout: the ranges' layout.
-        stream: the stream's name, for messages.
         rows: the ranges.
         read: for each range, whether to read it and compare its digest.
         known: keys (relative to the archive) of other objects that are expected in these ranges.
@@ -53,7 +52,6 @@ class RangesTask:
 
     address: PlaceAddress
     layout: str
-    stream: StreamName
     rows: tuple[ArchivedRange, ...]
     read: tuple[bool, ...]
     known: frozenset[str] = frozenset()
@@ -66,7 +64,6 @@ class StraysTask:
     Attributes:
         address: the archive.
         layout: the layout to search.
-        stream: the stream's name, for messages.
         segment: the segment.
         ranges: (start, end) of each range that has objects, in order; empty and overlapping ones are allowed.
         known: keys (relative to the archive) of other expected objects.
@@ -74,7 +71,6 @@ class StraysTask:
 
     address: PlaceAddress
     layout: str
-    stream: StreamName
     segment: SegmentId
     ranges: tuple[tuple[int, int], ...]
     known: frozenset[str] = frozenset()
@@ -138,7 +134,7 @@ def plan_check(
             for first in range(0, len(rows), RANGES_A_TASK):
                 some = tuple(rows[first : first + RANGES_A_TASK])
                 keys = keys_of(row for row in found if some[0].start <= row.start < some[-1].end)
-                tasks.append(RangesTask(address, layout, history.stream, some, (False,) * len(some), keys))
+                tasks.append(RangesTask(address, layout, some, (False,) * len(some), keys))
     if unfinished is not None:
         for planned in unfinished.segments:
             held.setdefault((unfinished.layout, segment_key(planned.name)), []).append((planned.start, planned.end))
@@ -149,7 +145,6 @@ def plan_check(
         StraysTask(
             address,
             layout,
-            history.stream,
             segment,
             tuple(sorted(ranges)),
             keys_of(known.get(segment, ()) if open_layout(layout).joinable else ()),
@@ -166,8 +161,8 @@ def keys_of(rows: Iterable[ArchivedRange]) -> frozenset[str]:
 
 def _choose(tasks: list[RangesTask], share: float, seed: int) -> list[RangesTask]:
     total = sum(len(task.rows) for task in tasks)
-    wanted = min(total, max(1, round(total * share))) if share > 0 else 0
-    chosen = set(random.Random(seed).sample(range(total), wanted))  # noqa: S311  (a sample, not a secret)
+    count = min(total, max(1, round(total * share))) if share > 0 else 0
+    chosen = set(random.Random(seed).sample(range(total), count))  # noqa: S311  (a sample, not a secret)
     numbered = iter(range(total))
     return [replace(task, read=tuple(next(numbered) in chosen for _ in task.rows)) for task in tasks]
 
@@ -178,12 +173,12 @@ def check_ranges(task: RangesTask) -> CheckResult:
     strays: list[str] = []
     found = read = stray = 0
     place = task.address.open()
-    for row, wanted in zip(task.rows, task.read, strict=True):
+    for row, is_read in zip(task.rows, task.read, strict=True):
         listed = open_layout(task.layout).check_range(place, row.extent, task.known)
         strays += listed.strays
         stray += listed.stray
         damage = listed_damage(listed, row)
-        if wanted and not damage:
+        if is_read and not damage:
             damage = damage_of(place, task.layout, row)
             read += 1
         found += max(listed.damaged, len(damage))

@@ -37,38 +37,38 @@ def get_event(archive: str, pointer: str, *, verify: bool = False) -> bytes:
         NoSuchArchive: there is no archive.
         Damaged: the object that should hold the event is missing or has the wrong size, or the range is damaged.
     """
-    wanted = EventPointer.parse(pointer)
+    event = EventPointer.parse(pointer)
     source = Archive.open(archive)
-    if wanted.stream != source.stream:
-        raise Usage("the pointer is of another stream", where=f"{wanted.stream}, not {source.stream}")
-    generation = _holding(source, wanted)
-    rows = generation.rows.get(wanted.segment, ())
-    row = next((row for row in rows if row.start <= wanted.offset and wanted.offset + wanted.length <= row.end), None)
+    if event.stream != source.stream:
+        raise Usage("the pointer is of another stream", where=f"{event.stream}, not {source.stream}")
+    generation = _holding(source, event)
+    rows = generation.rows.get(event.segment, ())
+    row = next((row for row in rows if row.start <= event.offset and event.offset + event.length <= row.end), None)
     if row is None:
-        gap = next((g for g in generation.manifest.gaps if segment_key(g.segment) == wanted.segment), None)
-        raise NoSuchEvent("no archived range holds this event", where=f"{wanted}{f' ({gap.reason})' if gap else ''}")
+        gap = next((g for g in generation.manifest.gaps if segment_key(g.segment) == event.segment), None)
+        raise NoSuchEvent("no archived range holds this event", where=f"{event}{f' ({gap.reason})' if gap else ''}")
     layout = open_layout(generation.manifest.layout)
     if verify:
         for _ in read_verified(source.place, layout.name, row):
             pass
     try:
-        event = layout.read_event(source.place, row.extent, wanted.offset, wanted.length)
+        framed = layout.read_event(source.place, row.extent, event.offset, event.length)
     except (NoSuchObject, WrongSize):
         todo = "A pointer is an event's offset and length. 'streamvault check' shows if the archive is damaged."
-        raise NoSuchEvent("the archive has no event at this pointer", where=str(wanted), todo=todo) from None
-    return event[HEADER_BYTES:]
+        raise NoSuchEvent("the archive has no event at this pointer", where=str(event), todo=todo) from None
+    return framed[HEADER_BYTES:]
 
 
-def _holding(archive: Archive, wanted: EventPointer) -> Generation:
+def _holding(archive: Archive, event: EventPointer) -> Generation:
     """Return the generation whose cuts enclose the event; only its index is read."""
     archive.manifest().require_events(archive.uri)
 
     def find(listing: Listing) -> Generation:
         for span in reversed(listing.spans):
             for entry in archive.read_manifest(span).segments:
-                if segment_key(entry.name) == wanted.segment and entry.start <= wanted.offset < entry.end:
+                if segment_key(entry.name) == event.segment and entry.start <= event.offset < entry.end:
                     return archive.load_span(span)
         todo = "'streamvault timeline' lists the archived cuts."
-        raise NoSuchEvent("the event is outside the archive", where=str(wanted), todo=todo)
+        raise NoSuchEvent("the event is outside the archive", where=str(event), todo=todo)
 
     return archive.stable(find)

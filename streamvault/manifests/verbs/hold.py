@@ -60,7 +60,7 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
     """
     check_name(name)
     source = Archive.open(archive)
-    wanted = source.manifest(generation).generation  # raises if there is none
+    number = source.manifest(generation).generation  # raises if there is none
     found: tuple[int, ...] = ()
 
     def change(listing: Listing) -> Decision | None:
@@ -68,7 +68,7 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
         held = [
             span
             for span in listing.spans
-            if name in listing.holds.get(span.last, ()) and (generation is None or span.last == wanted)
+            if name in listing.holds.get(span.last, ()) and (generation is None or span.last == number)
         ]
         found = found or tuple(span.last for span in held)
         # the originals of a merged generation may have been held before

@@ -216,7 +216,7 @@ def test_killed_export_is_resumed(vault: Vault, finished: int, monkeypatch: pyte
     with pytest.raises(Usage, match="--content bytes"):
         export(vault, content="events")
     report = export(vault, content=None)
-    assert (report.adopted, bool(report.moved_bytes < report.bytes)) == (True, finished > 0)
+    assert (report.resumed, bool(report.moved_bytes < report.bytes)) == (True, finished > 0)
     assert report.warnings == ()
     other = a_root()
     export(vault, other, content="bytes")

@@ -85,7 +85,7 @@ def test_option_that_differs_from_the_unfinished_run_is_wrong_usage(
         assert NAMED[kind] in str(caught.value)
         assert "--restart" in str(caught.value)
     assert contents(vault.root) == before
-    assert export(vault).adopted
+    assert export(vault).resumed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,7 +93,7 @@ def test_restart_gives_the_unfinished_run_up(vault: Vault, begin: Callable[..., 
     begin()
     rehearsed = export(vault, **KINDS[kind], restart=True, dry_run=True)
     report = export(vault, **KINDS[kind], restart=True)
-    assert (report.adopted, report.gave_up["layout"]) == (False, "events")
+    assert (report.resumed, report.gave_up["layout"]) == (False, "events")
     assert rehearsed.gave_up == report.gave_up
     assert rehearsed.bytes == report.bytes
     wanted = {"range_size": RANGE_SIZE, "compress": "", "layout": "events", "content": "events", **KINDS[kind]}
@@ -127,14 +127,14 @@ def test_restart_keeps_the_former_generations(vault: Vault, begin: Callable[...,
 def test_restart_resumes_what_has_the_same_options(vault: Vault, begin: Callable[..., None]) -> None:
     """So a run that is repeated with --restart does not begin anew each time."""
     begin(layout="chunks", restart=True)
-    assert export(vault, layout="chunks", restart=True).adopted
+    assert export(vault, layout="chunks", restart=True).resumed
     assert archive_of(vault.root).manifest().generation == 1
 
 
 @pytest.mark.parametrize("options", [{"layout": "chunks"}, {"from_cut": CUT}])
 def test_restart_compares_with_the_defaults(vault: Vault, begin: Callable[..., None], options: dict[str, Any]) -> None:
     begin(**options)
-    assert not export(vault, restart=True).adopted
+    assert not export(vault, restart=True).resumed
     manifest = archive_of(vault.root).manifest()
     assert (manifest.layout, manifest.events) == ("events", 200)
 
@@ -144,7 +144,7 @@ def test_restart_resumes_what_begins_at_an_earlier_head(vault: Vault, begin: Cal
     begin()
     with vault.store as store:
         store.truncate(StreamCut.from_json(CUT))
-    assert export(vault, restart=True).adopted
+    assert export(vault, restart=True).resumed
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -175,7 +175,7 @@ def test_run_that_has_archived_everything_is_not_given_up(vault: Vault, begin: C
     begin("commit")
     with pytest.raises(Conflict, match="it has archived everything"):
         export(vault, layout="chunks", restart=True)
-    assert export(vault).adopted
+    assert export(vault).resumed
     assert archive_of(vault.root).manifest().layout == "events"
 
 
@@ -185,7 +185,7 @@ def test_other_compression_is_refused_before_the_plan_is_given_up(vault: Vault, 
         export(vault, layout="chunks", compress="zstd", restart=True)
     archive = archive_of(vault.root)
     assert current_plan(archive.place, GenerationSpan.of(1))[1] == 1
-    assert export(vault).adopted
+    assert export(vault).resumed
 
 
 def test_invalid_cut_is_refused_before_the_plan_is_given_up(vault: Vault, begin: Callable[..., None]) -> None:
@@ -208,7 +208,7 @@ def test_late_restart_changes_nothing_of_a_published_generation(
     def late(*arguments: Any) -> str:
         with monkeypatch.context() as patch:
             patch.setattr(module, "end_plan", end)
-            assert export(vault).adopted
+            assert export(vault).resumed
         return end(*arguments)
 
     monkeypatch.setattr(module, "end_plan", late)
