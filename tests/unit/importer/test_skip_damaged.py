@@ -198,7 +198,7 @@ def test_one_object_for_each_event_loses_as_little_as_the_listing_proves(
     spoil(vault, second, delete, 4)
     assert restore(vault) == 3
     report = report_of(capfd)
-    lost = {(one["segment"].rpartition("/")[2], one["events"]) for one in report["damage"]}
+    lost = {(one["segment"].rpartition("/")[2], one["lost_events"]) for one in report["damage"]}
     # behind a missing object, nothing proves that an object is one of the archived events
     assert lost == {(str(first.segment), 1), (str(second.segment), second.events - 4)}
     is_restored(vault, report["damage"])
