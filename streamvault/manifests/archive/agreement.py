@@ -36,13 +36,7 @@ def check_follows(before: Manifest, after: Manifest, where: str) -> None:
 
 
 def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[ArchivedRange]], where: str) -> None:
-    """Raise `Damaged` unless the ranges and gaps of each segment are contiguous, with matching counts and digest.
-
-    Args:
-        manifest: a generation's manifest.
-        rows: its ranges by segment, in order.
-        where: the file to name in messages.
-    """
+    """Raise `Damaged` unless the ranges and gaps of each segment are contiguous, with matching counts and digest."""
     entries = {segment_key(entry.name): entry for entry in manifest.segments}
     foreign = next((segment for segment in rows if segment not in entries), None)
     if foreign is not None:

@@ -176,9 +176,6 @@ class Archive:
         """Return what ``read`` returns for the current listing; if it fails and the listing has changed, try again.
 
         A listing changes when generations expire or are merged.
-
-        Args:
-            read: reads generations that are in force in a listing.
         """
         listing = self.listing()
         while True:
@@ -458,12 +455,6 @@ class TableArchive(Archive):
     """A table's records, with the interface of an archive: the generations whose data are in the table's files.
 
     Its prefix, the folder of the records, is ``SCOPE/STREAM/_table/NAME/``.
-
-    Args:
-        store: as for `Archive`.
-        stream: as for `Archive`.
-        name: the table's name.
-        root: as for `Archive`.
     """
 
     def __init__(self, store: ObjectStore, stream: StreamName, name: str, root: RootAddress | None = None) -> None:

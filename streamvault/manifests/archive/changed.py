@@ -17,7 +17,7 @@ def check_in_force(archive: Archive, history: History, first: int, *, doing: str
 
     Args:
         archive: the archive.
-        history: the generations read.
+        history: the generations that were read.
         first: the first original generation that matters.
         doing: what was being done to them, for the message: "restored".
         expired_todo: what to do if they have expired; empty if the same command can continue with the rest.

@@ -55,11 +55,7 @@ class DeletedData:
 
 
 def below_head(first: Manifest) -> dict[SegmentId, tuple[int, int]]:
-    """Return, for each segment, the start and end (bytes) of what lies before a generation.
-
-    Args:
-        first: the manifest of the first generation in force.
-    """
+    """Return, for each segment, the start and end (bytes) of what lies before the first generation in force."""
     described = History([Generation(first, {})]).description
     beginning = StreamCut(described.name, dict.fromkeys(described.epochs[0].segments, 0))
     between = segments_between(described, beginning, described.head)
@@ -72,10 +68,6 @@ def delete_expired(root: RootAddress, stream: StreamName) -> DeletedData:
 
     Stops at an object that S3 locks. If nothing is to be deleted, it costs one listing of the manifests, and one for
     each segment whose beginning has expired. Memory does not grow with the number of objects.
-
-    Args:
-        root: the archive's root.
-        stream: the archived stream.
 
     Raises:
         Damaged: a manifest is missing, so the archive's head is unknown.

@@ -156,12 +156,7 @@ def read_listing(place: Place, *, has_plans: bool = True) -> Listing:
 
 
 def manifest_lost(listing: Listing, where: str) -> Damaged:
-    """Return the error of a listing in which a generation is missing; its advice loses nothing.
-
-    Args:
-        listing: the listing.
-        where: the archive's name in messages.
-    """
+    """Return the error of a listing in which a generation is missing; its advice loses nothing."""
     missing = listing.missing or listing.newest + 1
     merged = next((one.span for one in listing.decision.merged if one.first == missing), GenerationSpan.of(missing))
     todo = f"Restore {manifest_key(merged)} from a version or a copy of the bucket, and delete nothing."

@@ -25,11 +25,7 @@ __all__ = ["MergeSpan", "Merger", "can_merge"]
 
 @dataclass(frozen=True, slots=True)
 class MergeSpan:
-    """A range of a merged generation: one old range that is kept, or several that are joined into one object.
-
-    Attributes:
-        rows: the old ranges, contiguous.
-    """
+    """A range of a merged generation: an old range that is kept, or contiguous ones that are joined into one object."""
 
     rows: tuple[ArchivedRange, ...]
 
@@ -112,12 +108,7 @@ class Merger:
             yield MergeSpan(tuple(some))
 
     def manifest(self, rows: Mapping[SegmentId, Sequence[ArchivedRange]], *, tool: str) -> Manifest:
-        """Return the manifest of the merged generation.
-
-        Args:
-            rows: its ranges by segment, in order.
-            tool: name and version of the program, for the manifest.
-        """
+        """Return the manifest of the merged generation, given its ranges by segment, in order."""
         first, last = self._held[0].manifest, self._held[-1].manifest
         return last.model_copy(
             update={

@@ -114,10 +114,6 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
     It may be killed, repeated, run concurrently, and be late. Memory grows with the number of a merged generation's
     ranges, not of its events.
 
-    Args:
-        archive: the archive.
-        now: the current time, for tests.
-
     Returns:
         What was deleted, and what must wait.
     """

@@ -81,13 +81,9 @@ class CheckResult:
     """Result of one task.
 
     Attributes:
-        findings: the damages, at most `MAX_FINDINGS`.
-        found: number of damages.
-        strays: keys of strays, at most `MAX_FINDINGS`.
-        stray: number of strays.
+        findings: the damages, at most `MAX_FINDINGS`; `found` is their number.
+        strays: keys of strays, at most `MAX_FINDINGS`; `stray` is their number.
         read: number of ranges that were read.
-        events: number of events checked.
-        bytes: number of bytes checked.
     """
 
     findings: tuple[Lost, ...] = ()

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["NeededPart", "cold_objects", "joined_parts", "needed_parts", "sample", "touch"]
 
 SAMPLE_SIZE = 64
-"""Maximum ranges in a sample, so that it takes seconds for any archive."""
+"""Maximum parts in a sample, so that it takes seconds for any archive."""
 
 AT_ONCE = 8
-"""Ranges of a sample that are tested concurrently."""
+"""Parts of a sample that are tested concurrently."""
 
 
 class NeededPart(NamedTuple):
@@ -45,28 +45,24 @@ def needed_parts(history: History) -> Iterator[NeededPart]:
             yield from (NeededPart(generation.manifest.layout, segment.value, row.start, row.end) for row in rows)
 
 
-def joined_parts(ranges: Iterable[NeededPart]) -> Iterator[NeededPart]:
-    """Join neighbouring ranges, which saves listings."""
+def joined_parts(parts: Iterable[NeededPart]) -> Iterator[NeededPart]:
+    """Join neighbouring parts, which saves listings."""
 
     def join(one: NeededPart, after: NeededPart) -> NeededPart | None:
         neighbours = (one.layout, one.segment, one.end) == (after.layout, after.segment, after.start)
         return one._replace(end=after.end) if neighbours else None
 
-    return joined(ranges, join)
+    return joined(parts, join)
 
 
-def sample(ranges: Sequence[NeededPart]) -> Sequence[NeededPart]:
-    """Return a sample of ranges, spread evenly: S3 moves objects to an archive class by age, so neighbours together."""
-    step = -(-len(ranges) // SAMPLE_SIZE) or 1
-    return ranges[::step]
+def sample(parts: Sequence[NeededPart]) -> Sequence[NeededPart]:
+    """Return a sample of parts, spread evenly: S3 moves objects to an archive class by age, so neighbours together."""
+    step = -(-len(parts) // SAMPLE_SIZE) or 1
+    return parts[::step]
 
 
-def touch(place: Place, ranges: Sequence[NeededPart]) -> None:
-    """Read a byte of the first object of a sample of ranges, to test whether they are readable.
-
-    Args:
-        place: the archive.
-        ranges: the ranges to be read later.
+def touch(place: Place, parts: Sequence[NeededPart]) -> None:
+    """Read a byte of the first object of a sample of parts, to test whether they are readable.
 
     Raises:
         InArchiveClass: an object must first be restored by S3.
@@ -80,22 +76,15 @@ def touch(place: Place, ranges: Sequence[NeededPart]) -> None:
                 place.store.get_range(first.key, 0, 1)
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="touch") as threads:
-        for _ in threads.map(test, sample(ranges)):
+        for _ in threads.map(test, sample(parts)):
             pass
 
 
 def cold_objects(
-    storage: ColdStorage, prefix: str, ranges: Iterable[NeededPart], *, first_page: bool = False
+    storage: ColdStorage, prefix: str, parts: Iterable[NeededPart], *, first_page: bool = False
 ) -> Iterator[StoredObject]:
-    """Yield the objects of ranges that are not readable now.
-
-    Args:
-        storage: the storage of the archive's root.
-        prefix: the archive's folder below the root.
-        ranges: the ranges.
-        first_page: whether to list only the first thousand objects of each range.
-    """
-    for one in ranges:
+    """Yield the objects of parts that are not readable now; with ``first_page``, of the first thousand of each."""
+    for one in parts:
         layout = open_layout(one.layout)
         folder, after, stop = layout.span(prefix, SegmentId.of(one.segment), one.start, one.end)
         for found in storage.objects(folder, after, stop, first_page=first_page):

@@ -52,10 +52,10 @@ def warm_archive(
     progress = progress or Progress()
     WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll_seconds=poll_seconds)
     source = Archive.open(archive)
-    storage, ranges = ColdStorage(source.root), list(joined_parts(needed_parts(source.history(generation))))
+    storage, parts = ColdStorage(source.root), list(joined_parts(needed_parts(source.history(generation))))
     cold = size = asked = 0
     # In batches, since an archive may have millions of objects. Requested ones stay in the listing, as coming.
-    found = cold_objects(storage, source.prefix, ranges)
+    found = cold_objects(storage, source.prefix, parts)
     while some := list(islice(found, AT_ONCE)):
         cold += len(some)
         size += sum(one.size for one in some)
@@ -63,7 +63,7 @@ def warm_archive(
             asked += storage.ask([one for one in some if one.warmth == "cold"], days, tier)
             progress.say(f"requested {asked:,} of {cold:,} objects from S3")
     if wait and cold and not dry_run:
-        await_warm(source, ranges, progress, poll_seconds)
+        await_warm(source, parts, progress, poll_seconds)
     return WarmReport(
         archive=source.uri,
         cold=cold,
@@ -75,36 +75,27 @@ def warm_archive(
     )
 
 
-def name_cold(archive: Archive, ranges: Sequence[NeededPart], found: InArchiveClass) -> InArchiveClass:
+def name_cold(archive: Archive, parts: Sequence[NeededPart], found: InArchiveClass) -> InArchiveClass:
     """Return the error for objects in an archive class: it names the class, and whether S3 is restoring them.
 
-    Args:
-        archive: the archive.
-        ranges: the ranges to read.
-        found: the error met when reading, returned if no object is found.
+    If no such object is found, it is the error that was met when reading.
     """
     storage = ColdStorage(archive.root)
-    one = next(cold_objects(storage, archive.prefix, sample(ranges), first_page=True), None)
+    one = next(cold_objects(storage, archive.prefix, sample(parts), first_page=True), None)
     return found if one is None else _named(one, storage.uri)
 
 
-def await_warm(archive: Archive, ranges: Sequence[NeededPart], progress: Progress, poll_seconds: float) -> None:
-    """Wait until every object of the ranges is readable.
-
-    Args:
-        archive: the archive.
-        ranges: the ranges to read.
-        progress: receives the progress.
-        poll_seconds: interval of polling.
+def await_warm(archive: Archive, parts: Sequence[NeededPart], progress: Progress, poll_seconds: float) -> None:
+    """Wait until every object of the parts to be read is readable.
 
     Raises:
         InArchiveClass: an object is in an archive class, and its restore was not requested.
     """
-    storage, ranges = ColdStorage(archive.root), list(joined_parts(ranges))
+    storage, parts = ColdStorage(archive.root), list(joined_parts(parts))
     least: int | None = None
     while True:
         waiting = left = 0
-        for found in cold_objects(storage, archive.prefix, ranges):
+        for found in cold_objects(storage, archive.prefix, parts):
             if found.warmth == "cold":
                 raise _named(found, storage.uri)
             waiting += 1
