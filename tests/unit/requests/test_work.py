@@ -473,7 +473,7 @@ def test_foreign_bytes_among_the_failed_are_skipped(queue: str) -> None:
     work(queue)
     offset = put_raw(f"{queue}-failed", frame(b"not an entry"))
     shown = show_queue(queue)
-    assert (shown.failed, [(one.offset, one.failed) for one in shown.foreign]) == (1, [(offset, True)])
+    assert (shown.failed, [(one.offset, one.in_failed_queue) for one in shown.foreign]) == (1, [(offset, True)])
     with pytest.raises(BadEntry):
         drop_failed(queue)
     assert skip_foreign(queue, offset, failed=True).skipped_bytes == 20

@@ -165,7 +165,7 @@ def test_operator_defers_until_everything_is_readable(frozen: Frozen) -> None:
     frozen.freeze([*frozen.keys("_manifest/"), *frozen.first])
     operator = WarmArchiveOperator(task_id="t", archive=frozen.uri, generation="1", at="", days="2", poll_seconds=0.01)
     manifests = deferred_by(lambda: operator.execute({}))
-    assert manifests["ranges"] is None
+    assert manifests["parts"] is None
     assert not frozen.asked(frozen.first[0])
     event = events_of(ArchiveReadableTrigger(**manifests))[0]
     data = deferred_by(lambda: operator.execute_complete({}, event))
