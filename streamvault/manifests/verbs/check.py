@@ -107,7 +107,6 @@ def check_archive(
     progress.end()
     damage = damage_reports(scope.history, found.findings[:MAX_FINDINGS])
     intact = last_intact(scope.history, found.findings) if generation is None else 0
-    seconds = time.monotonic() - began
     return CheckReport(
         archive=source.uri,
         generations=tuple(each.manifest.generation for each in scope.history.generations),
@@ -128,9 +127,7 @@ def check_archive(
         unfinished_generation=scope.unfinished,
         notes=notes,
         seed=seed if subset is not None else None,
-        seconds=round(seconds - start_seconds, 3),
-        total_seconds=round(seconds, 3),
-    )
+    ).timed(time.monotonic() - began, start_seconds)
 
 
 @dataclass(frozen=True, slots=True)

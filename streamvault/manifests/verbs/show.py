@@ -202,16 +202,20 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
         summary = replace(summary, unfinished_generation=0 if plan is None else plan.generation)
     if not (listing.spans if archive.table else listing.newest or listing.orphans):
         return summary if summary.unfinished_generation else None
-    summary = replace(
+    summary = _counted(summary, listing)
+    try:
+        return archive.stable(partial(_summed, archive, summary))
+    except Problem as problem:
+        return replace(summary, problem=str(problem))
+
+
+def _counted(summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
+    return replace(
         summary,
         generations_in_force=len(listing.spans),
         first_generation=listing.spans[0].first if listing.spans else 0,
         generation=listing.newest,
     )
-    try:
-        return archive.stable(partial(_summed, archive, summary))
-    except Problem as problem:
-        return replace(summary, problem=str(problem))
 
 
 def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
@@ -224,10 +228,7 @@ def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> Arch
         events += manifest.events
         size += manifest.bytes
     return replace(
-        summary,
-        generations_in_force=len(listing.spans),
-        first_generation=listing.spans[0].first,
-        generation=manifest.generation,
+        _counted(summary, listing),
         created=str(manifest.document()["created"]),
         events=events,
         bytes=size,
