@@ -18,7 +18,7 @@ from streamvault.layouts.folders import SegmentFolders
 from streamvault.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
 from streamvault.layouts.keys import CHUNK_KEYS
 from streamvault.layouts.place import Place
-from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_parts, parts_of, put_same, taken
+from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, different_object, get_parts, parts_of, put_same
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
 from streamvault.objectstore.large import create_large, put_same_large
 from streamvault.objectstore.store import ObjectStore
@@ -120,7 +120,7 @@ class ChunksLayout(SegmentFolders):
         parts = get_parts(store, key, parts_of(store.size(key)), window_bytes=min(window_bytes, WINDOW_BYTES))
         found = sizes_if(parts, proof.digest())
         if found is None:
-            raise taken(store, key)
+            raise different_object(store, key)
         return Written(1, found)
 
     def read_range(
@@ -278,7 +278,7 @@ def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, .
     except AlreadyExists:
         found = sizes_of_same(memoryview(store.get(key, 2 * len(data) + FRAME_BYTES)), data)
         if found is None:
-            raise taken(store, key) from None
+            raise different_object(store, key) from None
         return found
     return sizes
 

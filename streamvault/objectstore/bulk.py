@@ -17,9 +17,10 @@ from streamvault.objectstore.store import ObjectStore
 
 __all__ = [
     "HELD_TWICE",
-    "WINDOW",
+    "MAX_IN_FLIGHT",
     "WINDOW_BYTES",
     "delete_all",
+    "different_object",
     "get_all",
     "get_parts",
     "holds",
@@ -27,10 +28,9 @@ __all__ = [
     "parts_of",
     "put_all",
     "put_same",
-    "taken",
 ]
 
-WINDOW = 32
+MAX_IN_FLIGHT = 32
 """Maximum objects in flight. More threads are not faster: obstore's own work is the limit."""
 
 WINDOW_BYTES = 32 * 1024 * 1024
@@ -62,10 +62,10 @@ def put_same(store: ObjectStore, key: str, data: bytes | memoryview) -> None:
         store.put(key, data)
     except AlreadyExists:
         if not holds(store, key, data):
-            raise taken(store, key) from None
+            raise different_object(store, key) from None
 
 
-def taken(store: ObjectStore, key: str) -> Conflict:
+def different_object(store: ObjectStore, key: str) -> Conflict:
     """Build the error for a key that holds different bytes."""
     return Conflict(
         "a different object already exists",
@@ -100,7 +100,7 @@ def put_all(
     store: ObjectStore,
     items: Iterable[tuple[str, bytes | memoryview]],
     *,
-    window: int = WINDOW,
+    window: int = MAX_IN_FLIGHT,
     window_bytes: int = WINDOW_BYTES,
 ) -> int:
     """Put every item with `put_same`; return their number.
@@ -117,11 +117,11 @@ def put_all(
     flow = _Flow(iter(items), lambda item: len(item[1]), window_bytes)
 
     def work() -> None:
-        while taken := flow.take():
-            (key, data), size = taken
+        while handed := flow.take():
+            (key, data), size = handed
             threads.be_enough_for(size)
             put_same(store, key, data)
-            del taken, data  # otherwise every waiting thread would keep its last object
+            del handed, data  # otherwise every waiting thread would keep its last object
             flow.give_back(size)
 
     threads = _Threads(flow, work, window, window_bytes)
@@ -131,7 +131,7 @@ def put_all(
     finally:
         flow.stop()  # an interrupt does not wait for transfers in flight
     flow.raise_error()
-    return flow.taken
+    return flow.handed_out
 
 
 def delete_all(store: ObjectStore, keys: Iterable[str]) -> int:
@@ -161,7 +161,11 @@ def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
 
 
 def get_all(
-    store: ObjectStore, items: Iterable[tuple[str, int]], *, window: int = WINDOW, window_bytes: int = WINDOW_BYTES
+    store: ObjectStore,
+    items: Iterable[tuple[str, int]],
+    *,
+    window: int = MAX_IN_FLIGHT,
+    window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[tuple[str, bytes]]:
     """Get every item, in the given order.
 
@@ -205,7 +209,7 @@ def get_parts(
         Problem: the first one raised; parts before it in order may be missing.
     """
     return in_order(
-        parts, lambda part: store.get_range(key, *part), lambda part: part[1] - part[0], WINDOW, window_bytes
+        parts, lambda part: store.get_range(key, *part), lambda part: part[1] - part[0], MAX_IN_FLIGHT, window_bytes
     )
 
 
@@ -229,8 +233,8 @@ def in_order(
     awaited = -1
 
     def work() -> None:
-        while taken := flow.take():
-            (index, item), size = taken
+        while handed := flow.take():
+            (index, item), size = handed
             threads.be_enough_for(size)
             arrived[index] = get(item), size
             if index == awaited:
@@ -261,7 +265,7 @@ class _Flow(Generic[T]):
     """Hands out the items of one source to many threads while they fit the window.
 
     Attributes:
-        taken: number of items handed out.
+        handed_out: number of items handed out.
         count: total number of items once the source is exhausted; -1 before.
     """
 
@@ -281,7 +285,7 @@ class _Flow(Generic[T]):
         self._held = 0
         self._ended = False
         self._error: BaseException | None = None
-        self.taken = 0
+        self.handed_out = 0
         self.count = -1
 
     def take(self) -> tuple[T, int] | None:
@@ -292,7 +296,7 @@ class _Flow(Generic[T]):
             try:
                 item = next(self._items)
             except StopIteration:
-                self.count = self.taken
+                self.count = self.handed_out
                 self.stop()
                 return None
             size = self._size_of(item)
@@ -305,7 +309,7 @@ class _Flow(Generic[T]):
                     return None
                 self._bytes += size
                 self._held += 1
-                self.taken += 1
+                self.handed_out += 1
             return item, size
 
     def _has_room(self, size: int) -> bool:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from streamvault.common.errors import Failed
-from streamvault.objectstore.bulk import WINDOW_BYTES, get_parts, parts_of, put_same, taken
+from streamvault.objectstore.bulk import WINDOW_BYTES, different_object, get_parts, parts_of, put_same
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject
 from streamvault.objectstore.probe import creates_only_in_parts
 from streamvault.objectstore.store import ObjectStore
@@ -48,7 +48,7 @@ def put_same_large(
         for part in get_parts(store, key, parts_of(size), window_bytes=min(window_bytes, WINDOW_BYTES)):
             found.update(part)
     if found.digest() != proof.digest():
-        raise taken(store, key)
+        raise different_object(store, key)
 
 
 def create_large(store: ObjectStore, prefix: str, key: str, size: int, blocks: Iterable[Buffer]) -> bool:

@@ -1,7 +1,7 @@
 """Lists a folder tree in byte order of its paths, in bounded memory.
 
 The system returns names unordered, and a segment's folder may hold millions. So a folder is read in several passes:
-each keeps, sorts and yields the lowest names above the last one, up to a window. A window of 400,000 names takes about
+each keeps, sorts and yields the lowest names above the last one, up to `MAX_NAMES`. These 400,000 names take about
 40 MB; one million events take three passes, ten million twenty-five.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 __all__ = ["has_files", "walk"]
 
-WINDOW = 400_000
+MAX_NAMES = 400_000
 """Names kept in memory; briefly up to twice as many."""
 
 
@@ -79,9 +79,9 @@ def _lowest(folder: str, low: bytes, first: bytes) -> tuple[list[bytes], bool]:
             if b"#" in name or (name <= low and name != first) or (cut is not None and name > cut):
                 continue
             names.append(name)
-            if len(names) >= 2 * WINDOW:
+            if len(names) >= 2 * MAX_NAMES:
                 cut = _shorten(names)
-    more = cut is not None or len(names) > WINDOW
+    more = cut is not None or len(names) > MAX_NAMES
     if more:
         _shorten(names)
     else:
@@ -91,5 +91,5 @@ def _lowest(folder: str, low: bytes, first: bytes) -> tuple[list[bytes], bool]:
 
 def _shorten(names: list[bytes]) -> bytes:
     names.sort()
-    del names[WINDOW:]
+    del names[MAX_NAMES:]
     return names[-1]

@@ -27,7 +27,7 @@ MAYBE_ARCHIVED = {"INTELLIGENT_TIERING"}
 
 PAGE = 1000
 
-WINDOW = 16
+MAX_REQUESTS = 16
 """Requests in flight."""
 
 
@@ -79,7 +79,7 @@ class ColdStorage:
         if self._client is None:
             return
         where = f"{self.uri}/{folder}"
-        with ThreadPoolExecutor(WINDOW, thread_name_prefix="head") as threads:
+        with ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="head") as threads:
             token: dict[str, Any] = {"StartAfter": self._base + after}
             while True:
                 with named_errors("list", where):
@@ -120,7 +120,7 @@ class ColdStorage:
 
         Repeating it is harmless: restores in progress continue. One page of objects is held at a time.
         """
-        with ThreadPoolExecutor(WINDOW, thread_name_prefix="restore") as threads:
+        with ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="restore") as threads:
             waiting = iter(objects)
             asked = 0
             while some := list(islice(waiting, PAGE)):

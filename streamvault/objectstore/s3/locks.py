@@ -23,7 +23,7 @@ from streamvault.objectstore.uri import RootAddress
 
 __all__ = ["Lock", "ObjectLocks", "open_locks"]
 
-WINDOW = 16
+MAX_REQUESTS = 16
 """Requests in flight."""
 
 _NO_LOCKS_HERE = {"MethodNotAllowed", "NotImplemented", "ObjectLockConfigurationNotFoundError"}
@@ -81,8 +81,8 @@ class ObjectLocks:
             ObjectStoreError: the objects cannot be read.
         """
         left = iter(keys)
-        with ThreadPoolExecutor(WINDOW, "locks") as pool:
-            running = {pool.submit(self._look, key) for key in islice(left, 2 * WINDOW)}
+        with ThreadPoolExecutor(MAX_REQUESTS, "locks") as pool:
+            running = {pool.submit(self._look, key) for key in islice(left, 2 * MAX_REQUESTS)}
             try:
                 while running:
                     done, running = wait(running, return_when=FIRST_COMPLETED)

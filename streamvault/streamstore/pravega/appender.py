@@ -19,7 +19,7 @@ from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.codec import Command, encode
 from streamvault.streamstore.pravega.connection import Connection
-from streamvault.streamstore.pravega.reader import SegmentReader
+from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.refusals import InDoubt
 from streamvault.streamstore.pravega.segments import SegmentStores
 from streamvault.streamstore.pravega.session import SegmentSession
@@ -141,7 +141,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         start, end = blocks[0].start, blocks[-1].end
         at, wanted = start, iter(blocks)
         left = memoryview(b"")
-        for read in SegmentReader(self._stores, self._stream, self._segment, start, end, part=self._part).blocks():
+        for read in BlockReader(self._stores, self._stream, self._segment, start, end, part=self._part).blocks():
             found = read
             while found.nbytes:
                 if not left.nbytes:

@@ -14,7 +14,7 @@ from streamvault.streamstore.pravega.connection import Connection, ConnectionLos
 from streamvault.streamstore.pravega.segments import SegmentStores
 from streamvault.streamstore.pravega.session import SegmentSession
 
-__all__ = ["SegmentReader"]
+__all__ = ["BlockReader"]
 
 PART_BYTES = 1024 * 1024
 """Size of one request and one block (bytes)."""
@@ -46,7 +46,7 @@ class _Part:
         return self.filled == self.size or self.failure is not None
 
 
-class SegmentReader(SegmentSession):
+class BlockReader(SegmentSession):
     """Reads the bytes ``[start, end)`` of a segment once, in order; ``end`` must not lie beyond the write offset.
 
     At most ``in_flight`` requests for ``part_bytes`` each are under way at once. ``part`` is as for `SegmentSession`.

@@ -22,7 +22,7 @@ from streamvault.streamstore.pravega import streams
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.controller import Controller
 from streamvault.streamstore.pravega.patience import pauses
-from streamvault.streamstore.pravega.reader import SegmentReader
+from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.segments import SegmentStores
 from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.pravega.transactions import PravegaTransactions
@@ -83,7 +83,7 @@ class PravegaStore(StreamStore):
 
     def read(self, stream: StreamName, segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:
         """The bytes of a segment's range as blocks of 1 MiB at most; see `StreamStore.read`."""
-        return SegmentReader(self._stores, stream, segment, start, end).blocks()
+        return BlockReader(self._stores, stream, segment, start, end).blocks()
 
     def create_scope(self, scope: str) -> bool:
         """Make a scope; False if it was there."""

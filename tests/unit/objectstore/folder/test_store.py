@@ -32,7 +32,7 @@ names = st.text(st.sampled_from("a0-./_~"), min_size=1, max_size=8)
 def test_listing_is_in_byte_order_with_any_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: set[str], after: str, window: int
 ) -> None:
-    monkeypatch.setattr(folder_listing, "WINDOW", window)
+    monkeypatch.setattr(folder_listing, "MAX_NAMES", window)
     root = tmp_path / "root"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()

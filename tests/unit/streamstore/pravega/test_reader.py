@@ -17,7 +17,7 @@ from streamvault.streamstore.errors import (
 )
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.codec import Command, encode
-from streamvault.streamstore.pravega.reader import SegmentReader
+from streamvault.streamstore.pravega.reader import BlockReader
 from tests.unit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore
 
 DATA = random.Random(5).randbytes(10_000)
@@ -30,8 +30,8 @@ def script(hook: Hook | None = None, **options: object) -> ScriptedStore:
     return store
 
 
-def reader(store: ScriptedStore, start: int = 0, end: int = len(DATA), *, in_flight: int = 4) -> SegmentReader:
-    return SegmentReader(store.stores, STREAM, SEGMENT, start, end, part_bytes=PART, in_flight=in_flight)
+def reader(store: ScriptedStore, start: int = 0, end: int = len(DATA), *, in_flight: int = 4) -> BlockReader:
+    return BlockReader(store.stores, STREAM, SEGMENT, start, end, part_bytes=PART, in_flight=in_flight)
 
 
 def read(store: ScriptedStore, start: int = 0, end: int = len(DATA)) -> bytes:
