@@ -83,7 +83,7 @@ class Merger:
             check_follows(before.manifest, after.manifest, where)
         self.range_size = max(generation.manifest.range_size for generation in self._held)
 
-    def joins(self) -> Iterator[MergeSpan]:
+    def spans(self) -> Iterator[MergeSpan]:
         """Yield every range of the merged generation, in the stream's order.
 
         Chunks are joined up to the range size: of the old boundaries, the first at or after each multiple of it is

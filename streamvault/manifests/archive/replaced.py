@@ -45,7 +45,7 @@ from streamvault.streamstore.model import SegmentId
 if TYPE_CHECKING:
     from streamvault.objectstore.s3.locks import ObjectLocks  # it imports botocore
 
-__all__ = ["Replacement", "delete_replaced", "joins_of", "merges_under_way", "replacements", "state_of"]
+__all__ = ["Replacement", "delete_replaced", "extra_chunks", "merges_under_way", "replacements", "state_of"]
 
 Ends = dict[SegmentId, tuple[set[int], set[int]]]
 """Segment → the starts and the ends of its ranges in force."""
@@ -204,7 +204,7 @@ def state_of(archive: Archive) -> object:
     return listing.decision.number, listing.spans, listing.replaced, merges_under_way(archive)
 
 
-def joins_of(archive: Archive, listing: Listing, under_way: Iterable[GenerationSpan]) -> Iterator[ArchivedRange]:
+def extra_chunks(archive: Archive, listing: Listing, under_way: Iterable[GenerationSpan]) -> Iterator[ArchivedRange]:
     """Yield chunks that may exist besides those in force: replaced ones, those of unfinished and abandoned merges."""
     for span in (*listing.replaced, *listing.undecided):
         yield from _rows(archive, span)
@@ -212,7 +212,7 @@ def joins_of(archive: Archive, listing: Listing, under_way: Iterable[GenerationS
         yield from _finished(archive, span)
         held = [archive.load_span(one) for one in listing.within(span)]
         if len(held) > 1:
-            for join in Merger(held, archive.uri).joins():
+            for join in Merger(held, archive.uri).spans():
                 yield join.row(join.rows[0].digest, ())
 
 

@@ -18,7 +18,7 @@ from streamvault.manifests.archive.deleting import below_head
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.plan import current_plan
-from streamvault.manifests.archive.replaced import joins_of, merges_under_way, state_of
+from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.archive.sweeping import remove_strays, tasks_of
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.options import CheckOptions
@@ -165,18 +165,18 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
         raise NoSuchArchive(what, where=source.uri, todo="Run its export again, which resumes it.")
     if generation is not None:
         history = History([source.load(generation)])
-        ranges, _ = plan(history, joins=_joins(source, under_way))
+        ranges, _ = plan(history, extra=_extra(source, under_way))
         notes = [f"only generation {history.generation} was checked; strays were not searched for"]
         return _Scope(history, ranges, strays=[], layouts=[], notes=tuple(notes), state=state, newest=0)
     history = source.history()
     unfinished, _ = current_plan(source.place, GenerationSpan.of(history.generation + 1))
-    joins = _joins(source, under_way)
+    extra = _extra(source, under_way)
     below = below_head(history.generations[0].manifest)
-    ranges, strays = plan(history, unfinished=unfinished, below=below, joins=joins)
+    ranges, strays = plan(history, unfinished=unfinished, below=below, extra=extra)
     notes = []
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
-    if joins:
+    if extra:
         notes.append("generations are being merged; replaced chunks and chunks not in use yet were not checked")
     if listing.unfinished:
         notes.append(f"generations up to {listing.dropped} have expired; their remaining objects were not checked")
@@ -192,8 +192,8 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     )
 
 
-def _joins(source: Archive, under_way: Sequence[GenerationSpan]) -> list[ArchivedRange]:
-    return source.stable(lambda listing: list(joins_of(source, listing, under_way)))
+def _extra(source: Archive, under_way: Sequence[GenerationSpan]) -> list[ArchivedRange]:
+    return source.stable(lambda listing: list(extra_chunks(source, listing, under_way)))
 
 
 def _compare(
@@ -225,9 +225,9 @@ def _repair(runner: Runner, history: History, source: Archive) -> int:
     """
 
     def repair(listing: Listing) -> int:
-        joins = by_segment(joins_of(source, listing, merges_under_way(source)))
+        extra = by_segment(extra_chunks(source, listing, merges_under_way(source)))
         held = [one for one in history.generations if one.manifest.span in listing.spans]
-        tasks = tasks_of(held, source.address, lambda segment: keys_of(joins.get(segment, ())))
+        tasks = tasks_of(held, source.address, lambda segment: keys_of(extra.get(segment, ())))
         return sum(removed for _, removed in runner.run(remove_strays, list(tasks)))
 
     return source.stable(repair)

@@ -103,7 +103,7 @@ def plan_check(
     seed: int,
     unfinished: Plan | None = None,
     below: Mapping[SegmentId, tuple[int, int]] | None = None,
-    joins: Iterable[ArchivedRange] = (),
+    extra: Iterable[ArchivedRange] = (),
 ) -> tuple[list[RangesTask], list[StraysTask]]:
     """Divide the check of generations into tasks that check ranges, and tasks that look for strays.
 
@@ -115,9 +115,9 @@ def plan_check(
         unfinished: the plan of a generation that is not published yet; its objects are not strays.
         below: the parts of segments below the archive's head, from `manifests.archive.deleting.below_head`. Objects
             there have expired or were written late; rotations delete them, so they are not strays either.
-        joins: chunks that were joined, or are being joined, into larger ones; they are not strays either.
+        extra: chunks that were joined, or are being joined, into larger ones; they are not strays either.
     """
-    known = by_segment(joins)
+    known = by_segment(extra)
     tasks: list[RangesTask] = []
     held: dict[tuple[str, SegmentId], list[tuple[int, int]]] = {}
     for segment in history.segments():

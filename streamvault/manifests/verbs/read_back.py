@@ -16,7 +16,7 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.marks import Checked, find_checked
-from streamvault.manifests.archive.replaced import joins_of, merges_under_way, state_of
+from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.verbs.check import run_checks
 from streamvault.manifests.verbs.check_ranges import check_ranges, plan_check
@@ -97,9 +97,9 @@ def _read_one(
     if span is None or span.last != number:
         return None
     state = state_of(archive)
-    joins = list(joins_of(archive, listing, merges_under_way(archive)))
+    extra = list(extra_chunks(archive, listing, merges_under_way(archive)))
     generation = archive.load_span(span)
-    tasks, _ = plan_check(History([generation]), archive.address, share=1.0, seed=0, joins=joins)
+    tasks, _ = plan_check(History([generation]), archive.address, share=1.0, seed=0, extra=extra)
     progress.begin(f"reading back generation {number}", generation.manifest.bytes)
     results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
     found = sum(result.found for result in results)

@@ -186,10 +186,10 @@ class Compaction:
         )
         for run in self._chosen(choose):
             held = [archive.load_span(manifest.span) for manifest in run]
-            joins = [join for join in Merger(held, archive.uri).joins() if len(join.rows) > 1]
+            spans = [join for join in Merger(held, archive.uri).spans() if len(join.rows) > 1]
             done.runs.append(_merged_run([generation.manifest for generation in held]))
-            done.moved_bytes += sum(join.end - join.start for join in joins)
-            done.joined += len(joins)
+            done.moved_bytes += sum(join.end - join.start for join in spans)
+            done.joined += len(spans)
         waiting = archive.stable(lambda now: replacements(archive, now))
         done.waits_until = min((one.due for one in waiting), default=None)
         return done

@@ -73,17 +73,17 @@ def compact_generations(
     """
     with _unless_merged(archive, span, progress):
         merger = Merger(_load(archive, span), archive.uri)
-        joins = list(merger.joins())
+        spans = list(merger.spans())
         # the plan needs no digests
-        plan = plan_of(merger.manifest(by_segment(join.rows[0] for join in joins), tool=""))
+        plan = plan_of(merger.manifest(by_segment(join.rows[0] for join in spans), tool=""))
         found, created = create_plan(archive.place, plan)
         if found != plan:
             raise Conflict("another compaction with the same name is in progress", where=archive.uri)
         if created and not archive.listing().within(span):
             tidy_up(archive, span, progress)  # too late, and nothing was written yet
             raise _gone(archive)
-        done = {} if created else _finished(archive, span, joins)
-        todo = [join for join in joins if len(join.rows) > 1 and (join.segment, join.start) not in done]
+        done = {} if created else _finished(archive, span, spans)
+        todo = [join for join in spans if len(join.rows) > 1 and (join.segment, join.start) not in done]
         progress.begin(f"merging {span}", sum(join.end - join.start for join in todo))
         root, prefix, layout = archive.root, archive.prefix, plan.layout
         tasks = [JoinTask(root, prefix, storage_class, layout, join, plan.compression, span, window) for join in todo]
@@ -92,7 +92,7 @@ def compact_generations(
             done[todo[index].segment, piece.start] = piece
             moved += piece.end - piece.start
             progress.advance(piece.events, piece.end - piece.start)
-        rows = [_row(join, done.get((join.segment, join.start))) for join in joins]
+        rows = [_row(join, done.get((join.segment, join.start))) for join in spans]
         manifest = merger.manifest(by_segment(rows), tool=TOOL)
         listed = tasks_of([Generation(manifest, by_segment(rows))], archive.address, lambda _: ())
         prove(list(listed), open_layout(layout).object_count(len(rows), manifest.events), runner_of, progress)
@@ -143,13 +143,13 @@ def _load(archive: Archive, span: GenerationSpan) -> list[Generation]:
 
 
 def _finished(
-    archive: Archive, span: GenerationSpan, joins: Iterable[MergeSpan]
+    archive: Archive, span: GenerationSpan, spans: Iterable[MergeSpan]
 ) -> dict[tuple[SegmentId, int], RangeEntry]:
     """Return the chunks that earlier runs have joined, by segment and start.
 
     A row that ends elsewhere is of another chunk.
     """
-    ends = {(join.segment, join.start): join.end for join in joins}
+    ends = {(join.segment, join.start): join.end for join in spans}
     rows = find_rows(archive.place, span)
     found = {(segment, piece.start): piece for segment, row in rows for piece in row.ranges}
     return {key: piece for key, piece in found.items() if ends.get(key) == piece.end}
