@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from streamvault.cli.errors import EXIT_CODES, INTERRUPTED, usage_error
@@ -48,6 +49,8 @@ COMMANDS = {
 }
 """Each command with the first sentence of its help text. Its module is named after it."""
 
+_NOISE = re.compile(r"  \[(?:required|x[<>]=?[^];]*|[^]<>]*[<>]=?x[^];]*)\]|; x[<>]=?[^];]*(?=\])")
+
 EPILOG = (
     f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}. "
     "An option is read from STREAMVAULT_<OPTION> if it is not given, but none that deletes, truncates or seals."
@@ -63,6 +66,30 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+class PlainCommand(TyperCommand):
+    """Command whose help text shows arguments and options as they are written, without Python types and ranges."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """See the base class."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """See the base class."""
+        records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for one in self.get_params(ctx):
+            record = one.get_help_record(ctx)
+            if record is None:
+                continue
+            if one.param_type_name == "argument":
+                records["Arguments"].append((record[0].split(" <")[0], _NOISE.sub("", record[1])))
+            else:
+                records["Options"].append((record[0], _NOISE.sub("", record[1])))
+        for title, rows in records.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
 def load_command(name: str) -> Any:
     """Import a command and return it as a typer command."""
     from streamvault.cli.options import with_options
@@ -72,9 +99,9 @@ def load_command(name: str) -> Any:
     if hasattr(module, "SUBCOMMANDS"):
         sub.callback(help=COMMANDS[name])(lambda: None)
         for one, function in module.SUBCOMMANDS.items():
-            sub.command(one, epilog=EPILOG)(with_options(function))
+            sub.command(one, cls=PlainCommand, epilog=EPILOG)(with_options(function))
     else:
-        sub.command(name, epilog=EPILOG)(with_options(getattr(module, _module(name))))
+        sub.command(name, cls=PlainCommand, epilog=EPILOG)(with_options(getattr(module, _module(name))))
     command = typer.main.get_command(sub)
     command.name = name
     return command

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from streamvault.cli.import_ import MAX_LINES
-from streamvault.cli.options import DryRun, Master, StreamArgument, TargetArgument
+from streamvault.cli.options import DryRun, Master, SourceArgument, TargetArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
 from streamvault.common.progress import Progress
@@ -18,7 +18,7 @@ __all__ = ["copy", "show_renumbered"]
 
 
 def copy(
-    source: StreamArgument,
+    source: SourceArgument,
     stream: TargetArgument,
     options: CopyOptions,
     *,

@@ -29,7 +29,9 @@ def demo(
             show_default=False,
         ),
     ] = None,
-    events: Annotated[int, option("--events", "Number of events to generate.", min=10, max=1_000_000)] = 2_000,
+    events: Annotated[
+        int, option("--events", "Number of events to generate.", metavar="N", min=10, max=1_000_000)
+    ] = 2_000,
     master: Master = "local[*]",
     running: Running,
 ) -> int:

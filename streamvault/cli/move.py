@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamvault.cli.copy import show_renumbered
-from streamvault.cli.options import DryRun, Master, StreamArgument, TargetArgument
+from streamvault.cli.options import DryRun, Master, SourceArgument, TargetArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
 from streamvault.common.progress import Progress
@@ -15,7 +15,7 @@ __all__ = ["move"]
 
 
 def move(
-    source: StreamArgument,
+    source: SourceArgument,
     stream: TargetArgument,
     options: MoveOptions,
     *,

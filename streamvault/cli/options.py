@@ -23,6 +23,7 @@ __all__ = [
     "Master",
     "QueueArgument",
     "RootArgument",
+    "SourceArgument",
     "StreamArgument",
     "TableSource",
     "TargetArgument",
@@ -52,6 +53,14 @@ def _not_empty(context: typer.Context, parameter: typer.CallbackParam, value: An
     return value
 
 
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="The stream to read: pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM.",
+        show_default=False,
+    ),
+]
 StreamArgument = Annotated[
     str,
     typer.Argument(
@@ -63,7 +72,7 @@ StreamArgument = Annotated[
 TargetArgument = Annotated[
     str,
     typer.Argument(
-        metavar="STREAM",
+        metavar="TARGET",
         help="The stream to create. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on.",
         show_default=False,
     ),
@@ -141,7 +150,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
 
 
 def _option_parameters(kind: type[Options]) -> Iterator[Parameter]:
-    for keyword, declared in kind.keyword_fields().items():
+    for keyword, declared in kind.own_first():
         form = command_line(declared)
         default = Parameter.empty if declared.is_required() else declared.default
         described: dict[str, Any] = {"metavar": form.metavar, "environment": form.environment}

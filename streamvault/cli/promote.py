@@ -21,7 +21,7 @@ __all__ = ["promote"]
 def promote(
     stream: Annotated[
         str,
-        typer.Argument(metavar="STREAM", help="The replica, as `replicate` made it.", show_default=False),
+        typer.Argument(metavar="REPLICA", help="The replica, as `replicate` made it.", show_default=False),
     ],
     options: PromoteOptions,
     *,

@@ -28,7 +28,11 @@ _ENDED = {
 def replicate(
     source: Annotated[
         str,
-        typer.Argument(metavar="STREAM|ARCHIVE", help="The stream or the archive to replicate.", show_default=False),
+        typer.Argument(
+            metavar="SOURCE",
+            help="The stream, or the archive ROOT/SCOPE/STREAM, to replicate.",
+            show_default=False,
+        ),
     ],
     stream: TargetArgument,
     options: ReplicateOptions,

@@ -19,7 +19,7 @@ def translate(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="ARCHIVE|STREAM",
+            metavar="SOURCE",
             help="What the positions belong to: an archive, ROOT/SCOPE/STREAM, or a stream's URI.",
             show_default=False,
         ),
@@ -27,7 +27,7 @@ def translate(
     stream: Annotated[
         str,
         typer.Argument(
-            metavar="STREAM",
+            metavar="TARGET",
             help="The restored stream. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on.",
             show_default=False,
         ),
@@ -35,7 +35,7 @@ def translate(
     positions: Annotated[
         list[str],
         typer.Argument(
-            metavar="CUT|POINTER...",
+            metavar="CUT|POINTER",
             help="Stream cuts, each as JSON or a file's name, and event pointers.",
             show_default=False,
         ),

@@ -110,6 +110,14 @@ class Options(BaseModel):
         """Return the fields by keyword: the argument's name in Python."""
         return {declared.alias or name: declared for name, declared in cls.model_fields.items()}
 
+    @classmethod
+    def own_first(cls) -> list[tuple[str, FieldInfo]]:
+        """Return `keyword_fields` in the order for help texts: a verb's own before those that it shares."""
+        homes = [vars(one).get("__annotations__", {}) for one in cls.__mro__]
+        found = zip(cls.model_fields, cls.keyword_fields().items(), strict=True)
+        ordered = sorted(found, key=lambda one: next(place for place, home in enumerate(homes) if one[0] in home))
+        return [item for _, item in ordered]
+
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments."""
         return {declared.alias or name: getattr(self, name) for name, declared in type(self).model_fields.items()}

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from streamvault.common.errors import Usage
 from streamvault.common.options import SIZE, TIME, CommandLine, Options, moment
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.options import Fingerprints, Generation, Window
+from streamvault.manifests.options import Fingerprints, Window
 from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 
 __all__ = [
@@ -68,7 +68,11 @@ class PartOptions(TargetOptions):
 class RestoreOptions(PartOptions):
     """Which part of an archive is restored, and how: what a request in a queue holds too."""
 
-    generation: Generation = None
+    generation: Annotated[
+        int | None,
+        Field(ge=1, description="Restore up to this generation instead of the newest."),
+        CommandLine(metavar="G"),
+    ] = None
     at: Annotated[
         datetime | None,
         moment("--at"),

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from streamvault.common.options import SIZE, CommandLine, Options, load_file
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.options import Generation, LargestEvent, Window
+from streamvault.manifests.options import LargestEvent, Window
 from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
@@ -76,7 +76,11 @@ class CatOptions(Options):
 
     from_cut: FromCut = None
     to_cut: ToCut = None
-    generation: Generation = None
+    generation: Annotated[
+        int | None,
+        Field(ge=1, description="Write the events up to this generation instead of the newest."),
+        CommandLine(metavar="G"),
+    ] = None
     verify: Annotated[
         bool,
         Field(description="Compare each range with its digest before its events are written; reads every range twice."),

@@ -27,7 +27,6 @@ __all__ = [
     "CompressOption",
     "Every",
     "Fingerprints",
-    "Generation",
     "Grace",
     "HoldOptions",
     "LargestEvent",
@@ -82,9 +81,6 @@ StorageClass = Annotated[
     str,
     Field(description="Store data objects in this S3 storage class, e.g. STANDARD_IA."),
     CommandLine(metavar="CLASS"),
-]
-Generation = Annotated[
-    int | None, Field(ge=1, description="Use this generation instead of the newest."), CommandLine(metavar="G")
 ]
 Fingerprints = Annotated[
     tuple[str, ...],
@@ -167,7 +163,11 @@ class RoundOptions(Options):
 class ShowOptions(Options):
     """Options of *show*."""
 
-    generation: Generation = None
+    generation: Annotated[
+        int | None,
+        Field(ge=1, description="Print this generation's manifest instead of the newest one's."),
+        CommandLine(metavar="G"),
+    ] = None
 
 
 class CheckOptions(Options):
@@ -179,8 +179,16 @@ class CheckOptions(Options):
         Field(gt=0, le=1, description="Read this share of the ranges, chosen at random, e.g. 10%."),
         PERCENT.named("--read-data-subset"),
     ] = None
-    seed: Annotated[int | None, Field(description="Choose the same ranges as the check that printed this seed.")] = None
-    generation: Generation = None
+    seed: Annotated[
+        int | None,
+        Field(description="Choose the same ranges as the check that printed this seed."),
+        CommandLine(metavar="SEED"),
+    ] = None
+    generation: Annotated[
+        int | None,
+        Field(ge=1, description="Check only this generation, and do not look for strays."),
+        CommandLine(metavar="G"),
+    ] = None
     fingerprints: Fingerprints = ()
     repair: Annotated[
         bool, Field(description="Delete stray objects, if nothing is damaged."), CommandLine().destroying()
@@ -190,25 +198,35 @@ class CheckOptions(Options):
 class WarmOptions(Options):
     """Options of *warm*."""
 
-    generation: Generation = None
-    days: Annotated[int, Field(ge=1, description="How many days the objects stay readable.")] = 7
+    generation: Annotated[
+        int | None,
+        Field(ge=1, description="Warm what an import up to this generation reads; the newest if not given."),
+        CommandLine(metavar="G"),
+    ] = None
+    days: Annotated[
+        int, Field(ge=1, description="How many days the objects stay readable."), CommandLine(metavar="N")
+    ] = 7
     tier: Annotated[Tier, Field(description="Retrieval tier: Bulk is the cheapest, Expedited the fastest.")] = (
         "Standard"
     )
     wait: Annotated[
         bool, Field(description="Return only when everything can be read."), CommandLine(environment=False)
     ] = False
-    poll_seconds: Annotated[
+    poll: Annotated[
         float,
         Field(gt=0, description="How often to check while waiting."),
-        CommandLine(name="--poll", metavar="SECONDS"),
+        DURATION,
     ] = POLL_SECONDS
 
 
 class HoldOptions(Options):
     """Options of *hold*."""
 
-    generation: Generation = None
+    generation: Annotated[
+        int | None,
+        Field(ge=1, description="Hold this generation instead of the newest."),
+        CommandLine(metavar="G"),
+    ] = None
     why: Annotated[
         str,
         Field(max_length=MAX_WHY_CHARS, description="Reason for the hold."),

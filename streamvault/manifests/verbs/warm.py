@@ -27,7 +27,7 @@ def warm_archive(
     days: int = 7,
     tier: Tier = "Standard",
     wait: bool = False,
-    poll_seconds: float = POLL_SECONDS,
+    poll: float = POLL_SECONDS,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> WarmReport:
@@ -41,7 +41,7 @@ def warm_archive(
         days: how long the objects stay readable.
         tier: speed and price: ``Bulk``, ``Standard`` or ``Expedited``.
         wait: return only when everything is readable.
-        poll_seconds: interval of polling while waiting.
+        poll: interval of polling while waiting.
         dry_run: report what would be requested without requesting it.
         progress: receives the progress.
 
@@ -50,7 +50,7 @@ def warm_archive(
     """
     began = time.monotonic()
     progress = progress or Progress()
-    WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll_seconds=poll_seconds)
+    WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll=poll)
     source = Archive.open(archive)
     storage, parts = ColdStorage(source.root), list(joined_parts(needed_parts(source.history(generation))))
     cold = size = asked = 0
@@ -63,7 +63,7 @@ def warm_archive(
             asked += storage.ask([one for one in some if one.warmth == "cold"], days, tier)
             progress.say(f"requested {asked:,} of {cold:,} objects from S3")
     if wait and cold and not dry_run:
-        await_warm(source, parts, progress, poll_seconds)
+        await_warm(source, parts, progress, poll)
     return WarmReport(
         archive=source.uri,
         cold=cold,
@@ -85,7 +85,7 @@ def name_cold(archive: Archive, parts: Sequence[NeededPart], found: InArchiveCla
     return found if one is None else _named(one, storage.uri)
 
 
-def await_warm(archive: Archive, parts: Sequence[NeededPart], progress: Progress, poll_seconds: float) -> None:
+def await_warm(archive: Archive, parts: Sequence[NeededPart], progress: Progress, poll: float) -> None:
     """Wait until every object of the parts to be read is readable.
 
     Raises:
@@ -109,7 +109,7 @@ def await_warm(archive: Archive, parts: Sequence[NeededPart], progress: Progress
             progress.end()
             return
         progress.say(f"waiting for S3: {waiting:,} objects are not readable yet")
-        time.sleep(poll_seconds)
+        time.sleep(poll)
 
 
 def _named(found: StoredObject, where: str) -> InArchiveClass:

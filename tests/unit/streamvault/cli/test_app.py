@@ -81,6 +81,20 @@ def test_version_is_that_of_the_package() -> None:
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"streamvault {version('streamvault')}\n", "")
 
 
+@pytest.mark.parametrize("name", [*COMMANDS, "queue skip", "queue show"])
+def test_help_shows_no_python_types_or_ranges(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    main([*name.split(), "--help"])
+    text = capfd.readouterr().out
+    assert re.findall(r"<(?:str|int|float|list\[)|[<>]=?x|x[<>]=?|\[required", text) == []
+
+
+def test_own_options_come_before_shared_ones(capfd: pytest.CaptureFixture[str]) -> None:
+    main(["import", "--help"])
+    shown = re.findall(r"^  (--[a-z-]+)", capfd.readouterr().out, re.MULTILINE)
+    places = [shown.index(option) for option in ("--skip-damaged", "--generation", "--from", "--window", "--master")]
+    assert places == sorted(places)
+
+
 def test_help_imports_nothing_heavy() -> None:
     script = """
 import sys

@@ -168,7 +168,7 @@ def test_every_option_of_a_verb_is_a_template_field(operator: type[CommandOperat
     names = {"fingerprints": "fingerprint", "queue": "deletions"}  # Airflow has a queue of its own
     expected = {names.get(keyword, keyword) for keyword in options.keyword_fields()}
     expected -= {"again"}  # always given
-    expected -= {"poll_seconds"}  # the triggerer has its own interval
+    expected -= {"poll"}  # the triggerer has its own interval
     expected -= {"same_stream"}  # one person confirms it once; a schedule would confirm any stream
     assert expected <= set(operator.template_fields)
 
