@@ -142,7 +142,11 @@ class Replication:
         look = self.source.look()
         self.work = replica_work(self.source, look.described, self._options)
         self._read()
-        self._check_same(look)
+        try:
+            self._check_same(look)
+        except Conflict:  # a running replication may have recorded a later tail meanwhile
+            look = self.source.look()
+            self._check_same(look)
         plan = self._plan(look)
         check_missing_filler(plan, self._options.filler_limit, unfinished)
         if unfinished is not None and not self.is_new:

@@ -332,6 +332,25 @@ def test_cut_over_ends_a_running_replication(streams: Streams) -> None:
     assert_same(streams, sealed=False)
 
 
+def test_round_that_ends_between_look_and_ledger_is_no_other_stream(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger of a running replication may be ahead of what was seen of the source before it was read."""
+    streams.replicate()
+    read, beside = Replication._read, []
+
+    def reading(replication: Replication) -> None:
+        if not beside:
+            beside.append(True)
+            streams.add(b"more")
+            streams.replicate()
+        read(replication)
+
+    monkeypatch.setattr(Replication, "_read", reading)
+    streams.promote(seal_source=True)
+    assert_same(streams, sealed=False)
+
+
 def _is_caught_up(streams: Streams) -> bool:
     with streams.store as store:
         return store.exists(TARGET) and store.describe(TARGET).tail.offsets == store.describe(NAME).tail.offsets
