@@ -176,7 +176,7 @@ def restored_with_the_same_ids(store: StreamStore, server: PravegaServer, source
     before, then = shape_of(store, source), shape_of(store, restored)
     assert then["live"] == before["live"]
     assert then["sealed"] is True
-    declared = {(m.source, m.target) for m in report.moved_boundaries}
+    declared = {(m.source_position, m.target_position) for m in report.moved_boundaries}
     assert all(0 < m.ulps <= MOST_ULPS for m in report.moved_boundaries)
     for low_before, low_after in boundaries(store.describe(source), after):
         assert low_before == low_after or (low_before, low_after) in declared

@@ -100,7 +100,7 @@ def test_cold_objects_are_restored_and_waited_for(
         restore(vault)
     assert warm_archive(vault.archive).asked == 0
 
-    assert main(["warm", vault.archive, "--wait", "--poll", "0.1"]) == 0
+    assert main(["warm", vault.archive, "--wait", "--poll", "1s"]) == 0
     assert "readable" in capfd.readouterr().out
     assert warm_archive(vault.archive).cold == 0
     assert restore(vault) == events
