@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["aws_environment", "s3_client"]
-
 
 def aws_environment(conn_id: str) -> dict[str, str | None]:
     """Return the standard AWS environment variables for a connection; None unsets a variable.

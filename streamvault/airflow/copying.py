@@ -12,8 +12,6 @@ from streamvault.common.errors import Failed
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.uri import RootAddress
 
-__all__ = ["copy_root", "remove_copy"]
-
 _OURS = "copy-"
 
 

@@ -16,8 +16,6 @@ from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem
 from streamvault.common.times import parse_duration
 
-__all__ = ["Declared", "ScopeStreams", "fail_if_unlisted", "in_batches", "is_duration", "read_declared"]
-
 List = TypeVar("List", bound="Declared")
 
 

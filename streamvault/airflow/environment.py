@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["changed", "environment"]
-
 
 def changed(before: Mapping[str, str], variables: Mapping[str, str | None]) -> dict[str, str]:
     """Return an environment with some variables set; None unsets one."""

@@ -7,8 +7,6 @@ from typing import Annotated, Any
 from airflow.sdk.exceptions import AirflowFailException
 from pydantic import BeforeValidator
 
-__all__ = ["Flag", "flag", "parse_flag"]
-
 _VALUES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 

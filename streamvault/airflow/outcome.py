@@ -13,8 +13,6 @@ from streamvault.common.errors import Damaged, Failed, Problem
 if TYPE_CHECKING:
     from streamvault.airflow.submit import Outcome  # it imports the provider for Spark
 
-__all__ = ["raising_for_airflow", "report_of"]
-
 MAX_FINDINGS = 20
 """Maximum findings in the message of a failed task; the log has all of them."""
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-__all__ = ["checked_params"]
-
 
 def checked_params(context: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a run's parameters; reject unknown ones.

@@ -12,8 +12,6 @@ from airflow.sdk.exceptions import AirflowFailException
 from streamvault.airflow.flags import flag
 from streamvault.common.errors import Problem
 
-__all__ = ["PravegaHook", "own_target_login"]
-
 DEFAULT_PORT = 9090
 _EXTRA = ("scope", "tls", "ca_file", "verify_hostname")
 _LOGIN = "PRAVEGA_"

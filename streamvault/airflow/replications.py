@@ -12,8 +12,6 @@ from streamvault.airflow.declared import Declared, is_duration, read_declared
 from streamvault.airflow.flags import Flag
 from streamvault.airflow.pravega import PravegaHook
 
-__all__ = ["Replications", "read_replications"]
-
 Duration = Annotated[str, AfterValidator(is_duration)]
 
 

@@ -13,8 +13,6 @@ from streamvault.common.times import parse_moment
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.uri import parse_stream
 
-__all__ = ["check_restore", "describe_restore"]
-
 
 def check_restore(params: Mapping[str, Any]) -> dict[str, str]:
     """Check what the form's schema cannot express.

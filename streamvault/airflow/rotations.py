@@ -15,8 +15,6 @@ from streamvault.common.times import parse_moment
 from streamvault.layouts.keys import line_folder
 from streamvault.objectstore.uri import RootAddress
 
-__all__ = ["Rotations", "read_rotations"]
-
 KEEPING = ("keep", "keep_for", "until")
 
 

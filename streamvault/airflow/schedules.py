@@ -7,8 +7,6 @@ from datetime import timedelta
 
 from streamvault.common.times import parse_duration
 
-__all__ = ["schedule_from"]
-
 
 def schedule_from(variable: str, default: str) -> str | timedelta:
     """Return the schedule in an environment variable: a cron expression or preset, or an interval such as ``15m``."""

@@ -24,8 +24,6 @@ from streamvault.sparkrun.java import java_home
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.settings import JAVA_SETTINGS, environment_for
 
-__all__ = ["Outcome", "StreamvaultSubmitHook"]
-
 STOP_SECONDS = 20.0
 """Time from SIGTERM to SIGKILL."""
 

@@ -9,8 +9,6 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-__all__ = ["ArchiveReadableTrigger"]
-
 
 class ArchiveReadableTrigger(BaseTrigger):
     """Fires when the needed objects of an archive on S3 can be read.

@@ -18,8 +18,6 @@ from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamName
 
-__all__ = ["START", "NextCold", "Position", "next_cold", "parts_to_warm", "request_cold"]
-
 _LAST = "\x7f"
 """Sorts after every key: keys are printable ASCII."""
 

@@ -15,8 +15,6 @@ from streamvault.cli.errors import EXIT_CODES, INTERRUPTED, usage_error
 from streamvault.cli.output import Results, open_standard_streams, print_stderr
 from streamvault.cli.running import finish, terminate_as_interrupt
 
-__all__ = ["COMMANDS", "app", "load_command", "run_app"]
-
 PROGRAM = "streamvault"
 
 COMMANDS = {

@@ -17,8 +17,6 @@ from streamvault.lake.handoff_options import CatOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["cat"]
-
 ROWS_AT_ONCE = 1024
 """Number of events converted to text at a time."""
 

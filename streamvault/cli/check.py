@@ -13,8 +13,6 @@ from streamvault.common.sizes import bytes_text, count_text, events_text, second
 from streamvault.manifests.options import CheckOptions
 from streamvault.manifests.verbs.reports import CheckReport
 
-__all__ = ["check"]
-
 
 def check(archive: ArchiveArgument, options: CheckOptions, *, master: Master = "local[*]", running: Running) -> int:
     """Verify that an archive is complete and intact.

@@ -6,8 +6,6 @@ import os
 import time
 from pathlib import Path
 
-__all__ = ["command_seconds"]
-
 _STARTTIME = 22
 """Field of /proc/PID/stat (from 1) with the process's start time, in clock ticks since boot."""
 

@@ -10,8 +10,6 @@ from streamvault.common.sizes import bytes_text, count_text, seconds_text
 from streamvault.rotation.options import CompactOptions
 from streamvault.rotation.reports import CompactReport
 
-__all__ = ["compact"]
-
 
 def compact(
     archive: ArchiveArgument,

@@ -12,8 +12,6 @@ from streamvault.common.sizes import bytes_text, events_text, generations_text, 
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.reports import ConvertReport
 
-__all__ = ["convert"]
-
 
 def convert(
     archive: ArchiveArgument,

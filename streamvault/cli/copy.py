@@ -14,8 +14,6 @@ from streamvault.common.sizes import bytes_text, count_text, seconds_text
 from streamvault.importer.reports import CopyReport
 from streamvault.mirrors.options import CopyOptions
 
-__all__ = ["copy", "show_renumbered"]
-
 
 def copy(
     source: SourceArgument,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from streamvault.common.report import Cost
 
-__all__ = ["cost_fields"]
-
 
 def cost_fields(cost: Cost | None) -> dict[str, str]:
     """Return the lines about a plan's cost; empty if there is no plan."""

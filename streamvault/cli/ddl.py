@@ -12,8 +12,6 @@ from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
 from streamvault.lake.handoff_options import DdlOptions, Engine
 
-__all__ = ["ddl"]
-
 
 def ddl(
     source: TableSource,

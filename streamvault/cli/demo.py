@@ -14,8 +14,6 @@ from streamvault.common.sizes import seconds_text
 if TYPE_CHECKING:
     from streamvault.demo import DemoReport
 
-__all__ = ["demo"]
-
 
 def demo(
     *,

@@ -8,8 +8,6 @@ from typing import Any
 from streamvault.cli.output import plain
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage, without_logins
 
-__all__ = ["EXIT_CODES", "INTERRUPTED", "CommandError", "command_error", "usage_error"]
-
 INTERRUPTED = 130
 """Exit code of a command stopped by Ctrl-C or SIGTERM."""
 

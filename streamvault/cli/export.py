@@ -13,8 +13,6 @@ from streamvault.common.sizes import bytes_text, events_text, seconds_text, size
 from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.reports import ConvertReport, ExportReport
 
-__all__ = ["export", "plan_fields"]
-
 
 def export(
     stream: StreamArgument,

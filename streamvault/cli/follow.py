@@ -10,8 +10,6 @@ from streamvault.common.sizes import bytes_text, count_text, events_text, second
 from streamvault.rotation.options import FollowOptions
 from streamvault.rotation.reports import FollowReport
 
-__all__ = ["follow"]
-
 _ENDED = {
     "idle": "no new events",
     "time": "the time limit was reached",

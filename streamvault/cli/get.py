@@ -12,8 +12,6 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
 
-__all__ = ["get"]
-
 
 def get(
     archive: ArchiveArgument,

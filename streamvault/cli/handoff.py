@@ -11,8 +11,6 @@ from streamvault.common.sizes import bytes_text, generations_text, seconds_text
 from streamvault.lake.handoff_options import HandoffOptions
 from streamvault.lake.reports import HandoffReport
 
-__all__ = ["handoff"]
-
 
 def handoff(
     source: TableSource,

@@ -9,8 +9,6 @@ from streamvault.common.progress import Progress
 from streamvault.manifests.options import HoldOptions
 from streamvault.manifests.verbs.reports import HoldReport
 
-__all__ = ["hold"]
-
 
 def hold(
     archive: ArchiveArgument,

@@ -14,8 +14,6 @@ from streamvault.common.sizes import bytes_text, count_text, events_text, second
 from streamvault.importer.options import ImportOptions
 from streamvault.importer.reports import ImportReport
 
-__all__ = ["import_"]
-
 MAX_LINES = 20
 """How many renumbered segments are printed."""
 

@@ -8,8 +8,6 @@ import sys
 
 from streamvault.common.errors import without_logins
 
-__all__ = ["configure_logs"]
-
 _VERBOSE = ("py4j", "botocore", "urllib3", "werkzeug", "pyiceberg")
 """Libraries whose tracebacks and request logs duplicate the command's own error line."""
 

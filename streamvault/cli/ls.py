@@ -9,8 +9,6 @@ from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, events_text
 from streamvault.manifests.verbs.reports import ArchiveList, ArchiveSummary
 
-__all__ = ["ls"]
-
 
 def ls(root: RootArgument, *, running: Running) -> int:
     """List the archives and tables below a root."""

@@ -11,8 +11,6 @@ from streamvault.common.sizes import bytes_text, seconds_text
 from streamvault.importer.reports import MoveReport
 from streamvault.mirrors.options import MoveOptions
 
-__all__ = ["move"]
-
 
 def move(
     source: SourceArgument,

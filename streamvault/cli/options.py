@@ -16,21 +16,6 @@ from streamvault.cli.running import LogLevel, Running, finish
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import CommandLine, Options, command_line, variable_of
 
-__all__ = [
-    "ArchiveArgument",
-    "DryRun",
-    "HoldName",
-    "Master",
-    "QueueArgument",
-    "RootArgument",
-    "SourceArgument",
-    "StreamArgument",
-    "TableSource",
-    "TargetArgument",
-    "option",
-    "with_options",
-]
-
 
 def option(name: str, help_text: str, *, environment: bool = True, **others: Any) -> Any:
     """Declare a command-line option.

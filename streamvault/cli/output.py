@@ -20,8 +20,6 @@ from streamvault.common.errors import Failed
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["OutputClosed", "Results", "open_standard_streams", "plain", "print_stderr"]
-
 STDOUT, STDERR = 1, 2
 
 _PIPED_COLUMNS = 1000

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-__all__ = ["BarProgress", "LineProgress", "watching"]
-
 _log = logging.getLogger("streamvault")
 
 

@@ -15,8 +15,6 @@ from streamvault.common.sizes import bytes_text, seconds_text
 from streamvault.importer.reports import PromoteReport
 from streamvault.mirrors.options import PromoteOptions
 
-__all__ = ["promote"]
-
 
 def promote(
     stream: Annotated[

@@ -13,8 +13,6 @@ from streamvault.cli.running import Running, run
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
 from streamvault.requests.reports import QueueReport, WaitingRequest
 
-__all__ = ["SUBCOMMANDS", "drop", "retry", "show", "skip"]
-
 
 def show(queue: QueueArgument, *, running: Running) -> int:
     """Show the waiting and the failed requests of a queue."""

@@ -15,8 +15,6 @@ from streamvault.common.sizes import bytes_text, count_text, seconds_text
 from streamvault.importer.reports import ReplicateReport
 from streamvault.mirrors.options import ReplicateOptions
 
-__all__ = ["replicate"]
-
 _ENDED = {
     "caught up": "caught up with",
     "idle": "no new events in",

@@ -12,8 +12,6 @@ from streamvault.common.sizes import bytes_text
 from streamvault.importer.options import RestoreOptions
 from streamvault.requests.reports import RequestReport
 
-__all__ = ["request_restore"]
-
 
 def request_restore(
     archive: ArchiveArgument,

@@ -12,8 +12,6 @@ from streamvault.common.sizes import bytes_text, count_text, events_text, genera
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import RotateReport
 
-__all__ = ["rotate"]
-
 
 def rotate(
     stream: StreamArgument,

@@ -21,8 +21,6 @@ from streamvault.cli.progress import watching
 from streamvault.common.errors import Failed, without_logins
 from streamvault.common.progress import Progress
 
-__all__ = ["LogLevel", "Running", "finish", "run", "terminate_as_interrupt", "whole_command"]
-
 T = TypeVar("T")
 R = TypeVar("R", bound="Timed")
 

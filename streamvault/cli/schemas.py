@@ -31,8 +31,6 @@ from streamvault.manifests.verbs.reports import ArchiveList, CheckReport, HoldRe
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
 from streamvault.rotation.reports import CompactReport, FollowReport, RotateReport
 
-__all__ = ["FOLDER", "REPORTS", "files", "schema_of"]
-
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 REPORTS: Mapping[str, type[Report]] = {

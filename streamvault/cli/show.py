@@ -12,8 +12,6 @@ from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, events_text
 from streamvault.manifests.options import ShowOptions
 
-__all__ = ["show"]
-
 _SCALING_UNITS = {"events": " events/s per segment", "kbytes": " KB/s per segment"}
 _RETENTION_UNITS = {"time": " ms", "size": " bytes"}
 _COUNTS = {"factor", "min_segments"}

@@ -11,8 +11,6 @@ from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, events_text
 from streamvault.manifests.verbs.reports import Timeline
 
-__all__ = ["timeline"]
-
 SEGMENTS_SHOWN = 3
 """Maximum segments of a cut in the table; `--json` has all of them."""
 

@@ -12,8 +12,6 @@ from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
 from streamvault.importer.reports import TranslateReport
 
-__all__ = ["translate"]
-
 
 def translate(
     source: Annotated[

@@ -10,8 +10,6 @@ from streamvault.common.sizes import bytes_text, seconds_text
 from streamvault.manifests.options import WarmOptions
 from streamvault.manifests.verbs.reports import WarmReport
 
-__all__ = ["warm"]
-
 
 def warm(archive: ArchiveArgument, options: WarmOptions, *, dry_run: DryRun = False, running: Running) -> int:
     """Restore an archive's objects from an archive class of S3.

@@ -15,8 +15,6 @@ from streamvault.common.sizes import bytes_text, count_text, seconds_text
 from streamvault.requests.options import WorkOptions
 from streamvault.requests.reports import FinishedRequest, WorkReport
 
-__all__ = ["work"]
-
 
 def work(
     queue: QueueArgument,

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-__all__ = ["Conflict", "Damaged", "Failed", "Overtaken", "Problem", "Usage", "without_logins"]
-
 _LOGIN = re.compile(r"(?<=://)[^\s/@]+@")
 
 

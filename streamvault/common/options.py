@@ -21,19 +21,6 @@ from streamvault.common.errors import Usage
 from streamvault.common.sizes import parse_percent, parse_size, size_text
 from streamvault.common.times import duration_text, parse_duration, parse_moment
 
-__all__ = [
-    "DURATION",
-    "PERCENT",
-    "SIZE",
-    "TIME",
-    "CommandLine",
-    "Options",
-    "command_line",
-    "load_file",
-    "moment",
-    "variable_of",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLine:

@@ -5,8 +5,6 @@ The base class ignores them; the command line draws progress bars, DAGs write lo
 
 from __future__ import annotations
 
-__all__ = ["Progress"]
-
 
 class Progress:
     """Receives a run's progress, on the driver, from one thread. All methods default to no-ops."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-__all__ = ["Cost", "GapReport", "Report", "RunReport", "TimedReport"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:

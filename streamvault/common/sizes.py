@@ -6,17 +6,6 @@ import math
 import re
 from collections.abc import Sequence
 
-__all__ = [
-    "bytes_text",
-    "count_text",
-    "events_text",
-    "generations_text",
-    "parse_percent",
-    "parse_size",
-    "seconds_text",
-    "size_text",
-]
-
 _UNITS = {
     "": 1,
     "B": 1,

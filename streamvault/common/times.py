@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 
 from streamvault.common.errors import Usage
 
-__all__ = ["age_text", "duration_text", "moment_text", "now_utc", "parse_duration", "parse_moment"]
-
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _DURATION = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII)
 

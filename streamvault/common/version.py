@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-__all__ = ["TOOL", "VERSION"]
-
 try:
     VERSION = version("streamvault")
 except PackageNotFoundError:  # run from a source tree that was not installed

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from streamvault.common.report import Report
 
-__all__ = ["DemoReport", "Proof"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:

@@ -14,8 +14,6 @@ from importlib.util import find_spec
 from streamvault.common.errors import Failed
 from streamvault.sparkrun.head_start import VARIABLE as HEAD_START
 
-__all__ = ["environment", "s3_server", "serve"]
-
 HOST = "127.0.0.1"
 
 _FOREIGN = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ENDPOINT_URL_S3")

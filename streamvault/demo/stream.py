@@ -21,8 +21,6 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["EVENTS", "compare", "events_of", "fill"]
-
 EVENTS = 2_000
 LARGE = 1024 * 1024
 CUSTOMERS = 500

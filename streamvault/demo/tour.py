@@ -34,8 +34,6 @@ from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 
-__all__ = ["run_demo"]
-
 SOURCE = StreamName("demo", "orders")
 TARGET = StreamName("demo", "orders-restored")
 FROM_CHUNKS = StreamName("demo", "orders-from-chunks")

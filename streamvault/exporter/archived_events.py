@@ -9,8 +9,6 @@ from streamvault.manifests.archive.range_bytes import damaged_range, read_verifi
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.streamstore.arithmetic.splitting import EventBlock, open_splitter
 
-__all__ = ["verified_events"]
-
 
 def verified_events(
     place: Place, layout: str, row: ArchivedRange, window: int, *, part: tuple[int, int] | None = None

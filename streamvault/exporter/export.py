@@ -18,8 +18,9 @@ from streamvault.exporter.plan_options import PlanOptions, describe_options
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
 from streamvault.exporter.task import export_range
+from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import GenerationSpan, line_folder
-from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
+from streamvault.layouts.layout import LayoutName, layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan
@@ -37,8 +38,6 @@ from streamvault.streamstore.arithmetic.cuts import live_ends, with_ends
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_stream
-
-__all__ = ["ResolvedExport", "export_next", "export_stream"]
 
 
 def export_stream(

@@ -15,8 +15,6 @@ from streamvault.manifests.format.fields import segment_key
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable
 from streamvault.sparkrun.opening import open_runner
 
-__all__ = ["finish", "finish_again", "overlapping_plans", "tidy_up"]
-
 
 def finish(archive: Archive, span: GenerationSpan, progress: Progress, *, strays: bool) -> None:
     """Delete the strays of a published generation and the work files of its runs. Any later run may repeat it.

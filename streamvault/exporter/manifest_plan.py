@@ -6,8 +6,6 @@ from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.format.entries import PlannedSegment
 from streamvault.manifests.format.model import Manifest
 
-__all__ = ["plan_of"]
-
 
 def plan_of(manifest: Manifest) -> Plan:
     """Return the plan that an export of the generation would have had."""

@@ -12,8 +12,6 @@ from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import ArchivingOptions, CompressOption, Restart, Window
 from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 
-__all__ = ["ConvertOptions", "ExportOptions"]
-
 
 class ExportOptions(ArchivingOptions):
     """Options of *export*."""

@@ -37,8 +37,6 @@ from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["TRUNCATED_BEFORE", "Planned", "draft_plan", "make_plan", "record_end", "settle", "settle_plan"]
-
 GIVEN_UP = "given up with --restart"
 TRUNCATED_BEFORE = "truncated at the source before this generation began"
 

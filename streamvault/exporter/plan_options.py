@@ -8,22 +8,13 @@ from typing import Any
 
 from streamvault.common.errors import Usage
 from streamvault.common.sizes import size_text
-from streamvault.layouts.layout import Compression, LayoutName, layout_of
+from streamvault.layouts.extent import Compression
+from streamvault.layouts.layout import LayoutName, layout_of
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.options import RANGE_SIZE
 from streamvault.streamstore.arithmetic.cuts import is_before
 from streamvault.streamstore.model import ContentKind, StreamCut, StreamDescription
-
-__all__ = [
-    "PlanOptions",
-    "check_can_restart",
-    "check_same_options",
-    "compressed_alike",
-    "describe_options",
-    "has_other_options",
-    "other_options_error",
-]
 
 
 @dataclass(frozen=True, slots=True)

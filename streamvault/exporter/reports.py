@@ -7,8 +7,6 @@ from typing import Any
 
 from streamvault.common.report import Cost, GapReport, RunReport, TimedReport
 
-__all__ = ["ConvertReport", "ExportReport"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport(RunReport):

@@ -32,8 +32,6 @@ from streamvault.streamstore.errors import InvalidCut, NoSuchStream
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["ExportRun", "Published"]
-
 
 @dataclass(frozen=True, slots=True)
 class Published:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from streamvault.layouts.extent import Extent
+from streamvault.layouts.extent import Compression, Extent
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import Compression, LayoutName, open_layout
+from streamvault.layouts.layout import LayoutName, open_layout
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.objectstore.store import ObjectStore
@@ -16,8 +16,6 @@ from streamvault.reading.reader import LargeEventReader, PieceReader
 from streamvault.reading.spans import Span
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, SegmentId, StreamName
 from streamvault.streamstore.uri import StoreAddress
-
-__all__ = ["ExportTask", "Exported", "export_range"]
 
 
 @dataclass(frozen=True, slots=True)

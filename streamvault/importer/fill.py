@@ -17,8 +17,6 @@ from streamvault.streamstore.model import HEADER_BYTES, ContentKind, SegmentId, 
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["FillTask", "Filled", "Section", "advising_new_import", "compare_last", "compare_segment", "fill_segment"]
-
 TRUNCATE_EVERY = 64 * 1024 * 1024
 """Filler bytes below a start offset after which they are truncated, so that they never pile up."""
 

@@ -17,8 +17,6 @@ from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.selection import RangePart
 from streamvault.streamstore.model import Retention, SegmentId, StreamCut
 
-__all__ = ["archived_content", "generation_of"]
-
 
 def archived_content(
     archive: Archive,

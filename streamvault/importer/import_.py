@@ -40,8 +40,6 @@ from streamvault.streamstore.model import RetentionKind, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 
-__all__ = ["import_stream"]
-
 
 def import_stream(
     archive: str,

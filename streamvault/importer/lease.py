@@ -11,17 +11,6 @@ from streamvault.streamstore.services.lease import Lease, LeaseHeld, Record, las
 from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.store import StreamStore
 
-__all__ = [
-    "TargetBusy",
-    "finishing_record",
-    "incarnation",
-    "lease_stream",
-    "marked_work",
-    "remove_leftovers",
-    "take_lease",
-    "unfinished_work",
-]
-
 
 class TargetBusy(LeaseHeld):
     """Another import is restoring into this target."""

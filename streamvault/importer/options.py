@@ -13,18 +13,6 @@ from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import Fingerprints, Window
 from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 
-__all__ = [
-    "FILLER_LIMIT",
-    "ImportOptions",
-    "KeptRetention",
-    "Numbers",
-    "NumbersOption",
-    "Offsets",
-    "PartOptions",
-    "RestoreOptions",
-    "TargetOptions",
-]
-
 Numbers = Literal["keep", "map"]
 Offsets = Literal["keep", "shift"]
 KeptRetention = Literal["keep", "off"]

@@ -11,8 +11,6 @@ from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import RESTORED
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["check_not_source", "tagged"]
-
 MOST_TAGS = 128
 """Pravega accepts no more tags of a stream."""
 

@@ -23,8 +23,6 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.own import OWN
 
-__all__ = ["Content", "Part", "RestorePlan", "SegmentPlan", "check_filler", "fitting_configuration", "plan_restore"]
-
 
 @dataclass(frozen=True, slots=True)
 class Part:

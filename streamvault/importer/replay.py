@@ -25,8 +25,6 @@ from streamvault.importer.reports import MovedBoundary
 from streamvault.streamstore.arithmetic.numbering import nudge
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
 
-__all__ = ["MAP_NUMBERS", "CannotReplay", "Replay", "ScaleStep", "plan_replay"]
-
 MAP_NUMBERS = "Give --numbers map to restore the stream with other segment numbers."
 """What to do where numbers cannot be kept."""
 

@@ -10,17 +10,6 @@ from streamvault.common.report import Cost, GapReport, Report, RunReport
 from streamvault.manifests.archive.rounds import Ended
 from streamvault.manifests.verbs.reports import DamageReport
 
-__all__ = [
-    "CopyReport",
-    "ImportReport",
-    "MoveReport",
-    "MovedBoundary",
-    "PromoteReport",
-    "ReplicateReport",
-    "TranslateReport",
-    "Translation",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedBoundary:

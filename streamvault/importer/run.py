@@ -36,8 +36,6 @@ from streamvault.streamstore.services.lease import Lease, last_record
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["RESTORE_TASKS", "ImportRun", "Restored"]
-
 RESTORE_TASKS = (fill_segment, verify_range)
 """The tasks of a restore, for opening a runner."""
 

@@ -17,8 +17,6 @@ from streamvault.manifests.archive.selection import RangePart
 from streamvault.manifests.format.fields import segment_key
 from streamvault.sparkrun.opening import open_runner
 
-__all__ = ["gaps_of", "without_damaged"]
-
 
 def without_damaged(
     archive: Archive, history: History, selected: Sequence[RangePart], master: str, progress: Progress

@@ -36,18 +36,6 @@ from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, is_same_store
 
-__all__ = [
-    "LOOKS",
-    "OTHER_NAME",
-    "Target",
-    "TargetTaken",
-    "Unfinished",
-    "check_missing_filler",
-    "check_other_stream",
-    "has_data",
-    "taken_error",
-]
-
 OTHER_NAME = "Choose another name. Delete the stream only if its events are elsewhere, too."
 
 LOOKS = 10

@@ -13,8 +13,6 @@ from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["Differs", "Verified", "VerifyTask", "verify_range"]
-
 
 class Differs(Failed):
     """The archive is intact, but the target has other bytes."""

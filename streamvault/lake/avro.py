@@ -14,8 +14,6 @@ from streamvault.lake.column_types import arrow_type, hive_type
 from streamvault.lake.options import TableColumn, columns_for
 from streamvault.lake.payloads import NotDecoded, Parsed, without
 
-__all__ = ["AvroPayloads", "avro_columns"]
-
 _PLAIN = {
     "boolean": pa.bool_(),
     "int": pa.int32(),

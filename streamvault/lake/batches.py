@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 from streamvault.streamstore.arithmetic.splitting import EventBlock, EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, SegmentId, StreamName
 
-__all__ = ["BATCH_BYTES", "EVENT_SCHEMA", "batch_of", "event_batches", "event_blocks"]
-
 EVENT_SCHEMA = pa.schema(
     [
         pa.field("scope", pa.string()),

@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from streamvault.common.errors import Usage
 
-__all__ = ["arrow_type", "hive_type", "trino_type"]
-
 _TODO = (
     "Use boolean, int, bigint, float, double, string, binary, date, timestamp, decimal(P,S), array<T>, map<K,V> "
     "or struct<name:T>."

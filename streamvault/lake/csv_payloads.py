@@ -24,8 +24,6 @@ from streamvault.lake.payloads import (
     without,
 )
 
-__all__ = ["CsvPayloads", "count_values"]
-
 _VALUE = r'(?:"(?:[^"]|"")*"(?:[^",][^,]*)?|[^",][^,]*|)'
 _CLOSED = rf"\A{_VALUE}(?:,{_VALUE})*\z"
 """A line without unclosed quotes. A quote counts only at a value's beginning; a doubled one does not end the value."""

@@ -11,8 +11,6 @@ from streamvault.lake.hive import RawTable, hive_columns, projected
 from streamvault.lake.location import TablePlace
 from streamvault.lake.options import GENERATION
 
-__all__ = ["raw_statements", "table_statements"]
-
 
 def table_statements(place: TablePlace, generations: Sequence[int], engine: Engine) -> str:
     """Return statements that create the table and register its generations.

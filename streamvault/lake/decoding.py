@@ -17,8 +17,6 @@ from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.options import ERROR, EVENT_TIME, TableColumn, TableOptions
 from streamvault.lake.payloads import PayloadParser, as_time, because, convert_each, not_times, without
 
-__all__ = ["decoded_columns", "parser_of", "time_field"]
-
 MAX_TEXT = 300
 """Maximum characters of a recorded error."""
 

@@ -22,8 +22,6 @@ from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamName
 
-__all__ = ["ArchiveOrigin"]
-
 
 class ArchiveOrigin:
     """A `lake.origin.Origin` that is an archive.

@@ -16,9 +16,10 @@ from streamvault.exporter.plan import make_plan
 from streamvault.exporter.plan_options import PlanOptions
 from streamvault.lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
 from streamvault.lake.options import OriginKind, TableOptions
-from streamvault.lake.plan import UNKNOWN, TablePlan
+from streamvault.lake.plan import TablePlan
 from streamvault.lake.sources import StreamSource, TableRange
 from streamvault.manifests.archive.plan import Plan
+from streamvault.manifests.archive.remainder import UNKNOWN
 from streamvault.manifests.archive.rows import FinishedSpan
 from streamvault.manifests.format.entries import GapEntry, SegmentEntry
 from streamvault.manifests.format.fields import segment_key
@@ -36,8 +37,6 @@ from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescriptio
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
-
-__all__ = ["StreamOrigin"]
 
 Bounds = tuple[tuple[int, int], ...]
 

@@ -34,8 +34,6 @@ from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
-__all__ = ["table_ddl", "write_table"]
-
 MOST_UNDECODED = 0.01
 """Share of a run's events that may fail to decode without a warning."""
 

@@ -12,8 +12,6 @@ from streamvault.manifests.options import LargestEvent, Window
 from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
-__all__ = ["CatOptions", "DdlOptions", "Decode", "Engine", "HandoffOptions", "TableFormat"]
-
 TableFormat = Literal["iceberg", "parquet"]
 Decode = Literal["none", "json", "csv", "avro"]
 Engine = Literal["athena", "trino", "hive"]

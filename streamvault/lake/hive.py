@@ -8,8 +8,6 @@ from typing import NamedTuple
 from streamvault.lake.column_types import hive_type
 from streamvault.lake.options import GENERATION, TableOptions
 
-__all__ = ["PARQUET", "TEXT", "RawTable", "StorageFormat", "hive_columns", "projected"]
-
 
 class StorageFormat(NamedTuple):
     """Hive's classes for a file format, and Glue's name for it."""

@@ -18,8 +18,6 @@ from streamvault.lake.options import TableColumn, columns_for
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 
-__all__ = ["SAMPLE_BYTES", "SAMPLE_PLACES", "infer_columns", "sample"]
-
 P = TypeVar("P")
 Block = bytes | memoryview
 

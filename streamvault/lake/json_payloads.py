@@ -17,8 +17,6 @@ from streamvault.lake.json_types import cannot_be, wrong_start
 from streamvault.lake.options import TableColumn
 from streamvault.lake.payloads import NotDecoded, Parsed, as_time, because, parse_parts, spread
 
-__all__ = ["JsonPayloads"]
-
 _AS_TEXT = (pa.date32(), pa.timestamp("us"))
 """Types of which Arrow's parser accepts fewer notations than this package: read as text first."""
 

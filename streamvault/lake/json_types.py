@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from streamvault.lake.payloads import DATE, TIME
 
-__all__ = ["cannot_be", "wrong_start"]
-
 _DATE, _TIME = re.compile(DATE), re.compile(TIME)
 _NUMBER = re.compile(r"[ \t]*[-+]?[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?[ \t]*")
 _RANGES = {kind: range(-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1)) for kind in (pa.int32(), pa.int64())}

@@ -17,8 +17,6 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.objectstore.s3.access import S3Access
 
-__all__ = ["TablePlace", "begin_table"]
-
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:

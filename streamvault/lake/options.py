@@ -19,21 +19,6 @@ from streamvault.objectstore.errors import AlreadyExists
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamName
 
-__all__ = [
-    "ERROR",
-    "EVENT_TIME",
-    "GENERATION",
-    "OriginKind",
-    "TableColumn",
-    "TableOptions",
-    "TimeUnit",
-    "check_same",
-    "columns_for",
-    "find_options",
-    "fix_options",
-    "plain_name",
-]
-
 TimeUnit = Literal["s", "ms", "us", "ns"]
 OriginKind = Literal["archive", "stream"]
 

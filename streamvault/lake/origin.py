@@ -22,8 +22,6 @@ from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, StreamName
 from streamvault.streamstore.uri import is_stream, parse_stream
 
-__all__ = ["Origin", "none_changed", "open_origin"]
-
 
 class Origin(Protocol):
     """Drafts a table's next generation. `lake.plan` then records the plan, which holds for all runs.

@@ -10,11 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "DATE", "TIME", "NotDecoded", "Parsed", "PayloadParser", "as_time", "convert_each", "not_times", "parse_parts",
-    "spread", "without",
-]  # fmt: skip
-
 PART = 8192
 """Payloads that are parsed at once."""
 

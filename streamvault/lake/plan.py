@@ -17,7 +17,6 @@ from streamvault.lake.sources import TableRange
 from streamvault.layouts.keys import table_end_key, table_plan_key
 from streamvault.manifests.archive.agreement import by_segment, with_rows
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.remainder import UNKNOWN
 from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.entries import GapEntry
 from streamvault.manifests.format.fields import Count, Offset, SegmentName, segment_key
@@ -25,20 +24,6 @@ from streamvault.manifests.format.jsonfile import File, decode, find_file
 from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore.deciding import decide
 from streamvault.reading.reader import TRUNCATED
-
-__all__ = [
-    "UNKNOWN",
-    "TablePlan",
-    "empty_generation",
-    "end_plan",
-    "files_of",
-    "find_plan",
-    "finished",
-    "fix_plan",
-    "is_empty",
-    "is_given_up",
-    "plan_of",
-]
 
 
 class TablePlan(File):

@@ -17,8 +17,6 @@ from streamvault.streamstore.arithmetic.cut_option import parse_cut
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.model import StreamName
 
-__all__ = ["READ_WINDOW", "read_archive", "read_part", "schema_of"]
-
 Cut = str | Mapping[str, int]
 
 READ_WINDOW = 32 * 1024 * 1024

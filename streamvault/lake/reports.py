@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from streamvault.common.report import Cost, GapReport, RunReport
 
-__all__ = ["HandoffReport"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoffReport(RunReport):

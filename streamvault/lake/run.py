@@ -33,8 +33,6 @@ from streamvault.reading.ranges import NotEvents
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.errors import InvalidCut
 
-__all__ = ["HandedOff", "hand_off", "plans_of", "tasks_of"]
-
 
 @dataclass(slots=True)
 class HandedOff:

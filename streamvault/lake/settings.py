@@ -28,8 +28,6 @@ from streamvault.layouts.keys import archive_prefix, table_folder
 from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 
-__all__ = ["TableSetting", "settle_table"]
-
 TARGET_SIZE = 256 * 1024 * 1024
 """Default segment bytes per file; query engines work best with files of 128 to 512 MB."""
 

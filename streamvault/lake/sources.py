@@ -19,8 +19,6 @@ from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["ArchiveSource", "EventRun", "RangeSource", "StreamSource", "TableRange"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableRange:

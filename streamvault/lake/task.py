@@ -33,8 +33,6 @@ from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["FileTask", "WrittenFile", "blank_file", "write_file"]
-
 _TERSE = ("scope", "stream", "epoch", "segment", GENERATION, "length", ERROR)
 """Columns with few distinct values, encoded as dictionaries."""
 

@@ -10,8 +10,6 @@ from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import RangeKey
 from streamvault.objectstore.store import ObjectInfo
 
-__all__ = ["Finding", "RangeCheck", "Stored", "check", "strict", "walk"]
-
 MAX_FINDINGS = 100
 """Findings kept for one range; further ones are only counted."""
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     )
 
 
-__all__ = ["ChunksLayout", "part_bytes"]
-
 PART_BYTES = 16 * 1024 * 1024
 """Maximum bytes per request, yielded as one block. An S3 server needs less work than for four requests of a quarter the
 size, and several requests still run concurrently. A small window reduces it."""

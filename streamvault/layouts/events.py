@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     )
 
 
-__all__ = ["EventsLayout"]
-
 BLOCK_BYTES = 1024 * 1024
 """Minimum size (bytes) of a yielded block, except the last."""
 

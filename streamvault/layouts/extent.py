@@ -6,8 +6,6 @@ from typing import Literal, NamedTuple
 
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["Compression", "Extent", "Written"]
-
 Compression = Literal["", "zstd"]
 
 

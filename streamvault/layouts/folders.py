@@ -11,8 +11,6 @@ from streamvault.layouts.place import Place
 from streamvault.objectstore.store import ObjectInfo, ObjectStore
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["SegmentFolders"]
-
 
 class SegmentFolders:
     """Listing by offset; a layout defines its keys."""

@@ -11,16 +11,6 @@ import zstandard
 from streamvault.common.errors import Damaged
 from streamvault.layouts.extent import Extent
 
-__all__ = [
-    "FRAME_BYTES",
-    "MAX_FRAME_BYTES",
-    "FrameWriter",
-    "decompressed",
-    "frame_span",
-    "sizes_if",
-    "sizes_of_same",
-]
-
 FRAME_BYTES = 1024 * 1024
 """Raw bytes of a compressed frame."""
 

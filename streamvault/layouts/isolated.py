@@ -22,8 +22,6 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-__all__ = ["BATCH", "DONE", "ERROR", "FACTS", "READ", "NotDecodable", "decoded", "receive", "send"]
-
 READ, BATCH, FACTS, DONE, ERROR = b"R", b"B", b"F", b"D", b"E"
 
 _HEAD = struct.Struct(">cQ")

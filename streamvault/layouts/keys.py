@@ -19,50 +19,6 @@ from typing import NamedTuple, Self
 from streamvault.objectstore.errors import InvalidKey
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
-__all__ = [
-    "CHUNK_KEYS",
-    "EVENT_KEYS",
-    "MANIFESTS",
-    "MAX_INT31",
-    "MAX_INT63",
-    "TABLES",
-    "WORK",
-    "GenerationSpan",
-    "RangeKey",
-    "RangeKeys",
-    "RecordKey",
-    "RowKey",
-    "TableFileKey",
-    "archive_prefix",
-    "checked_key",
-    "chunk_key",
-    "decision_key",
-    "ended_key",
-    "event_key",
-    "line_folder",
-    "manifest_key",
-    "parse_decision",
-    "parse_manifest",
-    "parse_record",
-    "parse_row",
-    "parse_segment",
-    "parse_table_file",
-    "parse_work",
-    "plan_key",
-    "ranges_key",
-    "row_key",
-    "segment_name",
-    "table_data",
-    "table_end_key",
-    "table_file_key",
-    "table_files",
-    "table_folder",
-    "table_options_key",
-    "table_plan_key",
-    "table_registration_key",
-    "work_folder",
-]
-
 MANIFESTS = "_manifest/"
 WORK = "_work/"
 TABLES = "_table/"

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args
 
 from streamvault.common.errors import Usage
-from streamvault.layouts.chain import Finding, RangeCheck, Stored
+from streamvault.layouts.chain import RangeCheck
 from streamvault.layouts.extent import Compression, Extent, Written
 from streamvault.layouts.keys import RangeKeys
 from streamvault.layouts.place import Place
@@ -23,24 +23,6 @@ if TYPE_CHECKING:
     from streamvault.streamstore.arithmetic.splitting import (
         EventBlock,  # imports numpy, which read-only commands do not need
     )
-
-__all__ = [
-    "LAYOUTS",
-    "Compression",
-    "Extent",
-    "Finding",
-    "Layout",
-    "LayoutName",
-    "RangeCheck",
-    "RangeReader",
-    "Stored",
-    "UnknownLayout",
-    "Written",
-    "layout_of",
-    "open_layout",
-    "open_reader",
-    "table_layout",
-]
 
 LayoutName = Literal["events", "chunks"]
 LAYOUTS: dict[str, str] = {name: f"streamvault.layouts.{name}" for name in get_args(LayoutName)}

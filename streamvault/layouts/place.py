@@ -7,8 +7,6 @@ from typing import NamedTuple
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 
-__all__ = ["Place", "PlaceAddress"]
-
 
 class Place(NamedTuple):
     """An archive's folder in a store.

@@ -27,8 +27,6 @@ from streamvault.objectstore.errors import NoSuchObject, WrongSize
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import HEADER_BYTES
 
-__all__ = ["ObjectFile", "TableReader", "read_facts"]
-
 BATCH_ROWS = 16 * 1024
 
 _TODO = (

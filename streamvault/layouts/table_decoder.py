@@ -16,8 +16,6 @@ from streamvault.layouts.isolated import BATCH, DONE, ERROR, FACTS, READ, receiv
 from streamvault.layouts.table_rows import COLUMNS, RANGES, open_file, rows_in
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["serve"]
-
 
 def serve() -> None:
     """Answer questions until there are no more."""

@@ -14,8 +14,6 @@ import pyarrow.parquet as pq
 from streamvault.layouts.extent import Extent
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
-__all__ = ["COLUMNS", "RANGES", "ROW_GROUP_BYTES", "numbers_of", "open_file", "rows_in"]
-
 COLUMNS = ("epoch", "segment", "offset", "length", "payload")
 """The columns of a table's file from which the segment's bytes are restored."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from streamvault.common.errors import Usage
 from streamvault.common.sizes import bytes_text
 
-__all__ = ["MIN_WINDOW", "WINDOW", "check_window"]
-
 WINDOW = 64 * 1024 * 1024
 """Default window (bytes): a range of the default size."""
 

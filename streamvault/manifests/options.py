@@ -7,38 +7,13 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from streamvault.common.options import DURATION, PERCENT, SIZE, CommandLine, Options
+from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import line_folder
-from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
 from streamvault.objectstore.errors import InvalidKey
 from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind
-
-__all__ = [
-    "GRACE",
-    "MAX_WHY_CHARS",
-    "MIN_GRACE_SECONDS",
-    "POLL_SECONDS",
-    "RANGE_SIZE",
-    "RETRY_FOR",
-    "TARGET",
-    "ArchivingOptions",
-    "CheckOptions",
-    "CompressOption",
-    "Every",
-    "Fingerprints",
-    "Grace",
-    "HoldOptions",
-    "LargestEvent",
-    "ReleaseOptions",
-    "Restart",
-    "RoundOptions",
-    "ShowOptions",
-    "StorageClass",
-    "TargetBytes",
-    "WarmOptions",
-    "Window",
-]
 
 RANGE_SIZE = 64 * 1024 * 1024
 RETRY_FOR = 600.0

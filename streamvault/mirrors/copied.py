@@ -18,8 +18,6 @@ from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescriptio
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["Copied", "examine"]
-
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -41,8 +41,6 @@ from streamvault.streamstore.services.ledger import Ledger, LedgerNameTaken
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 
-__all__ = ["copy_stream"]
-
 TURNS = 10
 """How often a finished copy is looked at if it or its source is truncated meanwhile."""
 

@@ -15,15 +15,14 @@ from dataclasses import replace
 from streamvault.common.errors import Conflict
 from streamvault.importer.lease import incarnation
 from streamvault.importer.options import KeptRetention
-from streamvault.mirrors.replica import Record, Replica, promoted_configuration
+from streamvault.mirrors.record import Record
+from streamvault.mirrors.replica import Replica, promoted_configuration
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.source import StreamSource
 from streamvault.streamstore.errors import AccessDenied, NoSuchScope, NoSuchStream, StreamChanged, StreamExists
 from streamvault.streamstore.model import RetentionKind, Scaling, StreamConfiguration
 from streamvault.streamstore.own import MOST_TAGS, OWN, TARGET_PROBE, is_own, stream_beside, users_tags
 from streamvault.streamstore.services.lease import Lease
-
-__all__ = ["WAIT_SECONDS", "catch_up", "check_exists", "cut_over", "retention_warnings"]
 
 WAIT_SECONDS = 120.0
 """How long to wait for a running replication to give way."""

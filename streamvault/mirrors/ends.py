@@ -21,8 +21,6 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["check_ends"]
-
 _HEADER = struct.Struct(">q")
 
 REPLICATE_ONCE_MORE = "Replicate once more when the source can be reached."

@@ -14,8 +14,6 @@ from streamvault.mirrors.source import StreamSource
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.own import REPLICA_OF, OwnStream, tag_of
 
-__all__ = ["following"]
-
 LONG_REST_SECONDS = 10.0
 """Between rounds that are so far apart the lease is released, so that a cut-over does not wait for the next one.
 

@@ -18,8 +18,6 @@ from streamvault.streamstore.model import HEADER_BYTES, SegmentId, StreamCut, St
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["COPY", "begin_of", "copy_name", "parts_of", "stream_content"]
-
 COPY = "copy."
 """Prefix of a copy's name (`importer.plan.RestorePlan.work`)."""
 

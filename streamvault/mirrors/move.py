@@ -18,7 +18,8 @@ from streamvault.importer.verify import Differs
 from streamvault.layouts.windows import WINDOW
 from streamvault.mirrors.cutover import WAIT_SECONDS, cut_over, retention_warnings
 from streamvault.mirrors.options import MoveOptions
-from streamvault.mirrors.replica import REPLICA, Record, Replica, replica_tag
+from streamvault.mirrors.record import Record
+from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.source import StreamSource
 from streamvault.mirrors.witness import replica_work
@@ -38,8 +39,6 @@ from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCu
 from streamvault.streamstore.own import LONGEST_TAG, MOVED_TO, OWN, REPLICA_OF, is_own, tag_of
 from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.uri import parse_stream
-
-__all__ = ["move_stream"]
 
 
 def move_stream(

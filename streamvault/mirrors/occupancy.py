@@ -13,8 +13,6 @@ from streamvault.mirrors.source import Source, StreamSource
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
 
-__all__ = ["check_promoting", "check_target", "is_promoted", "promoting"]
-
 
 def is_promoted(source: Source, replica: Replica) -> bool:
     """Whether a source's replica was promoted, or its promotion has begun; False if it cannot be told."""

@@ -12,8 +12,6 @@ from streamvault.importer.options import KeptRetention, NumbersOption, PartOptio
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import RoundOptions, Window
 
-__all__ = ["REPLICATE_EVERY", "CopyOptions", "MoveOptions", "PromoteOptions", "ReplicateOptions"]
-
 REPLICATE_EVERY = 1.0
 """Seconds between two checks of a replicated stream."""
 

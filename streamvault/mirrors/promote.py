@@ -15,7 +15,8 @@ from streamvault.importer.run import RESTORE_TASKS
 from streamvault.layouts.windows import WINDOW
 from streamvault.mirrors.cutover import WAIT_SECONDS, check_exists, cut_over, retention_warnings
 from streamvault.mirrors.options import PromoteOptions
-from streamvault.mirrors.replica import REPLICA, NotAReplica, Record, Replica
+from streamvault.mirrors.record import Record
+from streamvault.mirrors.replica import REPLICA, NotAReplica, Replica
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.source import StreamSource, open_source, open_stream
 from streamvault.sparkrun.masters import Master
@@ -23,8 +24,6 @@ from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.own import REPLICA_OF, OwnStream, is_own, tag_of
 from streamvault.streamstore.uri import is_stream, parse_stream
-
-__all__ = ["finish_replica", "promote_replica"]
 
 
 def promote_replica(

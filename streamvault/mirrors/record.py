@@ -13,8 +13,6 @@ from streamvault.importer.lease import incarnation
 from streamvault.manifests.format.entries import Configuration
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
 
-__all__ = ["Record"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:

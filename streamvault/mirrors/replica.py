@@ -26,16 +26,6 @@ from streamvault.streamstore.services.ledger import Ledger, LedgerConflict
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = [
-    "REPLICA",
-    "NotAReplica",
-    "Record",
-    "Replica",
-    "ReplicaPromoted",
-    "promoted_configuration",
-    "replica_tag",
-]
-
 REPLICA = "replica."
 """Prefix of a replica's name (`importer.plan.RestorePlan.work`)."""
 

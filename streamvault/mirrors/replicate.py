@@ -28,8 +28,6 @@ from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.uri import parse_stream
 
-__all__ = ["replicate_stream"]
-
 RENUMBERED = "segments may get other numbers than the source's; 'streamvault translate' translates cuts and pointers"
 
 

@@ -29,7 +29,8 @@ from streamvault.importer.target import (
 from streamvault.manifests.archive.rounds import Round
 from streamvault.manifests.format.entries import Configuration
 from streamvault.mirrors.occupancy import check_promoting, check_target, promoting
-from streamvault.mirrors.replica import Record, Replica
+from streamvault.mirrors.record import Record
+from streamvault.mirrors.replica import Replica
 from streamvault.mirrors.source import Look, Source, bytes_between
 from streamvault.mirrors.witness import WITNESS_BYTES, check_same, replica_work
 from streamvault.sparkrun.inline import InlineRunner
@@ -40,8 +41,6 @@ from streamvault.streamstore.arithmetic.cuts import is_before, later_of
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.services.lease import Lease
-
-__all__ = ["Replication"]
 
 SHORT_BYTES = 64 * 1024 * 1024
 """A round of fewer bytes runs in threads of this process, without Spark."""

@@ -27,8 +27,6 @@ from streamvault.streamstore.services.ledger import Ledger, LedgerConflict
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, is_stream, parse_stream
 
-__all__ = ["ArchiveSource", "Look", "Source", "StreamSource", "bytes_between", "open_source", "open_stream"]
-
 SEALING = "sealing"
 """Whether a cut-over seals the source, in the records of the ledger beside it."""
 

@@ -26,8 +26,6 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import is_stream, parse_stream
 
-__all__ = ["NoCounterpart", "translate"]
-
 
 class NoCounterpart(Failed):
     """The stream has no position that corresponds to the given one."""

@@ -19,8 +19,6 @@ from streamvault.streamstore.arithmetic.cuts import is_before
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamDescription
 
-__all__ = ["WITNESS_BYTES", "check_same", "replica_work"]
-
 WITNESS_BYTES = 64 * 1024
 """How many of the last bytes of each open segment a round compares with the source before it appends to any."""
 

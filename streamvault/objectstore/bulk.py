@@ -15,21 +15,6 @@ from streamvault.common.errors import Conflict
 from streamvault.objectstore.errors import AlreadyExists, TooLarge, WrongSize
 from streamvault.objectstore.store import ObjectStore
 
-__all__ = [
-    "HELD_TWICE",
-    "MAX_IN_FLIGHT",
-    "WINDOW_BYTES",
-    "delete_all",
-    "different_object",
-    "get_all",
-    "get_parts",
-    "holds",
-    "in_order",
-    "parts_of",
-    "put_all",
-    "put_same",
-]
-
 MAX_IN_FLIGHT = 32
 """Maximum objects in flight. More threads are not faster: obstore's own work is the limit."""
 

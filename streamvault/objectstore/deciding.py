@@ -8,8 +8,6 @@ from contextlib import suppress
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable
 from streamvault.objectstore.store import ObjectStore
 
-__all__ = ["decide"]
-
 WAITS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds before each attempt."""
 

@@ -13,8 +13,6 @@ from streamvault.objectstore.errors import AlreadyExists, NoSuchObject
 from streamvault.objectstore.probe import creates_only_in_parts
 from streamvault.objectstore.store import ObjectStore
 
-__all__ = ["create_large", "put_same_large"]
-
 MIB = 1024 * 1024
 
 Buffer = bytes | bytearray | memoryview

@@ -10,8 +10,6 @@ from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.scheme import Scheme, parse_path
 from streamvault.objectstore.store import ObjectStore
 
-__all__ = ["SCHEME"]
-
 _STORES: dict[str, MemoryStore] = {}
 
 

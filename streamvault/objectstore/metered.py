@@ -11,8 +11,6 @@ from typing import TypeVar
 from streamvault.objectstore.obstore_store import PAGE
 from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
 
-__all__ = ["Meter", "MeteredStore"]
-
 D = TypeVar("D", bytes, memoryview)
 
 

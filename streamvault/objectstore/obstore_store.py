@@ -17,8 +17,6 @@ from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
 if TYPE_CHECKING:
     from obstore import Attributes, ObjectMeta  # not there at run time
 
-__all__ = ["ObstoreStore"]
-
 LARGE = 1024 * 1024
 """Larger objects (bytes) get a longer timeout: a slow upload does not mean a dead server."""
 

@@ -9,8 +9,6 @@ import re
 
 from streamvault.objectstore.errors import InvalidKey
 
-__all__ = ["check_key", "check_prefix", "is_path"]
-
 MAX_KEY = 900
 """Maximum length (characters). S3 allows 1,024 bytes; the rest is for the root's prefix."""
 

@@ -14,8 +14,6 @@ from streamvault.objectstore.errors import (
 )
 from streamvault.objectstore.store import ObjectStore
 
-__all__ = ["creates_only_in_parts", "fit_server"]
-
 _NAMES = ("0", "0-0", "0.0", "00", "A", "_", "a")
 """Test names in byte order; most other orders sort at least one differently."""
 

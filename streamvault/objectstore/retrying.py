@@ -16,8 +16,6 @@ from streamvault.objectstore.bulk import holds
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
 from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
 
-__all__ = ["RetryingStore"]
-
 T = TypeVar("T")
 
 FIRST_WAIT = 0.2

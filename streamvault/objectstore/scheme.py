@@ -9,8 +9,6 @@ from streamvault.objectstore.errors import InvalidRoot
 from streamvault.objectstore.paths import is_path
 from streamvault.objectstore.store import ObjectStore
 
-__all__ = ["Scheme", "parse_path"]
-
 
 class Scheme(ABC):
     """Roots of one URI scheme: how they are written, and how their stores are opened.

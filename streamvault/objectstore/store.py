@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["SMALL", "ObjectInfo", "ObjectStore"]
-
 SMALL = 64 * 1024 * 1024
 """Default size limit of `get` (bytes); an archive's plans, manifests, rows and marks are smaller."""
 

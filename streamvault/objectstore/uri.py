@@ -13,8 +13,6 @@ from streamvault.objectstore.errors import InvalidRoot
 from streamvault.objectstore.scheme import Scheme
 from streamvault.objectstore.store import ObjectStore
 
-__all__ = ["RETRY_SECONDS", "SCHEMES", "RootAddress"]
-
 SCHEMES = {
     "s3": "streamvault.objectstore.s3.scheme",
     "file": "streamvault.objectstore.folder.store",

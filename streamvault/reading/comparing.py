@@ -28,8 +28,6 @@ from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["Compared", "Held", "check_continues", "compare", "held_below", "sealed_ends"]
-
 SAMPLE_BYTES = 4 * 1024
 """Bytes that are read from the archive and from the source if the range is too large to compare its digest."""
 

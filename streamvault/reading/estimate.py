@@ -9,8 +9,6 @@ from streamvault.reading.spans import spans_of
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["count_ranges", "estimate_events"]
-
 SAMPLE_SEGMENTS = 8
 SAMPLE_BYTES = 1024 * 1024
 

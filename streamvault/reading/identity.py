@@ -19,8 +19,6 @@ from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["WITNESS_BYTES", "check_gone", "check_same_stream", "check_witness", "other_stream", "take_witness"]
-
 WITNESS_BYTES = 64 * 1024
 """Bytes before a cut that are read from one segment, so that a witness costs one request per segment."""
 

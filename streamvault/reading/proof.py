@@ -17,8 +17,6 @@ from streamvault.manifests.archive.rows import FinishedSpan, Gap, RangeEntry
 from streamvault.reading.spans import Span, span_of, spans_of
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["SegmentChain", "prove_all"]
-
 Found = Iterable[tuple[SegmentId, FinishedSpan | None]]
 
 Decide = Callable[[SegmentId, FinishedSpan], FinishedSpan]

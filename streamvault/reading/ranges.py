@@ -16,8 +16,6 @@ from streamvault.streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, 
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["FindTask", "NotEvents", "find_range", "not_events", "read_range"]
-
 
 class NotEvents(Failed):
     """A segment's bytes are not events, or the range began inside an event."""

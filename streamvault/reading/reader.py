@@ -15,8 +15,6 @@ from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId, StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["TRUNCATED", "LargeEventReader", "PieceReader", "SegmentReader"]
-
 TRUNCATED = "truncated at the source during the run"
 
 _HEADER = struct.Struct(">q")

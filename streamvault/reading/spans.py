@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Span", "span_of", "spans_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -15,8 +15,6 @@ from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.services.fifo.backlog import outstanding_entries
 from streamvault.streamstore.services.fifo.producer import Producer
 
-__all__ = ["delete", "request_deletions"]
-
 
 def request_deletions(queue: str, root: str, stream: StreamName, generations: Iterable[int]) -> tuple[int, ...]:
     """Request the deletion of expired generations' data, except for requests that wait already.

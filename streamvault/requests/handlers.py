@@ -13,8 +13,6 @@ from streamvault.requests.deletions import delete
 from streamvault.requests.model import RestoreRequest
 from streamvault.sparkrun.opening import open_runner
 
-__all__ = ["HANDLERS", "RequestContext"]
-
 
 class RequestContext:
     """Resources that handlers share. Spark keeps running from one request to the next.

@@ -10,18 +10,6 @@ from streamvault.common.errors import Usage
 from streamvault.importer.options import FILLER_LIMIT, KeptRetention, Numbers, Offsets
 from streamvault.layouts.windows import WINDOW
 
-__all__ = [
-    "DeleteRequest",
-    "FailedRequest",
-    "NotARequest",
-    "Request",
-    "RestoreRequest",
-    "decode_failed",
-    "decode_request",
-    "encode",
-]
-
-
 T = TypeVar("T")
 
 

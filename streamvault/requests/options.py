@@ -8,8 +8,6 @@ from pydantic import Field
 
 from streamvault.common.options import DURATION, CommandLine, Options
 
-__all__ = ["WorkOptions"]
-
 
 class WorkOptions(Options):
     """Options of *work*."""

@@ -15,8 +15,6 @@ from streamvault.streamstore.services.fifo.entry import Entry
 from streamvault.streamstore.services.fifo.place import QueueSegment
 from streamvault.streamstore.services.fifo.producer import Producer
 
-__all__ = ["RequestProcessor"]
-
 FINAL = (Usage, Conflict, Damaged)
 """Errors that a retry cannot fix."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from streamvault.common.report import Report, TimedReport
 
-__all__ = ["FinishedRequest", "ForeignBytes", "QueueReport", "RequestReport", "WaitingRequest", "WorkReport"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestReport(Report):

@@ -16,8 +16,6 @@ from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.services.fifo.producer import Producer
 from streamvault.streamstore.uri import parse_stream
 
-__all__ = ["request_restore"]
-
 
 def request_restore(
     archive: str,

@@ -17,8 +17,6 @@ from streamvault.streamstore.services.fifo.entry import Entry, EntryTooLarge
 from streamvault.streamstore.services.fifo.place import QueueSegment
 from streamvault.streamstore.services.fifo.producer import Producer
 
-__all__ = ["drop_failed", "retry_failed", "show_queue", "skip_foreign"]
-
 SHOWN = 100
 
 

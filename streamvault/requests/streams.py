@@ -13,8 +13,6 @@ from streamvault.streamstore.services.fifo.place import QueueSegment
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 
-__all__ = ["RequestQueue", "check_queue", "open_queue"]
-
 
 class RequestQueue:
     """A queue of requests in an open store. Open it with `open_queue`."""

@@ -17,8 +17,6 @@ from streamvault.requests.streams import open_queue
 from streamvault.sparkrun.masters import Master
 from streamvault.streamstore.services.fifo.consumer import Consumer, QueueMetrics
 
-__all__ = ["work_queue"]
-
 
 def work_queue(
     queue: str,

@@ -21,8 +21,6 @@ from streamvault.rotation.reports import StoppedReport
 if TYPE_CHECKING:
     from streamvault.objectstore.s3.locks import Lock, ObjectLocks  # which import botocore
 
-__all__ = ["Expiry", "Policy", "expire", "plan_expiry"]
-
 JUMP = timedelta(days=31)
 """Where only this machine's clock tells the time, a longer time without a generation may be a wrong clock."""
 

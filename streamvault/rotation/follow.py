@@ -17,26 +17,25 @@ from streamvault.common.sizes import bytes_text, count_text
 from streamvault.exporter.export import ResolvedExport, export_next
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
-from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.layouts.extent import Compression
+from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.retries import Retrier
 from streamvault.manifests.archive.rounds import Round, repeat_rounds
-from streamvault.manifests.options import RETRY_FOR
+from streamvault.manifests.options import GRACE, RETRY_FOR, TARGET
 from streamvault.objectstore.s3.storage_classes import check_readable
 from streamvault.rotation.compact.choose import choose_tiers
 from streamvault.rotation.compact.compact import Choose, Compaction
 from streamvault.rotation.compact.task import join_ranges
 from streamvault.rotation.expire import Policy
-from streamvault.rotation.options import EVERY, GRACE, TARGET, FollowOptions
+from streamvault.rotation.options import EVERY, FollowOptions
 from streamvault.rotation.reports import FollowedGeneration, FollowReport
 from streamvault.rotation.rotate import Rotation
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind
 from streamvault.streamstore.own import describe_source
-
-__all__ = ["follow_stream"]
 
 REMEMBERED = 100
 """Maximum generations and warnings in a report."""

@@ -23,8 +23,6 @@ from streamvault.manifests.options import (
     Window,
 )
 
-__all__ = ["EVERY", "GRACE", "TARGET", "CompactOptions", "FollowOptions", "RotateOptions"]
-
 EVERY = 10.0
 """Seconds between two checks for new events."""
 

@@ -9,8 +9,6 @@ from streamvault.common.report import RunReport, TimedReport
 from streamvault.exporter.reports import ExportReport
 from streamvault.manifests.archive.rounds import Ended
 
-__all__ = ["CompactReport", "CompactedRun", "FollowReport", "FollowedGeneration", "RotateReport", "StoppedReport"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppedReport:

@@ -15,7 +15,8 @@ from streamvault.common.times import moment_text, parse_moment
 from streamvault.exporter.export import ResolvedExport, export_next
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
-from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.layouts.extent import Compression
+from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData, delete_expired
@@ -38,8 +39,6 @@ from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, Stre
 
 if TYPE_CHECKING:
     from streamvault.objectstore.s3.locks import ObjectLocks  # which imports botocore
-
-__all__ = ["Rotation", "rotate_stream"]
 
 
 def rotate_stream(

@@ -14,8 +14,6 @@ from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescriptio
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["truncate_source"]
-
 
 def truncate_source(
     archive: Archive, store: StreamStore, archived: Manifest, *, same_stream: bool, dry_run: bool = False

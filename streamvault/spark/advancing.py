@@ -12,8 +12,6 @@ from itertools import pairwise
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import Epoch, SegmentId, SegmentInfo, StreamCut, StreamDescription
 
-__all__ = ["advance", "share_out"]
-
 Infos = Callable[[Sequence[SegmentId]], Mapping[SegmentId, SegmentInfo | None]]
 
 

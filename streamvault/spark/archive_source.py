@@ -18,8 +18,6 @@ from streamvault.spark.columns import arrow_schema, spark_schema
 from streamvault.spark.options import Options
 from streamvault.streamstore.model import StreamCut, StreamName
 
-__all__ = ["ArchiveReader", "ArchiveSource", "PartPartition"]
-
 _OPTIONS = ("path", "generation", "from", "to", "startingOffsets", "endingOffsets", "columns", "verify")
 
 

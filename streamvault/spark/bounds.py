@@ -22,8 +22,6 @@ from pyspark.sql.datasource import (
 
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["Bounds"]
-
 _MOST = 1 << 63
 
 

@@ -9,8 +9,6 @@ from pyspark.sql.types import StructType
 from streamvault.common.errors import Usage
 from streamvault.lake.read import schema_of
 
-__all__ = ["arrow_schema", "spark_schema"]
-
 
 def spark_schema(columns: list[str] | None) -> StructType:
     """Return the schema of some of an event's columns; of all if None.

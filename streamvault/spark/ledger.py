@@ -21,8 +21,6 @@ from streamvault.streamstore.services.ledger import Ledger, LedgerConflict, Ledg
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import Transaction
 
-__all__ = ["NamedWrite", "WriteLedger"]
-
 
 @dataclass(frozen=True, slots=True)
 class NamedWrite:

@@ -11,8 +11,6 @@ from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 
-__all__ = ["Options", "stream_of"]
-
 T = TypeVar("T")
 
 _SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})

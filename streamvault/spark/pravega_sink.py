@@ -23,8 +23,6 @@ from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import Transaction, TransactionState, Written
 
-__all__ = ["PravegaSink", "PravegaStreamSink", "TaskDone"]
-
 _log = logging.getLogger(__name__)
 
 _QUERY = "sql.streaming.queryId"

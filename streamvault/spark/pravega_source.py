@@ -27,8 +27,6 @@ from streamvault.streamstore.arithmetic.walking import EventWalk
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["PravegaReader", "PravegaSource"]
-
 
 class PravegaSource(DataSource):
     """The data source ``pravega``; its options are described in docs/guide/spark.md."""

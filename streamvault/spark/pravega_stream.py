@@ -20,8 +20,6 @@ from streamvault.streamstore.arithmetic.walking import EventWalk
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["PravegaStreamReader"]
-
 
 class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches and reads them. An offset is a stream cut, as JSON: ``{"scope/stream/N.#epoch.E": offset}``.

@@ -9,8 +9,6 @@ from streamvault.spark.options import Options, stream_of
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["Reading", "read_options"]
-
 _OPTIONS = (
     "path", "controller", "scope", "stream", "from", "to", "startingOffsets", "endingOffsets", "failOnDataLoss",
     "boundaries", "rangeSize", "columns", "maxBytesPerTrigger",

@@ -16,8 +16,6 @@ from streamvault.spark.pravega_source import PravegaSource
 from streamvault.sparkrun.code import import_folder, ship_code
 from streamvault.sparkrun.errors import SparkFailed
 
-__all__ = ["register"]
-
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 """Setting without which Spark rejects Python sources that use filters."""
 

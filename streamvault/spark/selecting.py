@@ -10,8 +10,6 @@ from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["as_cut", "infos_if_there", "readable_parts"]
-
 
 def as_cut(described: StreamDescription, requested: StreamCut | str) -> StreamCut:
     """Return a validated cut; for ``earliest`` and ``latest``, the current head and tail.

@@ -24,16 +24,6 @@ from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = [
-    "DataLoss",
-    "SegmentSlice",
-    "SlicePartition",
-    "guessed_slices",
-    "known_slices",
-    "read_slice",
-    "walked_boundaries",
-]
-
 BATCH_ROWS = 64 * 1024
 """Maximum events of a batch; its size is that of a block of the store, 2 MiB, or of one larger event."""
 

@@ -20,8 +20,6 @@ from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.transactions import Transaction, Transactions, Written
 
-__all__ = ["write_rows"]
-
 _BUFFERS_BYTES = 32 * 1024 * 1024
 """Maximum size of all segments' buffers together (bytes)."""
 

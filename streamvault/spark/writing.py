@@ -13,8 +13,6 @@ from streamvault.streamstore.errors import TransactionsNotOffered
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["Writing", "write_options"]
-
 _OPTIONS = ("path", "controller", "scope", "stream", "lease", "txnAppId", "txnVersion")
 _LEASE_SECONDS = 600
 """Pravega's default maximum."""

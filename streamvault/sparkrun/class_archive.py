@@ -15,8 +15,6 @@ from pathlib import Path
 
 from streamvault.sparkrun.java import cache_folder
 
-__all__ = ["ClassArchive"]
-
 RUNTIMES_OWN = Path("lib", "server", "classes.jsa")
 
 ABANDONED_SECONDS = 3600.0

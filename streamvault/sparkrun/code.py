@@ -10,8 +10,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["import_folder", "ship_code", "zip_code"]
-
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 _NAME = "streamvault-code-"

@@ -10,8 +10,6 @@ import os
 from contextlib import suppress
 from importlib import import_module
 
-__all__ = ["PRELOAD"]
-
 PRELOAD = "STREAMVAULT_PRELOAD"
 """Environment variable with the modules, separated by commas."""
 

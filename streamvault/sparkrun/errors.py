@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from streamvault.common.errors import Failed, Usage
 
-__all__ = ["InvalidMaster", "NoJava", "SparkFailed", "TaskFailed"]
-
 
 class InvalidMaster(Usage):
     """``--master`` is not a valid master URL."""

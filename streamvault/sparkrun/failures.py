@@ -9,8 +9,6 @@ from itertools import dropwhile, takewhile
 
 from streamvault.sparkrun.errors import TaskFailed
 
-__all__ = ["last_line", "task_failed"]
-
 _log = logging.getLogger(__name__)
 
 _TODO = "Run with --log-level debug for the full traceback."

@@ -22,8 +22,6 @@ from streamvault.sparkrun.runner import Runner
 if TYPE_CHECKING:
     from streamvault.sparkrun.spark import SparkJob, SparkRunner
 
-__all__ = ["VARIABLE", "HeadStartRunner", "head_start_seconds"]
-
 S = TypeVar("S")
 R = TypeVar("R")
 

@@ -15,8 +15,6 @@ from streamvault.common.errors import Problem
 from streamvault.sparkrun.failures import task_failed
 from streamvault.sparkrun.runner import Runner
 
-__all__ = ["InlineRunner", "ThreadTasks"]
-
 S = TypeVar("S")
 R = TypeVar("R")
 

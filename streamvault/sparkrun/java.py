@@ -17,8 +17,6 @@ from pathlib import Path
 from streamvault.common.errors import Failed
 from streamvault.sparkrun.errors import NoJava
 
-__all__ = ["OLDEST_JAVA", "cache_folder", "java_home"]
-
 OLDEST_JAVA = 17
 """Minimum Java version of Spark 4."""
 

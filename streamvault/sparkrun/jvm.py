@@ -24,8 +24,6 @@ from pyspark.java_gateway import launch_gateway
 from streamvault.sparkrun.class_archive import ClassArchive
 from streamvault.sparkrun.errors import SparkFailed
 
-__all__ = ["Jvm", "call_in_thread"]
-
 EXIT_SECONDS = 3.0
 """How long the Java process may take to exit when asked to."""
 

@@ -11,8 +11,6 @@ from typing import Literal, Self
 
 from streamvault.sparkrun.errors import InvalidMaster, SparkFailed
 
-__all__ = ["Master"]
-
 CONNECT_SECONDS = 5.0
 """Timeout for connecting to a standalone master; Spark itself would try for a minute."""
 

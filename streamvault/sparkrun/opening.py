@@ -18,8 +18,6 @@ from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.uri import STORES
 
-__all__ = ["STORE_MODULES", "Tasks", "open_runner"]
-
 STORE_MODULES = (*SCHEMES.values(), *STORES)
 """The modules of the stores that tasks open; none starts a thread when it is imported."""
 

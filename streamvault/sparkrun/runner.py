@@ -10,8 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-__all__ = ["Runner"]
-
 S = TypeVar("S")
 R = TypeVar("R")
 

@@ -31,8 +31,6 @@ from streamvault.sparkrun.jvm import Jvm, call_in_thread
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.settings import environment_for, settings_for
 
-__all__ = ["Session", "acquire", "release"]
-
 START_SECONDS = 180.0
 """How long a session may take to start; with a wrong standalone master Spark tries for 60 s."""
 

@@ -10,8 +10,6 @@ from streamvault.sparkrun import daemon
 from streamvault.sparkrun.code import import_folder
 from streamvault.sparkrun.masters import Master
 
-__all__ = ["JAVA_SETTINGS", "environment_for", "settings_for"]
-
 LOOPBACK = "127.0.0.1"
 JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 

@@ -24,8 +24,6 @@ from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.runner import Runner
 from streamvault.sparkrun.session import Session, acquire, release
 
-__all__ = ["SparkJob", "SparkRunner"]
-
 S = TypeVar("S")
 R = TypeVar("R")
 

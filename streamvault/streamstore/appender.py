@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-__all__ = ["SegmentAppender"]
-
 
 class SegmentAppender(ABC):
     """Appends blocks of bytes to one segment, each at a known offset, with a few in flight.

@@ -15,29 +15,6 @@ from typing import Literal, Self
 
 from streamvault.streamstore.errors import InvalidCut, InvalidName
 
-__all__ = [
-    "ANY_EVENT_BYTES",
-    "HEADER_BYTES",
-    "LARGEST_EVENT_BYTES",
-    "MAX_EVENT_BYTES",
-    "SEGMENT_END",
-    "ContentKind",
-    "Epoch",
-    "EventPointer",
-    "KeyRange",
-    "Retention",
-    "RetentionKind",
-    "ScaleKind",
-    "Scaling",
-    "SegmentId",
-    "SegmentInfo",
-    "StreamConfiguration",
-    "StreamCut",
-    "StreamDescription",
-    "StreamName",
-    "is_pointer",
-]
-
 ContentKind = Literal["events", "bytes"]
 """What segments hold: events, each with a header, or bytes without structure (a byte stream)."""
 

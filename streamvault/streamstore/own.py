@@ -16,31 +16,6 @@ if TYPE_CHECKING:
     from streamvault.streamstore.model import StreamConfiguration, StreamDescription
     from streamvault.streamstore.store import StreamStore
 
-__all__ = [
-    "CONSUMER_LEASE",
-    "COPY_OF",
-    "FAILED_SUFFIX",
-    "LONGEST_TAG",
-    "MOST_TAGS",
-    "MOVED_TO",
-    "OWN",
-    "REPLICA_OF",
-    "RESTORED",
-    "SOURCE_SEAL",
-    "SPARK_LEDGER",
-    "TARGET_LEASE",
-    "TARGET_LEDGER",
-    "TARGET_PROBE",
-    "UNFINISHED",
-    "OwnStream",
-    "describe_source",
-    "is_own",
-    "own_stream",
-    "stream_beside",
-    "tag_of",
-    "users_tags",
-]
-
 LONGEST_TAG = 256
 """Pravega accepts no longer tag (characters)."""
 

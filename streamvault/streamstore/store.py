@@ -24,8 +24,6 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.transactions import Transactions
 
-__all__ = ["StreamStore"]
-
 
 class StreamStore(ABC):
     """A store of streams.

@@ -11,8 +11,6 @@ from uuid import UUID
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamName
 
-__all__ = ["Transaction", "TransactionState", "Transactions", "Written"]
-
 
 class TransactionState(StrEnum):
     """The state of a transaction."""

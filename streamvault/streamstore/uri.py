@@ -23,8 +23,6 @@ from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["KEEP_SECONDS", "STORES", "StoreAddress", "is_same_store", "is_stream", "lend", "parse_stream"]
-
 KEEP_SECONDS = 10.0
 """How long an unused store stays open."""
 

@@ -8,8 +8,6 @@ from typing import Any
 from streamvault.airflow.flags import flag
 from streamvault.airflow.operators.command import CommandOperator, options
 
-__all__ = ["ArchivingOperator"]
-
 
 class ArchivingOperator(CommandOperator):
     """Reads a stream and writes below a root.

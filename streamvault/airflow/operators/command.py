@@ -16,8 +16,6 @@ from streamvault.airflow.outcome import report_of
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
 
-__all__ = ["CommandOperator", "fingerprints", "options"]
-
 
 class CommandOperator(SparkSubmitOperator):
     """Runs one command and returns its report, as ``--json`` prints it.

@@ -9,8 +9,6 @@ from streamvault.airflow.flags import flag
 from streamvault.airflow.operators.command import options
 from streamvault.airflow.operators.target import MirrorOperator
 
-__all__ = ["CopyStreamOperator"]
-
 
 class CopyStreamOperator(MirrorOperator):
     """``streamvault copy``: copies a stream, or a part of it, into a new stream.

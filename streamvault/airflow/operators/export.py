@@ -8,8 +8,6 @@ from typing import Any
 from streamvault.airflow.operators.archiving import ArchivingOperator
 from streamvault.airflow.operators.command import options
 
-__all__ = ["ExportStreamOperator"]
-
 
 class ExportStreamOperator(ArchivingOperator):
     """``streamvault export``: archives the whole stream, or the events since the newest generation.

@@ -8,8 +8,6 @@ from typing import Any
 from streamvault.airflow.flags import flag
 from streamvault.airflow.operators.command import CommandOperator, fingerprints, options
 
-__all__ = ["ImportStreamOperator"]
-
 IMPORT_FIELDS = (
     "archive",
     "stream",

@@ -9,8 +9,6 @@ from streamvault.airflow.flags import flag
 from streamvault.airflow.operators.command import options
 from streamvault.airflow.operators.target import MirrorOperator
 
-__all__ = ["MoveStreamOperator"]
-
 
 class MoveStreamOperator(MirrorOperator):
     """``streamvault move``: gives a stream another name or cluster, and deletes the old one once all was compared.

@@ -9,8 +9,6 @@ from streamvault.airflow.flags import flag
 from streamvault.airflow.operators.command import options
 from streamvault.airflow.operators.target import TargetOperator
 
-__all__ = ["PromoteReplicaOperator"]
-
 
 class PromoteReplicaOperator(TargetOperator):
     """``streamvault promote``: makes a replica a stream like any other.

@@ -13,8 +13,6 @@ from streamvault.airflow.operators.target import MirrorOperator
 from streamvault.common.sizes import seconds_text
 from streamvault.common.times import parse_duration
 
-__all__ = ["ReplicateStreamOperator"]
-
 REPLICATE_FIELDS = ("follow", "every", "idle", "lasting", "retry_for", "keep_head", "most_lag")
 
 

@@ -11,8 +11,6 @@ from streamvault.airflow.flags import flag
 from streamvault.airflow.operators.archiving import ArchivingOperator
 from streamvault.airflow.operators.command import options
 
-__all__ = ["RotateArchiveOperator"]
-
 
 class RotateArchiveOperator(ArchivingOperator):
     """``streamvault rotate``: exports, reads back, and lets old generations expire.

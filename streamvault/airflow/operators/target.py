@@ -9,8 +9,6 @@ from typing import Any
 from streamvault.airflow.operators.command import CommandOperator, options
 from streamvault.airflow.pravega import PravegaHook, own_target_login
 
-__all__ = ["MirrorOperator", "TargetOperator"]
-
 
 class TargetOperator(CommandOperator):
     """Writes a stream whose cluster may have a connection of its own.

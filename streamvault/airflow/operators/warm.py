@@ -15,8 +15,6 @@ from streamvault.airflow.triggers import ArchiveReadableTrigger
 if TYPE_CHECKING:
     from streamvault.manifests.verbs.cold import NeededPart
 
-__all__ = ["WarmArchiveOperator"]
-
 
 class WarmArchiveOperator(BaseOperator):
     """Asks S3 to restore a restore's objects from cold storage, and waits in the triggerer until they can be read.

@@ -16,7 +16,8 @@ from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import Planned
 from streamvault.exporter.plan_options import describe_options
 from streamvault.exporter.reports import ConvertReport
-from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
+from streamvault.layouts.extent import Compression
+from streamvault.layouts.layout import LayoutName, layout_of, open_layout
 from streamvault.layouts.windows import WINDOW, check_window
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.changed import unless_changed
@@ -26,8 +27,6 @@ from streamvault.manifests.verbs.costs import cost_of_conversion
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import open_runner
-
-__all__ = ["convert_archive"]
 
 
 def convert_archive(

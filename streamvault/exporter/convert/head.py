@@ -9,8 +9,6 @@ from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import Decision
 from streamvault.streamstore.model import StreamCut
 
-__all__ = ["begin_where", "check_beginning"]
-
 
 def check_beginning(target: Archive, history: History) -> None:
     """Reject a target archive that ends before the old one begins.

@@ -9,8 +9,6 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.plan import Plan, current_plan, ended_plans
 
-__all__ = ["draft_conversion"]
-
 ANOTHER_ROOT = "Convert to another root."
 
 

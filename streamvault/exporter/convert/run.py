@@ -20,8 +20,9 @@ from streamvault.exporter.finish import finish, overlapping_plans, tidy_up
 from streamvault.exporter.manifest_plan import plan_of
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import Planned, record_end, settle
+from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import Compression, LayoutName, open_layout
+from streamvault.layouts.layout import LayoutName, open_layout
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
@@ -36,8 +37,6 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import SegmentId
-
-__all__ = ["Converted", "convert_generation", "next_part"]
 
 
 @dataclass(frozen=True, slots=True)

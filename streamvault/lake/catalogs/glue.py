@@ -17,8 +17,6 @@ from streamvault.lake.options import GENERATION
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.format.jsonfile import one_line
 
-__all__ = ["GlueTables", "publish_raw"]
-
 _KEPT = (
     "Name", "Description", "Owner", "Retention", "StorageDescriptor", "PartitionKeys", "ViewOriginalText",
     "ViewExpandedText", "TableType", "Parameters", "TargetTable",

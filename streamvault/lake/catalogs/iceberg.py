@@ -30,8 +30,6 @@ from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.format.jsonfile import one_line
 from streamvault.objectstore.s3.access import S3Access
 
-__all__ = ["IcebergTables"]
-
 ATTEMPTS = 5
 """Attempts at a commit, which fails if another process changes the table at the same time."""
 

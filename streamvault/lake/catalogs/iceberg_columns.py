@@ -17,8 +17,6 @@ from streamvault.lake.column_types import hive_type
 from streamvault.lake.location import TablePlace
 from streamvault.lake.options import GENERATION
 
-__all__ = ["check_columns"]
-
 _CONSTANT = (GENERATION, "scope", "stream")
 """Columns with one value in a file, so that a file is in one partition by any of them."""
 

@@ -15,8 +15,6 @@ from streamvault.layouts.keys import table_registration_key
 from streamvault.manifests.format.jsonfile import File, decode, find_file
 from streamvault.objectstore.deciding import decide
 
-__all__ = ["check_registration", "fix_registration", "plain_address"]
-
 
 class Registration(File):
     """The file ``registered.json`` among a table's records, created by its first registration.

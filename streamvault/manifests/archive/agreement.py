@@ -11,8 +11,6 @@ from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["by_segment", "check_follows", "cross_check", "with_rows"]
-
 
 def by_segment(rows: Iterable[ArchivedRange]) -> dict[SegmentId, list[ArchivedRange]]:
     """Group ranges by segment; their order is kept."""

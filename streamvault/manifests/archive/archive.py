@@ -33,8 +33,6 @@ from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamName
 
-__all__ = ["Archive", "NoSuchArchive", "TableArchive"]
-
 T = TypeVar("T")
 
 DECIDE_TRIES = 100

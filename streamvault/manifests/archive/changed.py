@@ -9,8 +9,6 @@ from streamvault.common.errors import Conflict, Damaged, Overtaken
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.history import History
 
-__all__ = ["check_in_force", "unless_changed"]
-
 
 def check_in_force(archive: Archive, history: History, first: int, *, doing: str, expired_todo: str = "") -> None:
     """Check, after data were found missing, that the generations read are still in force.

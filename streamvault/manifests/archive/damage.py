@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Damaged
 from streamvault.common.sizes import bytes_text, count_text
-from streamvault.layouts.layout import LAYOUTS, RangeCheck, open_layout, open_reader
+from streamvault.layouts.chain import RangeCheck
+from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.range_bytes import DigestMismatch, RangeBytes, read_verified
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.streamstore.model import SegmentId
-
-__all__ = ["Lost", "Remains", "damage_of", "find_remains", "listed_damage", "lost_text"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,6 @@ from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 if TYPE_CHECKING:
     from streamvault.objectstore.s3.locks import Lock, ObjectLocks  # they import botocore
 
-__all__ = ["DeletedData", "below_head", "delete_expired"]
-
 AT_ONCE = 1000
 """Objects whose locks are queried before the first of them is deleted."""
 

@@ -18,8 +18,6 @@ from streamvault.manifests.format.model import Manifest, Replaced
 from streamvault.streamstore.arithmetic.cuts import no_end, segments_between
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 
-__all__ = ["Generation", "History"]
-
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 

@@ -25,8 +25,6 @@ from streamvault.manifests.format.jsonfile import find_file
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import ObjectStore
 
-__all__ = ["Listing", "manifest_lost", "read_listing"]
-
 
 @dataclass(frozen=True, slots=True)
 class Listing:

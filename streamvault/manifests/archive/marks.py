@@ -15,8 +15,6 @@ from streamvault.manifests.format.jsonfile import File, Model, find_file
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamCut, StreamName
 
-__all__ = ["Checked", "Decision", "Hold", "find_checked"]
-
 Number = Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
 Text = Annotated[str, Field(max_length=1000)]
 

@@ -20,8 +20,6 @@ from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest, Replaced
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["MergeSpan", "Merger", "can_merge"]
-
 
 @dataclass(frozen=True, slots=True)
 class MergeSpan:

@@ -17,17 +17,6 @@ from streamvault.manifests.format.jsonfile import File, decode, find_file, one_l
 from streamvault.manifests.format.model import GenerationModel, Manifest
 from streamvault.objectstore.deciding import decide
 
-__all__ = [
-    "Plan",
-    "create_plan",
-    "current_plan",
-    "end_plan",
-    "ended_plans",
-    "find_plan",
-    "has_ended",
-    "remove_work",
-]
-
 DELETE_AT_ONCE = 1000
 
 

@@ -12,8 +12,6 @@ from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.objectstore.bulk import WINDOW_BYTES
 
-__all__ = ["DigestMismatch", "RangeBytes", "damaged_range", "read_part", "read_verified"]
-
 
 class DigestMismatch(Damaged):
     """The bytes of a range differ from the manifest, although every object is there with the right size."""

@@ -13,8 +13,6 @@ from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest
 from streamvault.streamstore.arithmetic.cuts import segments_between
 
-__all__ = ["UNKNOWN", "Remainder", "remainder_of"]
-
 UNKNOWN = "0" * 64
 """Placeholder for a digest that is computed by reading."""
 

@@ -45,8 +45,6 @@ from streamvault.streamstore.model import SegmentId
 if TYPE_CHECKING:
     from streamvault.objectstore.s3.locks import ObjectLocks  # it imports botocore
 
-__all__ = ["Replacement", "delete_replaced", "extra_chunks", "merges_under_way", "replacements", "state_of"]
-
 Ends = dict[SegmentId, tuple[set[int], set[int]]]
 """Segment → the starts and the ends of its ranges in force."""
 

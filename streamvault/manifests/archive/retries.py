@@ -15,8 +15,6 @@ from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.streamstore.errors import StoreBusy, StreamStoreUnavailable
 from streamvault.streamstore.services.lease import LeaseHeld
 
-__all__ = ["TRANSIENT", "Retrier"]
-
 TRANSIENT = (StreamStoreUnavailable, ObjectStoreUnavailable, LeaseHeld, StoreBusy)
 """A server does not answer, throttles or fails, or another process holds a lease; short retries have been made."""
 

@@ -9,8 +9,6 @@ from typing import Literal
 
 from streamvault.manifests.archive.retries import Retrier
 
-__all__ = ["Ended", "Round", "repeat_rounds"]
-
 Ended = Literal["idle", "sealed", "time"]
 """Why rounds ended: nothing new for a while, the stream is sealed and done with, or the time is over."""
 

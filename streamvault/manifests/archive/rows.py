@@ -18,8 +18,6 @@ from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import SMALL
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
-__all__ = ["FinishedSpan", "Gap", "RangeEntry", "find_rows", "leave_row"]
-
 
 class RangeEntry(Model):
     """An archived range: contiguous events.

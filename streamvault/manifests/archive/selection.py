@@ -13,8 +13,6 @@ from streamvault.streamstore.arithmetic.cuts import segments_between, validate_c
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 
-__all__ = ["RangePart", "check_boundaries", "select_parts"]
-
 
 @dataclass(frozen=True, slots=True)
 class RangePart:

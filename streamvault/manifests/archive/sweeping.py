@@ -20,8 +20,6 @@ from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["SweepTask", "count_strays", "prove", "remove_strays", "sweep_tasks", "tasks_of"]
-
 FEW_OBJECTS = 10_000
 """Up to this many objects are listed faster by the driver than by tasks."""
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from streamvault.layouts.extent import Extent
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId
 
-__all__ = ["ArchivedRange", "segment_digest"]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class ArchivedRange:

@@ -19,8 +19,6 @@ from streamvault.streamstore.model import (
     StreamConfiguration,
 )
 
-__all__ = ["Configuration", "EpochEntry", "GapEntry", "PlannedSegment", "SegmentEntry", "Witness"]
-
 
 class ScalingEntry(Model):
     """A scaling policy; `target` is events or kilobytes per second and segment."""

@@ -14,8 +14,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 from streamvault.streamstore.errors import InvalidCut, InvalidName
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 
-__all__ = ["Count", "Cut", "Digest", "Moment", "Offset", "SegmentName", "SegmentNumber", "segment_key"]
-
 Offset = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
 Count = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, lower-case hexadecimal")]

@@ -15,8 +15,6 @@ from streamvault.common.errors import Damaged, Failed
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import SMALL, ObjectStore
 
-__all__ = ["File", "Model", "decode", "find_file", "is_sealed", "one_line", "seal"]
-
 
 class Model(BaseModel):
     """Base of all models: frozen; unknown fields are ignored, and not written again."""

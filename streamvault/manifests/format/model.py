@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from streamvault.common.errors import Usage
+from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
+from streamvault.layouts.layout import LayoutName, layout_of, open_layout
 from streamvault.manifests.format.entries import (
     Configuration,
     EpochEntry,
@@ -27,8 +28,6 @@ from streamvault.manifests.format.jsonfile import File, Model
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.errors import InvalidCut, InvalidName
 from streamvault.streamstore.model import ContentKind, KeyRange, SegmentId, StreamDescription, StreamName
-
-__all__ = ["GenerationModel", "IndexEntry", "Manifest", "Replaced"]
 
 
 class Replaced(Model):

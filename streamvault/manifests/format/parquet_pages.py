@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["DICTIONARY", "PLAIN", "ColumnChunk", "column_chunks"]
-
 PLAIN = 0
 DICTIONARY = frozenset({2, 8})
 """The encodings of a page of dictionary indices."""

@@ -26,8 +26,6 @@ from streamvault.manifests.format.parquet_pages import DICTIONARY, PLAIN, column
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import SegmentId, StreamName
 
-__all__ = ["MAX_INDEX_BYTES", "decode_ranges", "encode_ranges"]
-
 SCHEMA = pa.schema(
     [
         pa.field("segment", pa.string(), nullable=False),

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from streamvault.manifests.format.model import Manifest
 
-__all__ = ["SCHEMA_FILE", "schema_text"]
-
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 

@@ -37,8 +37,6 @@ from streamvault.manifests.verbs.reports import CheckReport
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
 
-__all__ = ["check_archive", "run_checks"]
-
 MAX_FINDINGS = 1000
 MAX_STRAYS = 100
 

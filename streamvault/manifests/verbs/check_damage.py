@@ -10,8 +10,6 @@ from streamvault.manifests.archive.history import History
 from streamvault.manifests.verbs.reports import DamageReport
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["damage_reports", "last_intact", "restoring"]
-
 
 def damage_reports(history: History, found: Iterable[Lost]) -> tuple[DamageReport, ...]:
     """Return each damage with the generation that holds it."""

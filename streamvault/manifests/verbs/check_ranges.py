@@ -22,17 +22,6 @@ from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.fields import segment_key
 from streamvault.streamstore.model import SegmentId
 
-__all__ = [
-    "CheckResult",
-    "RangesTask",
-    "StraysTask",
-    "check_ranges",
-    "find_strays",
-    "foreign_keys",
-    "keys_of",
-    "plan_check",
-]
-
 RANGES_A_TASK = 16
 MAX_FINDINGS = 100
 """Findings reported by one task; further ones are only counted."""

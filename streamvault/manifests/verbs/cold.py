@@ -17,8 +17,6 @@ from streamvault.streamstore.model import SegmentId
 if TYPE_CHECKING:
     from streamvault.objectstore.s3.cold import ColdStorage, StoredObject  # they import botocore
 
-__all__ = ["NeededPart", "cold_objects", "joined_parts", "needed_parts", "sample", "touch"]
-
 SAMPLE_SIZE = 64
 """Maximum parts in a sample, so that it takes seconds for any archive."""
 

@@ -10,8 +10,6 @@ from streamvault.layouts.layout import LAYOUTS, LayoutName, open_layout
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.format.archived_range import ArchivedRange
 
-__all__ = ["cost_of_conversion", "cost_of_export", "cost_of_handoff", "cost_of_import"]
-
 USD_PER_PUT = 0.005 / 1000
 """Price of PUT, COPY, POST and LIST requests: S3 Standard, us-east-1."""
 

@@ -12,8 +12,6 @@ from streamvault.manifests.format.fields import segment_key
 from streamvault.objectstore.errors import NoSuchObject, WrongSize
 from streamvault.streamstore.model import HEADER_BYTES, EventPointer
 
-__all__ = ["NoSuchEvent", "get_event"]
-
 
 class NoSuchEvent(Failed):
     """The archive has no event at the pointer."""

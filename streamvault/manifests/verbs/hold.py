@@ -12,8 +12,6 @@ from streamvault.manifests.archive.marks import Decision, Hold
 from streamvault.manifests.options import MAX_WHY_CHARS, HoldOptions
 from streamvault.manifests.verbs.reports import HoldReport
 
-__all__ = ["NoSuchHold", "check_name", "hold_archive", "put_hold", "release_archive"]
-
 
 class NoSuchHold(Failed):
     """No generation has a hold with this name."""

@@ -23,8 +23,6 @@ from streamvault.manifests.verbs.check_ranges import check_ranges, plan_check
 from streamvault.objectstore.errors import AlreadyExists
 from streamvault.sparkrun.runner import Runner
 
-__all__ = ["last_checked", "read_back"]
-
 
 def read_back(
     archive: Archive,

@@ -8,17 +8,6 @@ from dataclasses import dataclass, field
 from streamvault.common.report import Report, TimedReport
 from streamvault.manifests.archive.damage import lost_text
 
-__all__ = [
-    "ArchiveList",
-    "ArchiveSummary",
-    "CheckReport",
-    "DamageReport",
-    "HoldReport",
-    "Timeline",
-    "TimelineEntry",
-    "WarmReport",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSummary(Report):

@@ -25,8 +25,6 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import StreamName
 
-__all__ = ["list_archives", "show_archive", "show_timeline"]
-
 
 def list_archives(place: str) -> list[ArchiveSummary]:
     """Return all archives and tables in a folder and the folders below it, in the order of their paths.

@@ -15,8 +15,6 @@ from streamvault.objectstore.errors import InArchiveClass
 from streamvault.objectstore.s3.cold import ColdStorage, StoredObject
 from streamvault.objectstore.s3.storage_classes import Tier
 
-__all__ = ["await_warm", "name_cold", "warm_archive"]
-
 AT_ONCE = 1000
 
 

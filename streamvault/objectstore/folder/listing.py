@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-__all__ = ["has_files", "walk"]
-
 MAX_NAMES = 400_000
 """Names kept in memory; briefly up to twice as many."""
 

@@ -39,8 +39,6 @@ from streamvault.objectstore.paths import check_key, check_prefix
 from streamvault.objectstore.scheme import Scheme
 from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
 
-__all__ = ["SCHEME", "FolderStore"]
-
 STAGING = "#"
 """Marks staging files, used where the file system has no unnamed files. No key contains this character."""
 

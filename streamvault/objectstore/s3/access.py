@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from obstore.store import S3Credential  # not there at run time
 
-__all__ = ["S3Access", "StaticKeys"]
-
 
 @dataclass(frozen=True, slots=True)
 class StaticKeys:

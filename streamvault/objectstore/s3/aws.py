@@ -21,8 +21,6 @@ from streamvault.objectstore.s3.access import S3Access, StaticKeys
 if TYPE_CHECKING:
     from obstore.store import S3Credential  # not there at run time
 
-__all__ = ["open_client", "renewed_credentials", "resolve_access"]
-
 DEFAULT_REGION = "us-east-1"
 # obstore requests new credentials five minutes before these expire; botocore renews its own at least ten minutes before
 # they expire, so the ones it returns are valid for at least that long.

@@ -17,8 +17,6 @@ from streamvault.objectstore.errors import (
 )
 from streamvault.objectstore.s3.errors import TRANSIENT_CODES, TRANSIENT_STATUS
 
-__all__ = ["code_of", "named_errors", "unavailable"]
-
 _DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 _MISSING = {"NoSuchKey", "NoSuchVersion", "404"}
 

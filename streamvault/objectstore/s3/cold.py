@@ -15,8 +15,6 @@ from streamvault.objectstore.s3.boto_errors import code_of, named_errors
 from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.objectstore.uri import RootAddress
 
-__all__ = ["ColdStorage", "StoredObject", "Warmth"]
-
 Warmth = Literal["readable", "cold", "coming"]
 
 ARCHIVE_CLASSES = {"GLACIER", "DEEP_ARCHIVE"}

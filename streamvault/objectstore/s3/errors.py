@@ -25,8 +25,6 @@ from streamvault.objectstore.errors import (
     ServerBusy,
 )
 
-__all__ = ["BACKEND_ERRORS", "TRANSIENT_CODES", "TRANSIENT_STATUS", "beyond_the_end", "translate"]
-
 BACKEND_ERRORS = (BaseError, OSError, ValueError)
 """The exceptions obstore raises."""
 

@@ -21,8 +21,6 @@ from streamvault.objectstore.s3.aws import open_client
 from streamvault.objectstore.s3.boto_errors import code_of, unavailable
 from streamvault.objectstore.uri import RootAddress
 
-__all__ = ["Lock", "ObjectLocks", "open_locks"]
-
 MAX_REQUESTS = 16
 """Requests in flight."""
 

@@ -17,8 +17,6 @@ from streamvault.objectstore.s3.access import S3Access
 from streamvault.objectstore.s3.aws import open_client
 from streamvault.objectstore.s3.boto_errors import code_of, named_errors
 
-__all__ = ["upload"]
-
 PART_BYTES = 5 * 1024 * 1024
 """Size of each part but the last: S3's minimum. S3 allows 10,000 parts, so 49 GiB."""
 

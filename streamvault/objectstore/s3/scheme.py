@@ -27,8 +27,6 @@ from streamvault.objectstore.store import ObjectStore
 if TYPE_CHECKING:
     from obstore.store import S3Credential  # not there at run time
 
-__all__ = ["SCHEME", "give_back_large_buffers", "open_bucket"]
-
 CONNECT_SECONDS = 5
 
 # malloc.h of glibc

@@ -8,8 +8,6 @@ from typing import Literal
 from streamvault.common.errors import Usage
 from streamvault.objectstore.uri import RootAddress
 
-__all__ = ["Tier", "check_readable", "check_storage_class"]
-
 Tier = Literal["Bulk", "Standard", "Expedited"]
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")

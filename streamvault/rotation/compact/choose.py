@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from streamvault.manifests.archive.merging import can_merge
 from streamvault.manifests.format.model import Manifest
 
-__all__ = ["FACTOR", "choose_runs", "choose_tiers"]
-
 FACTOR = 8
 """How many adjacent generations of a size are merged into one of the next size while a stream is followed."""
 

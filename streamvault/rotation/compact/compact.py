@@ -23,18 +23,17 @@ from streamvault.manifests.archive.merging import Merger, can_merge
 from streamvault.manifests.archive.replaced import delete_replaced, merges_under_way, replacements
 from streamvault.manifests.archive.retries import TRANSIENT
 from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.options import GRACE, TARGET
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.s3.storage_classes import check_readable, check_storage_class
 from streamvault.rotation.compact.choose import choose_runs
 from streamvault.rotation.compact.run import Compacted, compact_generations
 from streamvault.rotation.compact.task import join_ranges
-from streamvault.rotation.options import GRACE, TARGET, CompactOptions
+from streamvault.rotation.options import CompactOptions
 from streamvault.rotation.reports import CompactedRun, CompactReport
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
 from streamvault.sparkrun.runner import Runner
-
-__all__ = ["Choose", "Compaction", "compact_archive"]
 
 Choose = Callable[[Sequence[Manifest], set[int]], list[tuple[Manifest, ...]]]
 """Chooses runs of generations to merge, given the manifests in force and the numbers of those to leave alone."""

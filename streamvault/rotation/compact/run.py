@@ -30,8 +30,6 @@ from streamvault.rotation.compact.task import JoinTask, join_ranges
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["Compacted", "compact_generations"]
-
 
 @dataclass(frozen=True, slots=True)
 class Compacted:

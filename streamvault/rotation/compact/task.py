@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from streamvault.exporter.archived_events import verified_events
+from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import Compression, LayoutName, open_layout
+from streamvault.layouts.layout import LayoutName, open_layout
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.merging import MergeSpan
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.arithmetic.splitting import EventBlock
-
-__all__ = ["JoinTask", "join_ranges"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 
-__all__ = ["guess_boundary"]
-
 _Positions = npt.NDArray[np.intp]
 
 _HEADER = struct.Struct(">q")

@@ -10,8 +10,6 @@ from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated, Stre
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.uri import StoreAddress
 
-__all__ = ["ByteSource", "LiveSegment", "SourceTruncated"]
-
 
 class SourceTruncated(StreamStoreError):
     """The source was truncated while it was read."""

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
 
-__all__ = ["common_counterparts", "counterparts"]
-
 NEAR = 1e-12
 """How far corresponding boundaries may lie apart: an import moves some by a few units in the last place."""
 

@@ -12,8 +12,6 @@ from streamvault.streamstore.arithmetic.cuts import EndOf, with_ends
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamName
 
-__all__ = ["Cut", "FromCut", "ToCut", "load_cut", "parse_cut"]
-
 Cut = str | Mapping[str, int]
 """JSON text, or full segment name → offset (bytes); -1 stands for the end of a sealed segment (`SEGMENT_END`)."""
 

@@ -16,18 +16,6 @@ from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
 from streamvault.streamstore.model import SEGMENT_END, KeyRange, SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = [
-    "EndOf",
-    "is_before",
-    "later_of",
-    "live_ends",
-    "no_end",
-    "segments_between",
-    "successions",
-    "validate_cut",
-    "with_ends",
-]
-
 EndOf = Callable[[SegmentId], int]
 """Returns the end (bytes) of a sealed segment, and raises `no_end` for any other one."""
 

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator
 from streamvault.streamstore.errors import StreamStoreError
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 
-__all__ = ["MAX_APPEND_BYTES", "MAX_BLOCK_BYTES", "NotAnEvent", "filler", "frame", "frame_into", "frame_many", "zeros"]
-
 MAX_APPEND_BYTES = HEADER_BYTES + MAX_EVENT_BYTES
 """The largest block (bytes) that can be appended at once: an event of 8 MiB."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-__all__ = ["first_capacity", "iteration_order", "spread_hash"]
-
 _FIRST_CAPACITY = 16
 _TREE_FROM = 9
 _TREE_CAPACITY = 64

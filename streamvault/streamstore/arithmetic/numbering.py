@@ -18,8 +18,6 @@ from streamvault.streamstore.arithmetic.hashmap import first_capacity, iteration
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import KeyRange
 
-__all__ = ["nudge", "predict_order"]
-
 _CROWDED = (8, 4)
 """Maximum starts per bucket to try: with more than 8 the map grows or reorders, sometimes with more than 4 (when it was
 smaller)."""

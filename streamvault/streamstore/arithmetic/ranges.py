@@ -8,8 +8,6 @@ from streamvault.common.neighbours import joined
 from streamvault.streamstore.errors import ScaleRefused
 from streamvault.streamstore.model import KeyRange, SegmentId
 
-__all__ = ["check_replaces"]
-
 
 def check_replaces(
     seal: Sequence[SegmentId], ranges: Sequence[KeyRange], current: Mapping[SegmentId, KeyRange]

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from streamvault.streamstore.model import KeyRange, SegmentId
 
-__all__ = ["SegmentRouter", "key_position"]
-
 _SEED = 1741865571
 """The clients' hash seed: the Java hash of the word EventRouter."""
 

@@ -17,8 +17,6 @@ import numpy as np
 from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES, NotAnEvent
 from streamvault.streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, MAX_EVENT_BYTES, ContentKind
 
-__all__ = ["EventBlock", "EventSplitter", "no_event", "open_splitter", "whole_event_blocks"]
-
 Buffer = bytes | bytearray | memoryview
 
 _HEADER = struct.Struct(">q")

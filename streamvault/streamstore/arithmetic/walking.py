@@ -9,8 +9,6 @@ from streamvault.streamstore.arithmetic.splitting import EventBlock, open_splitt
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId, StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["EventWalk", "find_start"]
-
 _GUESS_BYTES = (1024 * 1024, MAX_EVENT_BYTES + 2 * HEADER_BYTES + 1024 * 1024)
 """Bytes read to guess a boundary: a little first, then enough to contain the end of the largest event."""
 

@@ -18,8 +18,6 @@ from streamvault.streamstore.local.record import StreamRecord
 from streamvault.streamstore.local.state import create_state, read_state, write_state
 from streamvault.streamstore.model import SegmentId
 
-__all__ = ["LocalAppender"]
-
 
 class LocalAppender(SegmentAppender):
     """Holds the segment's lock from opening to `close`.

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from streamvault.streamstore.errors import AccessDenied, StoreFull, StreamStoreUnavailable
 
-__all__ = ["locked", "make_folder", "punch_hole", "replace_file", "sync_folder", "system_errors", "write_all"]
-
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 

@@ -11,8 +11,6 @@ from streamvault.streamstore.local.files import locked, system_errors
 from streamvault.streamstore.local.record import StreamRecord, load_record, read_revision
 from streamvault.streamstore.model import Epoch, SegmentId, StreamName
 
-__all__ = ["StreamFolder", "check_first", "check_live", "scope_errors"]
-
 _KEPT_RECORDS = 16
 
 _records: dict[Path, StreamRecord] = {}

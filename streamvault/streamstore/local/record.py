@@ -26,8 +26,6 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 
-__all__ = ["RECORD", "StreamRecord", "load_record", "read_revision", "save_record"]
-
 RECORD = "stream.json"
 _FORMAT = 1
 _REVISION_BYTES = 64

@@ -20,8 +20,6 @@ from streamvault.streamstore.local.folder import StreamFolder, check_first, scop
 from streamvault.streamstore.local.record import StreamRecord, save_record
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 
-__all__ = ["create_scope", "create_stream", "delete_scope", "delete_stream", "scope_names", "stream_names"]
-
 DRAFT = ".new-"
 REMAINS = ".deleted-"
 

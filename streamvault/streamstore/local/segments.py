@@ -14,8 +14,6 @@ from streamvault.streamstore.local.record import StreamRecord
 from streamvault.streamstore.local.state import read_state
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamCut
 
-__all__ = ["free_bytes", "free_segments", "info_of", "read_blocks", "settled", "tail_of"]
-
 _BLOCK = 1024 * 1024
 
 _Seen = TypeVar("_Seen")

@@ -15,8 +15,6 @@ from pathlib import Path
 from streamvault.streamstore.errors import StreamStoreError
 from streamvault.streamstore.local.files import replace_file, write_all
 
-__all__ = ["SegmentState", "create_state", "read_state", "write_state"]
-
 _SLOT = 4096
 
 

@@ -41,8 +41,6 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.own import is_own
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["LocalStore"]
-
 _KEPT_RECORDS = 64
 
 

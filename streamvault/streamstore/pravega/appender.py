@@ -24,8 +24,6 @@ from streamvault.streamstore.pravega.refusals import InDoubt
 from streamvault.streamstore.pravega.segments import SegmentStores
 from streamvault.streamstore.pravega.session import SegmentSession
 
-__all__ = ["PravegaAppender"]
-
 
 @dataclass(slots=True, frozen=True)
 class _Block:

@@ -17,8 +17,6 @@ from streamvault.streamstore.pravega.controller_pb2_grpc import ControllerServic
 from streamvault.streamstore.pravega.patience import unavailable
 from streamvault.streamstore.pravega.settings import PravegaSettings, not_trusted
 
-__all__ = ["ControllerCalls", "NotFound"]
-
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 """Some 700,000 segments of one epoch."""
 

@@ -14,21 +14,6 @@ from uuid import UUID
 
 from streamvault.streamstore.errors import WireError
 
-__all__ = [
-    "HEADER",
-    "MAX_PAYLOAD_BYTES",
-    "Bool",
-    "Command",
-    "Data",
-    "Id",
-    "Int32",
-    "Int64",
-    "Text",
-    "command",
-    "decode",
-    "encode",
-]
-
 HEADER = struct.Struct(">ii")
 """Code and payload length (bytes), before every payload."""
 

@@ -16,8 +16,6 @@ from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.codec import HEADER, MAX_PAYLOAD_BYTES, Command, decode, encode
 from streamvault.streamstore.pravega.settings import not_trusted
 
-__all__ = ["Connection", "ConnectionLost", "ConnectionPool", "Endpoint"]
-
 IDLE_PER_ENDPOINT = 4
 
 PROBES = 3

@@ -41,8 +41,6 @@ from streamvault.streamstore.pravega.convert import (
 from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.transactions import Transaction, TransactionState
 
-__all__ = ["Controller", "StreamState"]
-
 WORKFLOW_SECONDS = 150.0
 """Seal, truncate and delete calls return when finished; the controller itself gives up after 120 s."""
 

@@ -20,18 +20,6 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.transactions import Transaction
 
-__all__ = [
-    "configuration_from",
-    "configuration_message",
-    "cut_from",
-    "cut_message",
-    "ranges_from",
-    "scale_message",
-    "stream_message",
-    "transaction_from",
-    "transaction_id_message",
-]
-
 _SCALINGS: Mapping[ScaleKind, Any] = {
     ScaleKind.FIXED: pb.ScalingPolicy.FIXED_NUM_SEGMENTS,
     ScaleKind.BY_KBYTES: pb.ScalingPolicy.BY_RATE_IN_KBYTES_PER_SEC,

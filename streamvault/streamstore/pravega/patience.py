@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from streamvault.streamstore.errors import StreamStoreUnavailable
 
-__all__ = ["Patience", "pauses", "unavailable"]
-
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
 

@@ -14,8 +14,6 @@ from streamvault.streamstore.pravega.connection import Connection, ConnectionLos
 from streamvault.streamstore.pravega.segments import SegmentStores
 from streamvault.streamstore.pravega.session import SegmentSession
 
-__all__ = ["BlockReader"]
-
 PART_BYTES = 1024 * 1024
 """Size of one request and one block (bytes)."""
 

@@ -17,8 +17,6 @@ from streamvault.streamstore.errors import (
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.codec import Command
 
-__all__ = ["InDoubt", "Moved", "TokenRefused", "refusal"]
-
 
 class Moved(Exception):
     """Another segment store holds the segment now."""

@@ -20,8 +20,6 @@ from streamvault.streamstore.pravega.patience import Patience
 from streamvault.streamstore.pravega.refusals import TokenRefused, refusal
 from streamvault.streamstore.pravega.settings import PravegaSettings
 
-__all__ = ["LOST", "DelegationTokens", "SegmentStores", "lifetime"]
-
 BATCH = 500
 """Requests that are sent at once on one connection."""
 

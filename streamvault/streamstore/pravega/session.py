@@ -13,8 +13,6 @@ from streamvault.streamstore.pravega.patience import Patience
 from streamvault.streamstore.pravega.refusals import InDoubt, Moved, TokenRefused, refusal
 from streamvault.streamstore.pravega.segments import LOST, SegmentStores
 
-__all__ = ["SegmentSession"]
-
 
 class SegmentSession(ABC):
     """Talks to whichever segment store holds a segment. Used by one thread at a time.

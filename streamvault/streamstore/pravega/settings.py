@@ -12,8 +12,6 @@ from typing import Self
 
 from streamvault.streamstore.errors import AccessDenied, InvalidName, StreamStoreError
 
-__all__ = ["DEFAULT_PORT", "PravegaSettings", "not_trusted"]
-
 DEFAULT_PORT = 9090
 
 _URI = re.compile(

@@ -28,8 +28,6 @@ from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.pravega.transactions import PravegaTransactions
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["PravegaStore"]
-
 _log = logging.getLogger(__name__)
 
 LISTED_AT_ONCE = 100

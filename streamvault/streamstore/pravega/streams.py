@@ -35,8 +35,6 @@ from streamvault.streamstore.pravega.controller import Controller
 from streamvault.streamstore.pravega.patience import pauses
 from streamvault.streamstore.pravega.segments import SegmentStores
 
-__all__ = ["delete", "describe", "insist", "scale", "seal", "truncate", "update"]
-
 FIRST_EPOCHS = 4
 """Epochs that are asked for together with everything else: few streams have more."""
 

@@ -16,8 +16,6 @@ from streamvault.streamstore.pravega.refusals import refusal
 from streamvault.streamstore.pravega.segments import SegmentStores
 from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState, Written
 
-__all__ = ["PravegaTransactions"]
-
 COMMIT_SECONDS = 120.0
 """How long to wait for a commit, which the controller does in the background, usually within 0.2 s."""
 

@@ -7,8 +7,6 @@ from uuid import UUID
 
 from streamvault.streamstore.pravega.codec import HEADER, Bool, Command, Data, Id, Int32, Int64, Text, command
 
-__all__ = ["OLDEST_WIRE_VERSION", "READ_PREFIX", "WIRE_VERSION", "encode_block"]
-
 WIRE_VERSION = 16
 OLDEST_WIRE_VERSION = 5
 

@@ -48,8 +48,6 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.own import OWN, is_own
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["BEAT_SECONDS", "PATIENCE_SECONDS", "Lease", "LeaseHeld", "Record", "last_record"]
-
 BEAT_SECONDS = 2.0
 """Interval between a holder's heartbeats."""
 

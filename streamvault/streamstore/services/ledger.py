@@ -37,8 +37,6 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.own import LONGEST_TAG, OWN, is_own
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["Ledger", "LedgerConflict", "LedgerNameTaken"]
-
 ID = "id"
 """What is added to each record."""
 

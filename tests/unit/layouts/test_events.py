@@ -17,8 +17,9 @@ from obstore.store import MemoryStore
 
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts import keys
+from streamvault.layouts.chain import Finding
 from streamvault.layouts.events import EventsLayout
-from streamvault.layouts.layout import Extent, Finding, UnknownLayout, open_layout
+from streamvault.layouts.layout import Extent, UnknownLayout, open_layout
 from streamvault.layouts.place import Place
 from streamvault.objectstore.folder.store import FolderStore
 from streamvault.objectstore.metered import MeteredStore

@@ -19,8 +19,6 @@ from streamvault.streamstore.services.fifo.entry import (
 )
 from streamvault.streamstore.services.fifo.place import QueueSegment
 
-__all__ = ["READ_BYTES", "Backlog", "Foreign", "foreign_end", "outstanding", "outstanding_entries"]
-
 ENTRY_BEGINS = bytes(5)
 """The first bytes of an entry, whose length takes the last three of eight."""
 

@@ -27,8 +27,6 @@ from streamvault.streamstore.services.fifo.entry import BadEntry, Entry
 from streamvault.streamstore.services.fifo.place import QueueSegment
 from streamvault.streamstore.services.lease import Lease, LeaseHeld
 
-__all__ = ["Consumer", "ConsumerBusy", "Handler", "QueueMetrics"]
-
 Handler = Callable[[Sequence[Entry]], None]
 """Processes a batch. When it returns, the batch is done; when it raises, it is called again with the same batch."""
 

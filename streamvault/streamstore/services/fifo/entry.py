@@ -16,18 +16,6 @@ from streamvault.common.errors import Damaged, Usage
 from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 
-__all__ = [
-    "MAX_ENTRY_BYTES",
-    "NOTE_BYTES",
-    "OVERHEAD_BYTES",
-    "BadEntry",
-    "Entry",
-    "EntryTooLarge",
-    "bad_entry",
-    "decode_entry",
-    "encode_entry",
-]
-
 MAX_ENTRY_BYTES = 1024 * 1024
 """The largest content that is put in. An entry is appended whole or not at all, so it fits into one block."""
 

@@ -11,8 +11,6 @@ from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamConfigur
 from streamvault.streamstore.own import OWN
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["NotAQueue", "QueueSegment"]
-
 MARK = "streamvault-queue"
 
 ROLLOVER_BYTES = 16 * 1024 * 1024

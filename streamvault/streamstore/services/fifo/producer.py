@@ -19,8 +19,6 @@ from streamvault.streamstore.services.fifo.entry import (
 )
 from streamvault.streamstore.services.fifo.place import QueueSegment
 
-__all__ = ["LIMIT_BYTES", "Producer", "QueueFull"]
-
 LIMIT_BYTES = 64 * 1024 * 1024
 """Default limit of outstanding bytes."""
 
