@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 
 from benchmarks.limits import LimitJob, get_and_append, read_and_put
-from benchmarks.measuring import Arm, Measured, interleave, spread
+from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
 from benchmarks.naive import naive_arms
 from benchmarks.product import Outcome
 from benchmarks.results import Results, beside, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
 from streamvault.streamstore.model import StreamName
-
-__all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "chunks beside the bare loop over the same bytes"
 SEGMENTS = 4
@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--naive-events", type=int, default=4000, help="how many the naive pipelines move (4000)")
     parser.add_argument("--repeats", type=int, default=3, help="of everything, interleaved (default 3)")
     parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="minio", help="S3 server (default minio)")
+    parser.add_argument(
+        "--beside", type=Path, metavar="DIR", help="another checkout, after its bin/setup, to compare with instead"
+    )
     parser.add_argument("--quick", action="store_true", help="20 MB, one repeat: whether it runs, not how fast")
 
 
@@ -45,7 +48,11 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
         with open_setting(arguments.s3, quick=arguments.quick) as setting:
             results.describe(setting.describe())
             comparison = _Comparison(setting, workload, arguments.naive_events)
-            comparison.run(arguments.repeats, results)
+            workload.fill(setting.store, comparison.source)
+            if arguments.beside is None:
+                comparison.run(arguments.repeats, results)
+            else:
+                comparison.run_beside(arguments.beside.resolve(), arguments.repeats, results)
 
 
 class _Comparison:
@@ -55,16 +62,15 @@ class _Comparison:
         self._setting = setting
         self._workload = workload
         self._naive_events = naive_events
-        self._source = setting.stream("source")
+        self.source = setting.stream("source")
         self._starts: dict[str, list[float]] = {"export": [], "import": []}
 
     def run(self, repeats: int, results: Results) -> None:
-        self._workload.fill(self._setting.store, self._source)
         out, back = "the loop: read, put by obstore", "the loop: get by obstore, append"
         export, restore = "**streamvault export**, on Spark", "**streamvault import**, on Spark"
         command_out, command_back = "the whole command `streamvault export`", "the whole command `streamvault import`"
         self._export(-1)  # reads the source once, so that its data are equally cached for all arms
-        naive = naive_arms(self._setting, self._workload, self._source, self._naive_events)
+        naive = naive_arms(self._setting, self._workload, self.source, self._naive_events)
         found = interleave(
             [
                 Arm(out, self._loop_out),
@@ -96,13 +102,64 @@ class _Comparison:
         heads = (title, "of the loop", *against_peers, "MB/s", "Spark's start and the rest (s)")
         results.add(title, table(heads, rows), figures)
 
+    def run_beside(self, checkout: Path, repeats: int, results: Results) -> None:
+        """Run whole commands of this checkout and of another one in turns on the same servers."""
+        sides = {"this checkout": None, "the other": checkout}
+        outcomes: dict[str, list[Outcome]] = {f"{verb}, {side}": [] for verb in ("export", "import") for side in sides}
+
+        def command(name: str, repeat: int) -> Measured:
+            verb, _, side = name.partition(", ")
+            root, how = f"{repeat + 1}/{side.replace(' ', '-')}", {"head_start": True, "checkout": sides[side]}
+            if verb == "export":
+                outcome = self._setting.export(self.source, root, "--layout", "chunks", **how)
+            else:
+                target = self._setting.stream(root.replace("/", "-"))
+                outcome = self._setting.restore(self.source, root, target, self._workload.bytes, **how)
+            outcomes[name].append(outcome)
+            return self._whole(outcome)
+
+        arms = [Arm(name, partial(command, name)) for name in outcomes]
+        for arm in arms:  # the stream and the server's files are equally cached for all arms
+            arm.run(-1)
+        for found in outcomes.values():
+            found.clear()
+        measured = interleave(arms, repeats, self._setting.settle, pairs=True)
+        title = f"beside the other checkout: {self._workload.events:,} events of {size_text(self._workload.size)}"
+        rows = []
+        for verb in ("export", "import"):
+            mine, other = (f"{verb}, {side}" for side in sides)
+            used = {name: [one.processor_seconds for one in outcomes[name]] for name in (mine, other)}
+            moving = [
+                there.report["seconds"] / here.report["seconds"]
+                for here, there in zip(outcomes[mine], outcomes[other], strict=True)
+            ]
+            rows.append(
+                (
+                    verb,
+                    spread_text(ratio(measured, mine, other), 2),
+                    spread_text(spread(moving), 2),
+                    spread_text(spread([a / b for a, b in zip(used[mine], used[other], strict=True)]), 2),
+                    *(spread_text(spread(used[name]), 1) for name in (mine, other)),
+                )
+            )
+        heads = (
+            title,
+            "speed, whole command",
+            "speed, without the start",
+            "processor seconds",
+            "here (s)",
+            "there (s)",
+        )
+        figures = {name: [asdict(one) for one in measured[name]] for name in measured}
+        results.add(title, table(heads, rows), figures)
+
     def _job(self, stream: StreamName, repeat: int) -> LimitJob:
         setting, uri = self._setting, self._setting.stream_uri(stream)
         root = f"{repeat}/loop"
-        return LimitJob(setting.s3, setting.bucket, root, self._source, self._workload, parallelism(), uri)
+        return LimitJob(setting.s3, setting.bucket, root, self.source, self._workload, parallelism(), uri)
 
     def _loop_out(self, repeat: int) -> Measured:
-        return self._looped(read_and_put, self._job(self._source, repeat))
+        return self._looped(read_and_put, self._job(self.source, repeat))
 
     def _loop_back(self, repeat: int) -> Measured:
         target = self._setting.stream(f"looped-{repeat}")
@@ -115,11 +172,11 @@ class _Comparison:
         return self._workload.measured(events, events * self._workload.length, seconds)
 
     def _export(self, repeat: int) -> Measured:
-        return self._moved("export", self._setting.export(self._source, f"{repeat}/vault", "--layout", "chunks"))
+        return self._moved("export", self._setting.export(self.source, f"{repeat}/vault", "--layout", "chunks"))
 
     def _export_whole(self, repeat: int) -> Measured:
         root = f"{repeat}/whole"
-        return self._whole(self._setting.export(self._source, root, "--layout", "chunks", head_start=True))
+        return self._whole(self._setting.export(self.source, root, "--layout", "chunks", head_start=True))
 
     def _import(self, repeat: int) -> Measured:
         return self._moved("import", self._restored(f"restored-{repeat}", repeat))
@@ -129,7 +186,7 @@ class _Comparison:
 
     def _restored(self, name: str, repeat: int, *, head_start: bool = False) -> Outcome:
         target, size = self._setting.stream(name), self._workload.bytes
-        return self._setting.restore(self._source, f"{repeat}/vault", target, size, head_start=head_start)
+        return self._setting.restore(self.source, f"{repeat}/vault", target, size, head_start=head_start)
 
     def _moved(self, verb: str, outcome: Outcome) -> Measured:
         """Measure the work of Spark's tasks, without Spark's start."""

@@ -21,8 +21,6 @@ from benchmarks.workload import Workload
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import SegmentId, StreamName
 
-__all__ = ["HELP", "add_arguments", "run"]
-
 HELP = "copies of streams beside the bare loop over the same bytes, their memory, a resume"
 SEGMENTS = 4
 MB = 1_000_000

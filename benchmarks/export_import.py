@@ -16,8 +16,6 @@ from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
 from streamvault.streamstore.model import StreamName
 
-__all__ = ["HELP", "add_arguments", "run"]
-
 HELP = "export and import beside the limit and the naive pipeline"
 
 SIZES = (100, 1024)

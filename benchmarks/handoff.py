@@ -17,6 +17,7 @@ from benchmarks.measuring import Arm, Measured, Spread, interleave, ratio, say, 
 from benchmarks.product import run_command
 from benchmarks.results import Results, spread_text, table
 from benchmarks.setting import Setting, open_setting
+from benchmarks.spark_read import read_stream
 from streamvault.lake.batches import EVENT_SCHEMA
 from streamvault.lake.column_types import trino_type
 from streamvault.streamstore.arithmetic.framing import frame_many
@@ -24,9 +25,8 @@ from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, Stre
 from tests.servers.moto import moto_server
 from tests.servers.trino import TrinoServer
 
-__all__ = ["HELP", "add_arguments", "run"]
-
-HELP = "a table's writing and queries beside pyarrow's"
+HELP = "a table's writing and queries, and reads of a stream by Spark, beside pyarrow and a bare loop"
+PARTS = ("table", "spark")
 SEGMENTS = 4
 OURS, BY_HAND = "**streamvault handoff**", "pyarrow, from rows in memory"
 BARE = "our files, without the partition"
@@ -52,14 +52,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``python -m benchmarks handoff``."""
     parser.add_argument("--events", type=int, default=1_000_000, help="how many (1000000)")
     parser.add_argument("--size", type=int, default=200, help="about how many bytes each (200)")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="tables (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="of everything, interleaved (default 3)")
     parser.add_argument("--quick", action="store_true", help="10,000 events, one repeat: whether it runs, not how fast")
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Measure writing and querying; add a table for each."""
+    """Measure writing and querying a table, then reading a stream; add a table for each."""
     if arguments.quick:
         arguments.events, arguments.repeats = 10_000, 1
+    if "table" in arguments.part:
+        _table(arguments, results)
+    if "spark" in arguments.part:
+        read_stream(arguments.repeats, results, quick=arguments.quick)
+
+
+def _table(arguments: argparse.Namespace, results: Results) -> None:
     readings = _Readings(arguments.events, arguments.size, SEGMENTS)
     with ExitStack() as servers:
         setting = servers.enter_context(open_setting("minio", quick=arguments.quick))

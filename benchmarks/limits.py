@@ -25,18 +25,6 @@ from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguratio
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.s3 import S3Server
 
-__all__ = [
-    "RANGE_BYTES",
-    "LimitJob",
-    "get_alone",
-    "get_and_append",
-    "prepare_get",
-    "prepare_put",
-    "put_alone",
-    "read_and_append",
-    "read_and_put",
-]
-
 RANGE_BYTES = 64 * 1024 * 1024
 THREADS = 32
 LISTED_AHEAD = 4000

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Arm", "Measured", "Spread", "interleave", "ratio", "say", "spread"]
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:

@@ -28,7 +28,6 @@ from tests.servers.s3 import S3Server
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-__all__ = ["naive_arms", "naive_copy"]
 
 NAIVE = {1: "one by one", 32: "32 threads"}
 WRITES_IN_FLIGHT = 1000

@@ -10,8 +10,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from typing import TypeVar
 
-__all__ = ["run_together"]
-
 START_SECONDS = 120.0
 
 Job = TypeVar("Job")

@@ -24,8 +24,6 @@ import psutil
 
 from streamvault.sparkrun.head_start import VARIABLE as HEAD_START
 
-__all__ = ["PEAKS", "Outcome", "PeakWatch", "Peaks", "run_command"]
-
 EVERY_SECONDS = 0.05
 WORKER = "streamvault.sparkrun.daemon"
 PEAKS = ("a task's process", "the command's process", "Spark's Java")

@@ -9,8 +9,6 @@ from typing import Any
 
 from benchmarks.measuring import Measured, Spread, ratio
 
-__all__ = ["Results", "beside", "size_text", "spread_text", "table"]
-
 
 class Results:
     """Tables and the figures behind them, of one command line."""

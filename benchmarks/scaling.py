@@ -1,14 +1,14 @@
-"""Scaling with chunks: longer streams, one segment with one task or two, and a resume with 99 % done."""
+"""Time and memory by the stream's length, one segment with one task or two, and a resume with 99 % done."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, replace
+from itertools import product
 
 from benchmarks.measuring import say, spread
-from benchmarks.memory import move
-from benchmarks.product import PEAKS
-from benchmarks.results import Results, spread_text, table
+from benchmarks.product import PEAKS, Outcome
+from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.workload import Workload
 from streamvault.exporter.manifest_plan import plan_of
@@ -23,14 +23,13 @@ from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 
-__all__ = ["HELP", "add_arguments", "run"]
-
-HELP = "chunks of longer streams, by one task and two, and a resume close to the end"
+HELP = "time and memory of longer streams, one task beside two, and a resume close to the end"
 
 MB = 1_000_000
 MIB = 1024 * 1024
 SIZE = 1024
 CHUNKS = ("--layout", "chunks")
+LAYOUTS: dict[str, tuple[str, ...]] = {"events": (), "chunks": CHUNKS, "zstd": (*CHUNKS, "--compress", "zstd")}
 RESUME_RANGE = 5 * MIB
 UNDONE = 0.01
 """Minimum share of a generation that is left for a resume."""
@@ -43,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stream", type=int, nargs="+", default=(100 * MB, 1000 * MB, 4000 * MB), metavar="BYTES", help="streams"
     )
+    parser.add_argument("--size", type=int, nargs="+", default=(SIZE,), metavar="BYTES", help="payloads (1024)")
+    parser.add_argument("--layout", nargs="+", choices=LAYOUTS, default=("chunks",), help="layouts (chunks)")
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="tables (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="of one task beside two, and of the resume (3)")
     parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="minio", help="S3 server (default minio)")
@@ -57,32 +58,48 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
         results.describe(setting.describe())
         length = 80 * MB if arguments.quick else 1000 * MB
         if "lengths" in arguments.part:
-            _lengths(setting, arguments.stream, results)
+            _lengths(setting, arguments, results)
         if "tasks" in arguments.part:
             _tasks(setting, length, arguments.repeats, results)
         if "resume" in arguments.part:
             _resume(setting, length, arguments.repeats, results)
 
 
-def _lengths(setting: Setting, streams: tuple[int, ...], results: Results) -> None:
+def _lengths(setting: Setting, arguments: argparse.Namespace, results: Results) -> None:
     """Measure time and memory by the stream's length, with four segments."""
     rows, figures = [], []
-    for length in streams:
-        workload = Workload(length // SIZE, SIZE, 4)
-        for verb, outcome in move(setting, workload, f"length-{length}", CHUNKS):
+    for size, length, layout in product(arguments.size, arguments.stream, arguments.layout):
+        workload = Workload(length // size, size, 4)
+        for verb, outcome in _move(setting, workload, f"{layout}-{size}-{length}", LAYOUTS[layout]):
             seconds, peaks = outcome.report["seconds"], outcome.peaks
             rows.append(
                 (
-                    f"{verb}, {workload.bytes / MB:,.0f} MB",
+                    f"{verb}, {layout}, {workload.bytes / MB:,.0f} MB of {size_text(size)}",
                     f"{seconds:.1f}",
                     f"{workload.bytes / seconds / MB:,.0f}",
                     *peaks.cells,
                 )
             )
             say(f"  {rows[-1]}")
-            figures.append({"verb": verb, "bytes": workload.bytes, "seconds": seconds, **asdict(peaks)})
-    heads = ("chunks", "seconds", "MB/s", *PEAKS)
-    results.add("lengths", table(heads, rows), figures)
+            figures.append({"verb": verb, "layout": layout, "size": size, "bytes": workload.bytes, **asdict(peaks)})
+    results.add("lengths", table(("", "seconds", "MB/s", *PEAKS), rows), figures)
+
+
+def _move(setting: Setting, workload: Workload, name: str, options: tuple[str, ...]) -> list[tuple[str, Outcome]]:
+    """Export and import a new stream while watching the commands' memory; return both outcomes with their verbs."""
+    source, target = setting.stream(f"source-{name}"), setting.stream(f"target-{name}")
+    workload.fill(setting.store, source)
+    setting.settle()
+    exported = setting.export(source, name, *options, watch=True)
+    setting.settle()
+    setting.store.delete(source)
+    imported = setting.restore(source, name, target, workload.bytes, watch=True)
+    for outcome in (exported, imported):
+        if outcome.report["events"] != workload.events:
+            raise RuntimeError(f"the command moved something else: {outcome.report}")
+        if not outcome.peaks.task:
+            raise RuntimeError("no process of a task was seen")
+    return [("export", exported), ("import", imported)]
 
 
 def _tasks(setting: Setting, length: int, repeats: int, results: Results) -> None:

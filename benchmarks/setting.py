@@ -25,8 +25,6 @@ from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.servers.versitygw import VersityServer
 
-__all__ = ["S3_SERVERS", "Setting", "open_setting", "parallelism"]
-
 SCOPE = "benchmark"
 SETTLE_SECONDS = 20.0
 CACHE_MIB = 4096

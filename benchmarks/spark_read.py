@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -19,10 +18,6 @@ from benchmarks.workload import Workload
 from streamvault.sparkrun.java import java_home
 from streamvault.streamstore.model import SegmentId, StreamName
 
-__all__ = ["HELP", "add_arguments", "run"]
-
-HELP = "reading a stream into Spark, beside the bare read loop"
-
 MB = 1_000_000
 STREAM = 400 * MB
 QUICK_STREAM = 40 * MB
@@ -32,24 +27,15 @@ CONNECTOR = {100: (39, 325), 1024: (79, 358)}
 """Payload bytes → MB/s of the official connector (stream to Parquet) and of the plain loop, measured together."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``python -m benchmarks spark_read``."""
-    parser.add_argument("--size", type=int, nargs="+", default=(100, 1024), metavar="BYTES", help="payloads (100 1024)")
-    parser.add_argument("--stream", type=int, default=STREAM, metavar="BYTES", help="of events (400 MB)")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="of every arm (3)")
-    parser.add_argument("--quick", action="store_true", help="a stream of 40 MB, one repeat")
-
-
-def run(arguments: argparse.Namespace, results: Results) -> None:
+def read_stream(repeats: int, results: Results, *, quick: bool) -> None:
     """Read streams of events of each size; add one table."""
-    if arguments.quick:
-        arguments.stream, arguments.repeats = QUICK_STREAM, 1
+    length = QUICK_STREAM if quick else STREAM
     rows: list[tuple[str, ...]] = []
     figures: dict[str, Any] = {}
-    with open_setting("minio", quick=arguments.quick) as setting, _spark() as spark:
+    with open_setting("minio", quick=quick) as setting, _spark() as spark:
         results.describe(setting.describe())
-        for size in arguments.size:
-            workload = Workload(arguments.stream // (size + 8), size, parallelism())
+        for size, (mine, loop) in CONNECTOR.items():
+            workload = Workload(length // (size + 8), size, parallelism())
             stream = setting.stream(f"read-{size}")
             workload.fill(setting.store, stream)
             arms = [Arm(LOOP, partial(_loop, setting, stream, workload))]
@@ -57,17 +43,15 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
                 arms.append(Arm(name, partial(_read, spark, setting.stream_uri(stream), workload, column)))
             for arm in arms[1:]:
                 arm.run(0)  # warm up: start its processes and import modules
-            found = interleave(arms, arguments.repeats, setting.settle)
+            found = interleave(arms, repeats, setting.settle)
             setting.store.delete(stream)
             for name, measured in found.items():
                 speed = spread([one.megabytes_per_second for one in measured])
                 share = ratio(found, name, LOOP)
                 rows.append((f"{size_text(size)} events: {name}", spread_text(speed, 0), spread_text(share, 2)))
             figures[str(size)] = {name: [asdict(one) for one in measured] for name, measured in found.items()}
-            if size in CONNECTOR:
-                mine, loop = CONNECTOR[size]
-                name = f"{size_text(size)} events: official connector, stream → Parquet (another run)"
-                rows.append((name, str(mine), f"{mine / loop:.2f} of read → put"))
+            name = f"{size_text(size)} events: official connector, stream → Parquet (another run)"
+            rows.append((name, str(mine), f"{mine / loop:.2f} of read → put"))
     results.add("spark_read", table(("", "MB/s", "of the bare read loop"), rows), figures)
 
 

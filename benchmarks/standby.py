@@ -33,8 +33,6 @@ from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguratio
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 
-__all__ = ["HELP", "add_arguments", "run"]
-
 HELP = "replicas: their lag beside a writer, idle rounds, promotions"
 
 SEGMENTS = 4

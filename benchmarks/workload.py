@@ -14,8 +14,6 @@ from streamvault.streamstore.arithmetic.framing import frame_many
 from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 
-__all__ = ["Workload"]
-
 POOL_BYTES = 1024 * 1024
 STRIDE = 7919
 """A prime, so that neighbouring payloads differ."""

@@ -10,8 +10,6 @@ import pytest
 
 from streamvault.cli import main
 
-__all__ = ["assert_ends", "assert_told"]
-
 
 def assert_ends(arguments: Sequence[str], code: int, line: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Run a command line, plain and with ``--json``; it ends with a code and one line that matches."""

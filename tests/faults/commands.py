@@ -18,8 +18,6 @@ from typing import Any
 
 import psutil
 
-__all__ = ["Command", "Ended", "run", "started", "wait_until"]
-
 POLL = 0.04
 LIMIT = 240.0
 

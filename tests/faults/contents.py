@@ -11,8 +11,6 @@ from streamvault.layouts.keys import parse_manifest, parse_row
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-__all__ = ["Contents", "contents_of", "rows_of"]
-
 
 @dataclass(frozen=True)
 class Contents:

@@ -15,8 +15,6 @@ from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.store import StreamStore
 from tests.streams import events_of
 
-__all__ = ["KeyedWriter", "numbers_by_key"]
-
 BATCH = 20
 
 

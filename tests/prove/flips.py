@@ -22,8 +22,6 @@ from streamvault.objectstore.uri import RootAddress
 from tests.unit.lakes import table_keys
 from tests.unit.small_archives import NAME, Vault, objects_of, replace_object
 
-__all__ = ["Flipped", "flip"]
-
 FILES = 4
 
 

@@ -29,8 +29,6 @@ from tests.faults.explorer.memory import Bucket
 from tests.faults.explorer.scenes import NAME, scene_of
 from tests.faults.explorer.world import World, in_memory
 
-__all__ = ["Hostility", "attack"]
-
 FOLDER = f"{NAME}/"
 COPY = StreamName("copies", "copy")
 PLACES = ("events/grown-scaled", "chunks/grown-scaled", "zstd/grown-scaled", "chunks/merged")

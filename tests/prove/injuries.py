@@ -21,8 +21,6 @@ from tests.faults.explorer.memory import Bucket
 from tests.faults.explorer.scenes import scene_of
 from tests.faults.explorer.world import World, in_memory
 
-__all__ = ["INJURIES", "Injured", "injure"]
-
 COPY = StreamName("copies", "copy")
 PLACES = tuple(f"{layout}/{base}" for layout in ("events", "chunks", "zstd") for base in ("grown-scaled", "merged"))
 _MANIFEST = re.compile(r".*/_manifest/[0-9]{10}(-[0-9]{10})?\.json")

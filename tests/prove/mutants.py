@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-__all__ = ["Mutant", "Verdict", "apply", "try_mutants"]
-
 ROOT = Path(__file__).parents[2]
 COPIED = (
     "streamvault",

@@ -46,8 +46,6 @@ from tests.servers.pravega import PravegaServer
 from tests.servers.pravega_cluster import PravegaCluster
 from tests.streams import events_of
 
-__all__ = ["KINDS", "Course", "try_replicas"]
-
 MIB = 1024 * 1024
 LONG = 300.0
 """Seconds of writing from which on Pravega's own auto-scaler and retention have the time to do their work."""

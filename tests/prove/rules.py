@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.prove.mutants import Mutant
 
-__all__ = ["RULES"]
-
 ROTATE = "tests/unit/rotation/test_rotate.py"
 COMPACT = "tests/unit/rotation/compact/test_compact.py"
 CHUNKS = "tests/unit/layouts/test_chunks.py"

@@ -35,8 +35,6 @@ from tests.servers.proxy import FaultProxy
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, live_segments, payloads
 
-__all__ = ["KINDS", "Place", "Tried", "Wrong", "try_kind", "try_servers"]
-
 EVENTS = 250
 """Of each segment and round."""
 SEGMENTS = 3

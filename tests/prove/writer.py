@@ -28,8 +28,6 @@ from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 
-__all__ = ["Load", "Sample", "WriterProcess", "numbers_of", "writing"]
-
 KEYS = 200
 TICK = 0.05
 """Seconds between batches, each of which has one block for each segment."""

@@ -22,8 +22,6 @@ import psutil
 from tests.servers.availability import Unavailable
 from tests.servers.process import ServerProcess, free_ports, temporary_folder
 
-__all__ = ["AirflowServer"]
-
 T = TypeVar("T")
 
 HOST = "127.0.0.1"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["Unavailable", "is_required"]
-
 
 class Unavailable(RuntimeError):
     """A server could not be fetched or started; the message says why, in words for whoever reads the test report."""

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["cache_folder", "cached"]
-
 
 def cache_folder() -> Path:
     """``$STREAMVAULT_CACHE``, or ``~/.cache/streamvault/servers``; made when it is missing."""

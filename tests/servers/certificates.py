@@ -19,8 +19,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["Certificates", "make_certificates"]
-
 VALID = dt.timedelta(days=2)
 # In one place the standalone Pravega opens its trust store with this one whatever its settings say, and with another
 # one it starts a minute later.

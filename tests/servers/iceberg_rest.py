@@ -13,8 +13,6 @@ from tests.servers.listed_jars import fetch_listed
 from tests.servers.process import ServerProcess, free_ports, temporary_folder
 from tests.servers.s3 import HOST, S3Server
 
-__all__ = ["IcebergRestServer", "iceberg_rest_jars"]
-
 VERSION = "1.9.1"
 HERE = Path(__file__).parent
 JARS = HERE / "iceberg-rest-jars.txt"

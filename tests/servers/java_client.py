@@ -16,8 +16,6 @@ from tests.servers.pravega import PravegaServer
 from tests.servers.pravega_jars import pravega_jars
 from tests.servers.process import run_tool
 
-__all__ = ["JavaClient"]
-
 PROGRAMS = Path(__file__).parent.parent / "java"
 
 

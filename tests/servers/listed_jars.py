@@ -9,8 +9,6 @@ from pathlib import Path
 from tests.servers.availability import Unavailable
 from tests.servers.process import run_tool
 
-__all__ = ["check_listed", "fetch_listed"]
-
 HERE = Path(__file__).parent
 FETCH_TIMEOUT = 900.0
 

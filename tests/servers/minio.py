@@ -13,8 +13,6 @@ from tests.servers.golang import go_program
 from tests.servers.process import free_ports
 from tests.servers.s3 import HOST, S3Program, S3Server
 
-__all__ = ["MinioServer", "limited", "read_only", "requests_served"]
-
 MODULE = "github.com/minio/minio"
 VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 

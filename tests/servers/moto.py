@@ -15,8 +15,6 @@ from moto.server import ThreadedMotoServer
 
 from tests.servers.s3 import HOST, S3Server
 
-__all__ = ["moto_server"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 # moto's handlers of the requests that may say If-None-Match: it looks for the key, and stores the object later

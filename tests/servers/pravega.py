@@ -16,8 +16,6 @@ from tests.servers.pravega_security import Account, auth_settings, tls_settings
 from tests.servers.process import ServerProcess, accepts, free_ports, temporary_folder
 from tests.servers.proxy import FaultProxy
 
-__all__ = ["PravegaServer"]
-
 MIB = 1024 * 1024
 HOST = "127.0.0.1"
 START_TIMEOUT = 180.0

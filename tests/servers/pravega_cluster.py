@@ -14,8 +14,6 @@ from tests.servers.java import find_java
 from tests.servers.pravega_jars import pravega_jars
 from tests.servers.process import ServerProcess, accepts, free_ports, temporary_folder
 
-__all__ = ["PravegaCluster"]
-
 HOST = "127.0.0.1"
 START_TIMEOUT = 120.0
 PORTS_TAKEN = "Address already in use"

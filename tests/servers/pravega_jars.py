@@ -9,8 +9,6 @@ from tests.servers.cache import cached
 from tests.servers.listed_jars import FETCH_TIMEOUT, check_listed, fetch_listed
 from tests.servers.process import run_tool
 
-__all__ = ["pravega_jars"]
-
 VERSION = "0.13.0"
 HERE = Path(__file__).parent
 POM = HERE / "pravega-pom.xml"

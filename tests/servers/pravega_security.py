@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tests.servers.certificates import Certificates
 
-__all__ = ["ADMIN", "Account", "auth_settings", "tls_settings"]
-
 
 @dataclass(frozen=True)
 class Account:

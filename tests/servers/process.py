@@ -16,8 +16,6 @@ from pathlib import Path
 
 from tests.servers.availability import Unavailable
 
-__all__ = ["ServerProcess", "accepts", "free_ports", "run_tool", "temporary_folder"]
-
 LOG_LINES_SHOWN = 40
 # Waits for the end of its standard input, which is the end of the process that holds the other side, even by SIGKILL.
 # The folder goes when nothing writes to it any more, at most five seconds later.

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Self, TypeVar
 
-__all__ = ["FaultProxy"]
-
 T = TypeVar("T")
 HOST = "127.0.0.1"
 CHUNK = 64 * 1024

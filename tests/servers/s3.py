@@ -20,8 +20,6 @@ from tests.servers.process import ServerProcess, free_ports, temporary_folder
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-__all__ = ["S3Program", "S3Server"]
-
 HOST = "127.0.0.1"
 REGION = "us-east-1"
 START_TIMEOUT = 60.0

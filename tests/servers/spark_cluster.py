@@ -19,8 +19,6 @@ from tests.servers.availability import Unavailable
 from tests.servers.java import java_home
 from tests.servers.process import ServerProcess, temporary_folder
 
-__all__ = ["SparkCluster", "python_without_the_project"]
-
 HOST = "127.0.0.1"
 START_TIMEOUT = 120.0
 # What the workers' Python must not find.

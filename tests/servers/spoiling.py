@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from tests.servers.certificates import Certificates
 
-__all__ = ["SpoilingGateway"]
-
 HOST = "127.0.0.1"
 
 

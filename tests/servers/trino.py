@@ -15,8 +15,6 @@ from tests.servers.process import ServerProcess, free_ports, temporary_folder
 from tests.servers.s3 import HOST, S3Server
 from tests.servers.trino_files import trino_files, trino_java
 
-__all__ = ["TrinoFailed", "TrinoServer"]
-
 START_TIMEOUT = 180.0
 QUERY_TIMEOUT = 240.0
 CONNECTOR = "connector.name"

@@ -16,8 +16,6 @@ from tests.servers.cache import cached
 from tests.servers.java import java_home
 from tests.servers.process import run_tool
 
-__all__ = ["trino_files", "trino_java"]
-
 VERSION = "476"
 OLDEST_JAVA = 24
 HERE = Path(__file__).parent

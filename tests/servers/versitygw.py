@@ -8,8 +8,6 @@ from pathlib import Path
 from tests.servers.golang import go_program
 from tests.servers.s3 import S3Program
 
-__all__ = ["VersityServer"]
-
 MODULE = "github.com/versity/versitygw/cmd/versitygw"
 VERSION = "v1.8.0"
 

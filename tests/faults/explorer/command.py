@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from tests.faults.explorer.scenes import Scene
 from tests.faults.explorer.world import World
 
-__all__ = ["Command"]
-
 
 @dataclass(frozen=True)
 class Command:

@@ -33,8 +33,6 @@ from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene, add, inner_
 from tests.faults.explorer.variants import MIRROR_VARIANTS, VARIANTS
 from tests.faults.explorer.world import World
 
-__all__ = ["COMMANDS", "CONVERTED", "MIRRORS", "OTHER", "QUEUE", "TARGET", "TARGET_NAME", "Command"]
-
 OTHER = "/other"
 CONVERTED = "memory://converted"
 TARGET_NAME = StreamName("scope", "target")

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from tests.faults.explorer.explore import at_each_point, calls_of
 from tests.faults.explorer.schedule import Schedule, Step
 
-__all__ = ["BESIDE", "PAUSED", "compacting", "paused_twice"]
-
 PAUSED: dict[str, tuple[str, ...]] = {
     "the only copy that was read back is deleted": (
         "chunks/joined clear,compact",

@@ -22,8 +22,6 @@ from tests.faults.explorer.schedule import Schedule, Step
 from tests.faults.explorer.variant_families import is_left_out
 from tests.faults.explorer.world import OBJECT_CALLS, World, in_memory
 
-__all__ = ["PAIR_COLUMNS", "Pair", "commute", "exhaust", "exhaust_pairs"]
-
 Call = tuple[str, str]
 WAIT = "wait"
 """A call after which the command waits: time passes for the other one, too, so that the two never commute."""

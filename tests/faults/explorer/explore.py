@@ -14,8 +14,6 @@ from tests.faults.explorer.scenes import scene_of
 from tests.faults.explorer.schedule import Schedule, Step
 from tests.faults.explorer.world import Actor, in_memory
 
-__all__ = ["ALL", "Outcome", "at_each_point", "pairs_of_points", "random_schedules", "run", "shrink", "three_stops"]
-
 ALL = {**COMMANDS, **MIRRORS}
 
 

@@ -14,8 +14,6 @@ from tests.faults.explorer.schedule import Schedule
 from tests.faults.explorer.variant_families import is_left_out
 from tests.faults.explorer.variants import MIRROR_VARIANTS, VARIANTS
 
-__all__ = ["ENDINGS", "KNOWN", "MIRRORED", "combinations", "family", "mirror_families", "mirrored", "systematic"]
-
 STOPPED = (
     "export",
     "follow",

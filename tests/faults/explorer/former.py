@@ -33,8 +33,6 @@ from tests.faults.explorer.scenes import ROOT, Scene
 from tests.faults.explorer.schedule import Schedule
 from tests.faults.explorer.world import World
 
-__all__ = ["REVISION", "NoFormer", "beside_former", "load_former"]
-
 REVISION = "5f6694b"
 """The last commit of the former release."""
 

@@ -28,8 +28,6 @@ from tests.faults.explorer.proof import Proof
 from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene
 from tests.faults.explorer.world import Actor, Killed, World
 
-__all__ = ["Ledger", "judge"]
-
 Masks = Mapping[str, int]
 FOLDER = f"{NAME}/"
 _MANIFEST = re.compile(r"_manifest/[0-9]{10}(-[0-9]{10})?\.json")

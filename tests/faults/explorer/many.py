@@ -16,8 +16,6 @@ from tests.faults.explorer.phases import drawn
 from tests.faults.explorer.schedule import Schedule
 from tests.faults.explorer.world import World, in_memory
 
-__all__ = ["Failure", "Order", "Tally", "explore"]
-
 Order = Callable[[int, int, int], Iterator[Schedule]]
 BATCH = 200
 LOSSES = frozenset(

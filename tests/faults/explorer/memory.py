@@ -50,18 +50,6 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.own import is_own
 from streamvault.streamstore.store import StreamStore
 
-__all__ = [
-    "Bucket",
-    "Cluster",
-    "Gate",
-    "Late",
-    "MemoryObjects",
-    "MemoryStreams",
-    "PagedObjects",
-    "StreamState",
-    "open_gate",
-]
-
 T = TypeVar("T")
 READ_BYTES = 1024 * 1024
 PAGE = 3

@@ -27,8 +27,6 @@ from tests.faults.explorer.memory import StreamState
 from tests.faults.explorer.scenes import CLUSTER, NAME, Scene
 from tests.faults.explorer.world import Actor, Killed, World
 
-__all__ = ["Ledger"]
-
 MOVES = frozenset({"move", "move-bare", "move-shift"})
 SEALING = MOVES | {"promote-seal"}
 FOREIGN = frozenset(

@@ -17,8 +17,6 @@ from tests.faults.explorer.families import mirror_families as of_mirrors
 from tests.faults.explorer.schedule import Schedule
 from tests.faults.explorer.variant_families import MIRROR_VARIED, VARIED, is_left_out
 
-__all__ = ["MIRROR_PHASES", "PHASES", "drawn", "drawn_mirrors"]
-
 Phase = Callable[[random.Random], Iterator[Schedule]]
 HARSH = (*ENDINGS, ":late", ":late", ":late")
 SCENES = [f"{layout}/{base}" for layout in LAYOUTS for base in BASES]

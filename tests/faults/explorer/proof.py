@@ -15,8 +15,6 @@ from streamvault.layouts.keys import chunk_key
 from streamvault.manifests.format.ranges import decode_ranges
 from tests.faults.explorer.scenes import NAME
 
-__all__ = ["Proof"]
-
 Span = tuple[int, int]
 FOLDER = f"{NAME}/"
 _DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")

@@ -15,8 +15,6 @@ from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.faults.explorer.world import World, in_memory
 
-__all__ = ["CLUSTER", "NAME", "ROOT", "SCENES", "Scene", "add", "inner_boundary", "open_source", "scene_of"]
-
 CLUSTER = "/cluster"
 NAME = StreamName("scope", "stream")
 ROOT = "memory://vault"

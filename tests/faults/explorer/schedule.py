@@ -15,8 +15,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["FAULTS", "Schedule", "Step"]
-
 FAULTS = ("unavailable", "denied", "full", "exists", "late")
 _STEP = re.compile(r"(?P<actor>[1-9][0-9]?)(?P<fault>\+?!|[:+][a-z]+)?(?:@(?P<until>[0-9]+))?\Z")
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from tests.faults.explorer.explore import Outcome, run
 from tests.faults.explorer.schedule import Schedule, Step
 
-__all__ = ["DELETED", "REBUILT", "THREE_STOPS", "stopped_and_killed", "stopped_once", "three_stops"]
-
 CHANGES = frozenset(
     {"create stream", "update", "scale", "append", "truncate", "truncate segment", "seal", "delete stream"}
 )

@@ -6,8 +6,6 @@ which a test runs with `at_each_point`.
 
 from __future__ import annotations
 
-__all__ = ["MENDED", "MIRROR_VARIED", "VARIED", "is_left_out"]
-
 VARIED: dict[str, tuple[str, ...]] = {
     "ranges of two sizes": (
         "chunks/grown export-70,write,export-130",

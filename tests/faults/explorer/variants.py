@@ -12,8 +12,6 @@ from tests.faults.explorer.command import Command
 from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene, inner_boundary, open_source
 from tests.faults.explorer.world import World
 
-__all__ = ["MIRROR_VARIANTS", "VARIANTS"]
-
 TARGET = f"local://{CLUSTER}/{NAME.scope}/target"
 SMALL, LARGE = 70, 130
 """Range sizes that do not divide each other, nor that of the scenes."""

@@ -31,8 +31,6 @@ from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.uri import StoreAddress
 from tests.faults.explorer.memory import Bucket, Cluster, Late, MemoryObjects, MemoryStreams, PagedObjects
 
-__all__ = ["Actor", "Killed", "World", "current", "in_memory", "in_order"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 
