@@ -19,13 +19,10 @@ from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState, Written
+from tests.killed import Killed
 from tests.streams import events_of
 
 TARGET = StreamName("scope", "target")
-
-
-class Killed(BaseException):
-    """The driver was killed."""
 
 
 class Buffer(SegmentAppender):

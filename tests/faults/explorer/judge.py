@@ -26,7 +26,8 @@ from tests.faults.explorer.commands import COMMANDS, CONVERTED, OTHER
 from tests.faults.explorer.memory import StreamState
 from tests.faults.explorer.proof import Proof
 from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene
-from tests.faults.explorer.world import Actor, Killed, World
+from tests.faults.explorer.world import Actor, World
+from tests.killed import Killed
 
 Masks = Mapping[str, int]
 FOLDER = f"{NAME}/"

@@ -25,7 +25,8 @@ from streamvault.streamstore.own import TARGET_LEDGER, is_own, stream_beside, us
 from tests.faults.explorer.commands import COMMANDS, MIRRORS, TARGET_NAME, USERS
 from tests.faults.explorer.memory import StreamState
 from tests.faults.explorer.scenes import CLUSTER, NAME, Scene
-from tests.faults.explorer.world import Actor, Killed, World
+from tests.faults.explorer.world import Actor, World
+from tests.killed import Killed
 
 MOVES = frozenset({"move", "move-bare", "move-shift"})
 SEALING = MOVES | {"promote-seal"}

@@ -30,6 +30,7 @@ from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.uri import StoreAddress
 from tests.faults.explorer.memory import Bucket, Cluster, Late, MemoryObjects, MemoryStreams, PagedObjects
+from tests.killed import Killed
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,10 +42,6 @@ CHANGES = frozenset(
 """Calls that change a store; only these can be late."""
 _TICK = 0.001
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
-
-
-class Killed(BaseException):
-    """The process was killed; the product must not catch this and continue."""
 
 
 class Actor(greenlet.greenlet):

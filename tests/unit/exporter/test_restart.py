@@ -18,6 +18,7 @@ from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import current_plan
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut
+from tests.killed import Killed
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, data_keys
 
 CUT = {f"{NAME}/0.#epoch.0": 50 * 12, f"{NAME}/1.#epoch.0": 50 * 12}
@@ -37,10 +38,6 @@ NAMED = {
     "from": f"--from {StreamCut.from_json(dict.fromkeys(CUT, 0)).to_json()}",
     "to": f"--to {StreamCut.from_json(dict.fromkeys(CUT, 1200)).to_json()}",
 }
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.services import lease
 from streamvault.streamstore.services.lease import Lease, LeaseHeld
+from tests.killed import Killed
 from tests.streams import append_events, digest_of
 from tests.unit.small_archives import NAME, Vault
 
@@ -273,10 +274,6 @@ def test_resumed_import_fixes_the_scaling_policy_again(vault: Vault, monkeypatch
     with vault.store as store:
         assert store.describe(BACK).configuration.scaling.kind is ScaleKind.BY_EVENTS
     assert policies_on_the_way(vault, monkeypatch) == {ScaleKind.FIXED}
-
-
-class Killed(BaseException):
-    """Ends a run in this process without any cleanup, as kill -9 ends a process."""
 
 
 def kill_after_finish(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:

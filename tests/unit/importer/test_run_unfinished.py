@@ -20,6 +20,7 @@ from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.requests.reports import FinishedRequest
 from streamvault.streamstore.own import UNFINISHED
 from streamvault.streamstore.services.lease import last_record
+from tests.killed import Killed
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault
 
@@ -37,10 +38,6 @@ def vault(tmp_path: Path) -> Vault:
     found.add(b"second")
     found.export("chunks")
     return found
-
-
-class Killed(BaseException):
-    """Ends a run in this process without any cleanup, as kill -9 ends a process."""
 
 
 def restore(vault: Vault, *options: str) -> int:

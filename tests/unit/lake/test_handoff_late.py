@@ -23,6 +23,7 @@ from streamvault.objectstore.memory import _STORES
 from streamvault.objectstore.uri import _open
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamConfiguration
+from tests.killed import Killed
 from tests.unit.lakes import rows_in, rows_of, table_keys
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, clear, objects_of
 
@@ -256,10 +257,6 @@ def test_late_task_of_an_ended_plan_is_refused(tmp_path: Path) -> None:
         write_file(tasks[0])
     assert is_whole(vault)
     assert not [row for key in table_keys(vault.root) if "=1/" in key for row in rows_in(objects_of(vault.root), key)]
-
-
-class Killed(BaseException):
-    """Ends a run in this process without any cleanup."""
 
 
 def test_run_does_not_publish_what_another_gave_up(tmp_path: Path) -> None:

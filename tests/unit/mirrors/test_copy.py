@@ -24,6 +24,7 @@ from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
 from streamvault.streamstore.services.ledger import LedgerNameTaken
+from tests.killed import Killed
 from tests.streams import append_events, boundary, digest_of, events_of, make_stream, shape_of
 from tests.unit.small_archives import NAME
 
@@ -134,10 +135,6 @@ def test_cut_inside_an_event_is_refused(streams: Streams, capfd: pytest.CaptureF
     for option in ("--from", "--to"):
         assert main(["copy", streams.source, streams.target, option, json.dumps(cut.to_json())]) == 2
         assert "lies inside an event" in capfd.readouterr().err
-
-
-class Killed(BaseException):
-    """As a kill: nobody handles it."""
 
 
 @pytest.mark.parametrize("offsets", ["keep", "shift"])

@@ -33,6 +33,7 @@ from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfigurati
 from streamvault.streamstore.own import OWN, SOURCE_SEAL, is_own, stream_beside
 from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.uri import parse_stream
+from tests.killed import Killed
 from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
 from tests.unit.small_archives import NAME
 
@@ -541,10 +542,6 @@ def test_cut_of_a_truncated_stream_is_kept(streams: Streams) -> None:
     with streams.store as store:
         assert set(store.describe(TARGET).head.offsets.values()) == {0}
         assert isinstance(described.head, StreamCut)
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
 
 
 def killed(monkeypatch: pytest.MonkeyPatch, method: str, name: StreamName, verb: Callable[[], object]) -> None:

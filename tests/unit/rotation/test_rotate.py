@@ -38,6 +38,7 @@ from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut
+from tests.killed import Killed
 from tests.streams import digest_of, shape_of
 from tests.unit.locks import Locked
 from tests.unit.small_archives import (
@@ -645,10 +646,6 @@ def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> N
 
 
 # kills and races
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 @pytest.fixture

@@ -17,11 +17,8 @@ from streamvault.exporter.convert import run as converting
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import create_plan, current_plan
+from tests.killed import Killed
 from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, data_keys, segments_of
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 @pytest.fixture
