@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
+from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.conftest import absent
@@ -42,13 +44,27 @@ def login(pravega_secure: PravegaServer, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PRAVEGA_TARGET_PASSWORD", ADMIN.password)
 
 
+@dataclass(frozen=True)
+class Site:
+    """A cluster."""
+
+    server: PravegaServer
+    store: StreamStore
+
+    def uri(self, name: StreamName) -> str:
+        """Return a stream's URI."""
+        return f"{self.server.uri}/{name}"
+
+
 @pytest.fixture
-def source_store(pravega: PravegaServer) -> Iterator[StreamStore]:
+def here(pravega: PravegaServer) -> Iterator[Site]:
+    """The cluster of sources."""
     with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
-        yield store
+        yield Site(pravega, store)
 
 
 @pytest.fixture
-def target_store(pravega_secure: PravegaServer, login: None) -> Iterator[StreamStore]:
+def there(pravega_secure: PravegaServer, login: None) -> Iterator[Site]:
+    """The cluster of targets, with TLS and a login."""
     with parse_stream(f"{pravega_secure.uri}/a/b", target=True)[0].open() as store:
-        yield store
+        yield Site(pravega_secure, store)

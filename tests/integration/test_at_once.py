@@ -8,9 +8,8 @@ import pytest
 
 from streamvault import replicate_stream
 from streamvault.streamstore.model import StreamName
-from streamvault.streamstore.store import StreamStore
 from tests.faults.commands import run, started
-from tests.servers.pravega import PravegaServer
+from tests.integration.conftest import Site
 from tests.streams import digest_of, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
@@ -22,18 +21,16 @@ pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
     ids=["copy", "replicate", "promote", "cut over", "move"],
 )
 def test_one_of_two_succeeds_and_the_other_exits_with_4_or_does_nothing(
-    pravega: PravegaServer,
-    pravega_secure: PravegaServer,
-    source_store: StreamStore,
-    target_store: StreamStore,
+    here: Site,
+    there: Site,
     scope_name: str,
     verb: str,
     options: tuple[str, ...],
 ) -> None:
     name = StreamName(scope_name, "orders")
-    make_stream(source_store, name, events=400)
-    before, shape = digest_of(source_store, name), shape_of(source_store, name)
-    source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
+    make_stream(here.store, name, events=400)
+    before, shape = digest_of(here.store, name), shape_of(here.store, name)
+    source, target = here.uri(name), there.uri(name)
     if verb == "promote":
         replicate_stream(source, target, master="inline")
     uris = (target,) if verb == "promote" else (source, target)
@@ -46,10 +43,10 @@ def test_one_of_two_succeeds_and_the_other_exits_with_4_or_does_nothing(
     assert again.code == 0, again
     if verb != "replicate":
         assert again.report["unchanged"]
-    assert digest_of(target_store, name) == before
-    assert shape_of(target_store, name)["head"] == shape["head"]
+    assert digest_of(there.store, name) == before
+    assert shape_of(there.store, name)["head"] == shape["head"]
     if verb == "move":
-        assert not any(source_store.describe(name).tail.offsets.values())
+        assert not any(here.store.describe(name).tail.offsets.values())
     else:
-        assert digest_of(source_store, name) == before
-    assert list(target_store.list_streams(scope_name, own=True)) == [name] or verb == "replicate"
+        assert digest_of(here.store, name) == before
+    assert list(there.store.list_streams(scope_name, own=True)) == [name] or verb == "replicate"

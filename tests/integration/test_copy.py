@@ -11,7 +11,7 @@ import pytest
 from streamvault import export_stream, translate
 from streamvault.cli import main
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
-from streamvault.streamstore.store import StreamStore
+from tests.integration.conftest import Site
 from tests.integration.test_numbers import roll, shape_without_numbers
 from tests.servers.pravega import PravegaServer
 from tests.streams import KeyRange, append_events, digest_of, events_of, make_stream, shape_of
@@ -27,87 +27,82 @@ def copy(source: str, target: str, *options: str, capfd: pytest.CaptureFixture[s
 
 
 def test_stream_is_copied_to_another_cluster(
-    pravega: PravegaServer,
-    pravega_secure: PravegaServer,
-    source_store: StreamStore,
-    target_store: StreamStore,
+    here: Site,
+    there: Site,
     scope_name: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     name = StreamName(scope_name, "orders")
-    make_stream(source_store, name, events=400)
-    append_events(source_store, name, max(source_store.describe(name).tail.offsets), [b"", b"last"])
-    source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
+    make_stream(here.store, name, events=400)
+    append_events(here.store, name, max(here.store.describe(name).tail.offsets), [b"", b"last"])
+    source, target = here.uri(name), there.uri(name)
     copied = copy(source, target, "--read-back", capfd=capfd)
     assert copied["moved_bytes"] == copied["bytes"]
-    ours, theirs = shape_of(source_store, name), shape_of(target_store, name)
+    ours, theirs = shape_of(here.store, name), shape_of(there.store, name)
     assert theirs.pop("configuration") == replace(
         ours.pop("configuration"),  # type: ignore[type-var]
-        scaling=Scaling(min_segments=len(source_store.describe(name).tail.offsets)),
+        scaling=Scaling(min_segments=len(here.store.describe(name).tail.offsets)),
         tags=("made-for-a-test", f"streamvault-copy-of:{name}", "ünï"),
     )
     assert ours == theirs
-    assert digest_of(source_store, name) == digest_of(target_store, name)
+    assert digest_of(here.store, name) == digest_of(there.store, name)
     again = copy(source, target, capfd=capfd)
     assert (again["unchanged"], again["behind_bytes"]) == (True, 0)
 
 
 def test_copy_beside_its_source_has_mapped_numbers(
-    pravega: PravegaServer, source_store: StreamStore, scope_name: str, capfd: pytest.CaptureFixture[str]
+    here: Site, scope_name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its history has a rolled transaction, so the numbers cannot be kept."""
     name, other = StreamName(scope_name, "rolled"), StreamName(scope_name, "copy")
-    source_store.create_scope(scope_name)
-    source_store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=2)))
-    roll(source_store, name, [KeyRange(0.0, 0.25), KeyRange(0.25, 0.75), KeyRange(0.75, 1.0)])
-    source, target = f"{pravega.uri}/{name}", f"{pravega.uri}/{other}"
+    here.store.create_scope(scope_name)
+    here.store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=2)))
+    roll(here.store, name, [KeyRange(0.0, 0.25), KeyRange(0.25, 0.75), KeyRange(0.75, 1.0)])
+    source, target = here.uri(name), here.uri(other)
     assert main(["copy", source, target, "--master", "inline"]) == 1
     assert "--numbers map" in capfd.readouterr().err
-    assert not source_store.exists(other)
+    assert not here.store.exists(other)
     copy(source, target, "--numbers", "map", capfd=capfd)
-    ours, theirs = (shape_without_numbers(source_store, one) for one in (name, other))
+    ours, theirs = (shape_without_numbers(here.store, one) for one in (name, other))
     assert ours.pop("configuration") != theirs.pop("configuration")
     assert ours == theirs
-    events = list(events_of(source_store, name))
-    found = {str(pointer): payload for pointer, payload in events_of(source_store, other)}
+    events = list(events_of(here.store, name))
+    found = {str(pointer): payload for pointer, payload in events_of(here.store, other)}
     new = translate(source, target, [str(pointer) for pointer, _ in events]).positions
     assert [found[str(position.new)] for position in new] == [payload for _, payload in events]
 
 
 def test_copy_is_archived_like_its_source(
-    pravega: PravegaServer,
-    source_store: StreamStore,
+    here: Site,
     scope_name: str,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     name, other = StreamName(scope_name, "source"), StreamName(scope_name, "copy")
-    make_stream(source_store, name, events=100)
-    copy(f"{pravega.uri}/{name}", f"{pravega.uri}/{other}", "--offsets", "shift", capfd=capfd)
+    make_stream(here.store, name, events=100)
+    copy(here.uri(name), here.uri(other), "--offsets", "shift", capfd=capfd)
     one, two = (
-        export_stream(f"{pravega.uri}/{stream}", f"file://{tmp_path}/vault", master="inline")
-        for stream in (name, other)
+        export_stream(here.uri(stream), f"file://{tmp_path}/vault", master="inline") for stream in (name, other)
     )
     assert (one.events, one.bytes) == (two.events, two.bytes)
-    assert set(source_store.describe(other).head.offsets.values()) == {0}
+    assert set(here.store.describe(other).head.offsets.values()) == {0}
 
 
 @pytest.mark.usefixtures("login")
 def test_error_names_the_cluster_that_refused(
-    pravega: PravegaServer,
     pravega_secure: PravegaServer,
-    source_store: StreamStore,
+    here: Site,
     scope_name: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     name = StreamName(scope_name, "orders")
-    source_store.create_scope(scope_name)
-    source_store.create_stream(name, StreamConfiguration())
+    here.store.create_scope(scope_name)
+    here.store.create_stream(name, StreamConfiguration())
     monkeypatch.setenv("PRAVEGA_TARGET_PASSWORD", "wrong")
     capfd.readouterr()
-    assert main(["copy", f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}", "--master", "inline"]) == 1
+    assert main(["copy", here.uri(name), f"{pravega_secure.uri}/{name}", "--master", "inline"]) == 1
     error = capfd.readouterr().err
     assert len(error.splitlines()) == 1, error
     assert pravega_secure.uri in error
-    assert pravega.uri not in error
+    assert here.server.uri not in error

@@ -10,6 +10,7 @@ from streamvault.cli import main
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.pravega import PravegaSettings, PravegaStore
 from streamvault.streamstore.store import StreamStore
+from tests.integration.conftest import Site
 from tests.servers.pravega import PravegaServer
 from tests.servers.pravega_security import ADMIN, Account
 from tests.streams import digest_of, make_stream
@@ -60,9 +61,8 @@ def refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 @pytest.mark.parametrize("verb", ["copy", "replicate", "move"])
 def test_target_that_may_not_be_written(
-    pravega: PravegaServer,
     guarded: PravegaServer,
-    source_store: StreamStore,
+    here: Site,
     store: StreamStore,
     use: Callable[..., None],
     unique_name: str,
@@ -70,23 +70,22 @@ def test_target_that_may_not_be_written(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     name = StreamName(SCOPE, unique_name)
-    make_stream(source_store, name, events=50, largest=2000)
+    make_stream(here.store, name, events=50, largest=2000)
     use(READER, "PRAVEGA_TARGET_")
-    uris = (f"{pravega.uri}/{name}", f"{guarded.uri}/{name}")
+    uris = (here.uri(name), f"{guarded.uri}/{name}")
     line = refused(capfd, verb, *uris)
     assert READER.user in line, line
     assert guarded.uri in line, line
     assert SCOPE not in store.list_scopes() or name not in list(store.list_streams(SCOPE, own=True))
-    assert not source_store.describe(name).sealed
+    assert not here.store.describe(name).sealed
     use(ADMIN, "PRAVEGA_TARGET_")
     assert main([verb, *uris, "--master", "inline"]) == 0
     assert store.exists(name)
 
 
 def test_source_that_may_not_be_sealed(
-    pravega: PravegaServer,
     guarded: PravegaServer,
-    source_store: StreamStore,
+    here: Site,
     store: StreamStore,
     use: Callable[..., None],
     unique_name: str,
@@ -95,7 +94,7 @@ def test_source_that_may_not_be_sealed(
     """Pravega has one right for all that changes a stream, so this login cannot plan a move or a cut-over either."""
     name = StreamName(SCOPE, unique_name)
     make_stream(store, name, events=50, largest=2000)
-    uris = (f"{guarded.uri}/{name}", f"{pravega.uri}/{name}")
+    uris = (f"{guarded.uri}/{name}", here.uri(name))
     use(ADMIN)
     assert main(["replicate", *uris, "--master", "inline"]) == 0
     use(READER)
@@ -107,13 +106,12 @@ def test_source_that_may_not_be_sealed(
     use(ADMIN)
     assert main(["promote", uris[1], "--seal-source", "--master", "inline"]) == 0
     assert store.describe(name).sealed
-    assert digest_of(store, name) == digest_of(source_store, name)
+    assert digest_of(store, name) == digest_of(here.store, name)
 
 
 def test_tombstone_that_may_not_be_created(
-    pravega: PravegaServer,
     guarded: PravegaServer,
-    source_store: StreamStore,
+    here: Site,
     store: StreamStore,
     use: Callable[..., None],
     unique_name: str,
@@ -123,15 +121,15 @@ def test_tombstone_that_may_not_be_created(
     name = StreamName(SCOPE, unique_name)
     make_stream(store, name, events=50, largest=2000)
     before = digest_of(store, name)
-    uris = (f"{guarded.uri}/{name}", f"{pravega.uri}/{name}")
+    uris = (f"{guarded.uri}/{name}", here.uri(name))
     use(WRITER)
     for _ in range(2):
         line = refused(capfd, "move", *uris)
         assert WRITER.user in line, line
         assert guarded.uri in line, line
-        assert digest_of(source_store, name) == before
+        assert digest_of(here.store, name) == before
     use(ADMIN)
     assert main(["move", *uris, "--master", "inline"]) == 0
     assert store.describe(name).sealed
     assert not any(store.describe(name).tail.offsets.values())
-    assert list(source_store.list_streams(SCOPE, own=True)).count(name) == 1
+    assert list(here.store.list_streams(SCOPE, own=True)).count(name) == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from streamvault import (
     replicate_stream,
 )
 from streamvault.streamstore.model import ContentKind, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.store import StreamStore
+from tests.integration.conftest import Site
 from tests.integration.test_large_events import write_large
 from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
@@ -32,27 +31,6 @@ MIB = 1024 * 1024
 ONE_SEGMENT = StreamConfiguration(scaling=Scaling(min_segments=1))
 FIRST = SegmentId(0, 0)
 INLINE: dict[str, Any] = {"master": "inline[2]", "window": 64 * MIB}
-
-
-@dataclass(frozen=True)
-class Site:
-    """A cluster."""
-
-    server: PravegaServer
-    store: StreamStore
-
-    def uri(self, name: StreamName) -> str:
-        return f"{self.server.uri}/{name}"
-
-
-@pytest.fixture
-def here(pravega: PravegaServer, source_store: StreamStore) -> Site:
-    return Site(pravega, source_store)
-
-
-@pytest.fixture
-def there(pravega_secure: PravegaServer, target_store: StreamStore) -> Site:
-    return Site(pravega_secure, target_store)
 
 
 def state_of(site: Site, name: StreamName, *, epochs: int, places: int = 17) -> dict[str, object]:

@@ -18,9 +18,9 @@ from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStr
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from tests.faults.commands import run, started, wait_until
+from tests.integration.conftest import Site
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
 from tests.servers.java_client import JavaClient
-from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, digest_of, events_of, live_segments, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
@@ -43,29 +43,27 @@ def refresh(store: StreamStore, name: StreamName, parts: int) -> None:
 
 
 def test_writer_moves_to_a_standby_whose_replication_was_killed(
-    pravega: PravegaServer,
-    pravega_secure: PravegaServer,
-    source_store: StreamStore,
-    target_store: StreamStore,
+    here: Site,
+    there: Site,
     scope_name: str,
 ) -> None:
     name = StreamName(scope_name, "orders")
-    source_store.create_scope(scope_name)
-    source_store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=2)))
-    source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
+    here.store.create_scope(scope_name)
+    here.store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=2)))
+    source, target = here.uri(name), there.uri(name)
     command = ("replicate", source, target, "--follow", "--master", "inline", "--json")
     rng = random.Random()
 
     def more_is_replicated() -> Callable[[], bool]:
-        before = size_of(target_store, name)
-        return lambda: size_of(target_store, name) > before
+        before = size_of(there.store, name)
+        return lambda: size_of(there.store, name) > before
 
-    with KeyedWriter(source_store, name) as writer:
+    with KeyedWriter(here.store, name) as writer:
         for kill in range(KILLS):
             with started(*command, environment=dict(os.environ)) as running:
                 assert wait_until(more_is_replicated(), running), running.ended()
                 time.sleep(rng.random())
-                refresh(source_store, name, 2 + kill % 2)
+                refresh(here.store, name, 2 + kill % 2)
                 time.sleep(rng.random())
                 assert running.running, running.ended()
                 running.send(signal.SIGKILL)
@@ -77,151 +75,141 @@ def test_writer_moves_to_a_standby_whose_replication_was_killed(
             followed = running.ended().report
         assert writer.ended_by_seal(), writer.error
     assert (report["source_sealed"], report["sealed"], followed["ended"]) == (True, False, "sealed")
-    assert digest_of(source_store, name)[0] == digest_of(target_store, name)[0]
-    writer.move_to(target_store, name)
+    assert digest_of(here.store, name)[0] == digest_of(there.store, name)[0]
+    writer.move_to(there.store, name)
     writer.write(200)
-    found = numbers_by_key(target_store, name)
+    found = numbers_by_key(there.store, name)
     assert found == {key: list(range(count)) for key, count in writer.written.items() if count}
-    assert list(target_store.list_streams(scope_name, own=True)) == [name]
+    assert list(there.store.list_streams(scope_name, own=True)) == [name]
 
 
 def test_replica_of_a_dead_source_is_a_beginning_of_every_key(
-    pravega: PravegaServer,
-    pravega_secure: PravegaServer,
-    source_store: StreamStore,
-    target_store: StreamStore,
+    here: Site,
+    there: Site,
     scope_name: str,
 ) -> None:
     """The replication is killed, the source is never asked again."""
     name = StreamName(scope_name, "orders")
-    source_store.create_scope(scope_name)
-    source_store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=3)))
-    source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
+    here.store.create_scope(scope_name)
+    here.store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=3)))
+    source, target = here.uri(name), there.uri(name)
     command = ("replicate", source, target, "--follow", "--master", "inline", "--json")
-    with KeyedWriter(source_store, name, rate=2000) as writer:
+    with KeyedWriter(here.store, name, rate=2000) as writer:
         while not any(writer.written.values()):
             time.sleep(0.05)
         replicate_stream(source, target, master="inline")
-        before = size_of(target_store, name)
+        before = size_of(there.store, name)
         with started(*command, environment=dict(os.environ)) as running:
-            assert wait_until(lambda: size_of(target_store, name) > before, running), running.ended()
+            assert wait_until(lambda: size_of(there.store, name) > before, running), running.ended()
             time.sleep(random.random())
             running.send(signal.SIGKILL)
             running.ended()
         written = dict(writer.written)
     report = promote_replica(target, master="inline")
     assert report.tail_time
-    found = numbers_by_key(target_store, name)
+    found = numbers_by_key(there.store, name)
     assert found
     for key, numbers in found.items():
         assert numbers == list(range(len(numbers))), key
         assert len(numbers) <= written[key]
-    writer.move_to(target_store, name)
+    writer.move_to(there.store, name)
     writer.written = {key: len(found.get(key, ())) for key in written}
     writer.write(100)
-    assert numbers_by_key(target_store, name) == {
+    assert numbers_by_key(there.store, name) == {
         key: list(range(count)) for key, count in writer.written.items() if count
     }
 
 
 @pytest.mark.parametrize("keep_head", [False, True], ids=["moves-head", "keeps-head"])
 def test_replica_of_a_stream_that_is_truncated_meanwhile(
-    pravega: PravegaServer,
-    pravega_secure: PravegaServer,
-    source_store: StreamStore,
-    target_store: StreamStore,
+    here: Site,
+    there: Site,
     scope_name: str,
     *,
     keep_head: bool,
 ) -> None:
     """Up to its tail, as retention does in the worst case; a replica that keeps its head has to be there first."""
     name = StreamName(scope_name, "orders")
-    source_store.create_scope(scope_name)
-    source_store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=2)))
-    source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
+    here.store.create_scope(scope_name)
+    here.store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=2)))
+    source, target = here.uri(name), there.uri(name)
     command = ["replicate", source, target, "--follow", "--master", "inline", "--json"]
     command += ["--keep-head"] if keep_head else []
 
     def replicated(cut: StreamCut) -> bool:
         with suppress(NoSuchScope, NoSuchStream, NoSuchSegment):
-            infos = target_store.segment_info(name, list(cut.offsets))
+            infos = there.store.segment_info(name, list(cut.offsets))
             return all(info.write_offset >= cut.offsets[info.segment] for info in infos)
         return False
 
-    with KeyedWriter(source_store, name) as writer, started(*command, environment=dict(os.environ)) as running:
+    with KeyedWriter(here.store, name) as writer, started(*command, environment=dict(os.environ)) as running:
         for parts in (3, 2, 3):
-            tail = source_store.describe(name).tail
+            tail = here.store.describe(name).tail
             assert wait_until(lambda cut=tail: replicated(cut), running), running.ended()  # type: ignore[misc]
-            refresh(source_store, name, parts)
+            refresh(here.store, name, parts)
             written = dict(writer.written)
             assert wait_until(lambda before=written: before != writer.written, running)  # type: ignore[misc]
-            tail = source_store.describe(name).tail
+            tail = here.store.describe(name).tail
             if keep_head:
                 assert wait_until(lambda cut=tail: replicated(cut), running), running.ended()  # type: ignore[misc]
-            source_store.truncate(tail)
+            here.store.truncate(tail)
         report = run("promote", target, "--seal-source", "--json", environment=dict(os.environ)).report
         assert running.ended().report["ended"] == "sealed"
     assert writer.error is None
     assert report["renumbered"] == {}
-    ours, theirs = source_store.describe(name), target_store.describe(name)
+    ours, theirs = here.store.describe(name), there.store.describe(name)
     assert ours.head == tail
-    found = numbers_by_key(target_store, name)
+    found = numbers_by_key(there.store, name)
     if keep_head:
         assert theirs.head == StreamCut(name, dict.fromkeys(theirs.epochs[0].segments, 0))
         assert found == {key: list(range(count)) for key, count in writer.written.items() if count}
     else:
         assert theirs.head == ours.head
-        assert digest_of(target_store, name) == digest_of(source_store, name)
-    for key, numbers in numbers_by_key(source_store, name).items():
+        assert digest_of(there.store, name) == digest_of(here.store, name)
+    for key, numbers in numbers_by_key(here.store, name).items():
         assert found[key][-len(numbers) :] == numbers == list(range(numbers[0], writer.written[key]))
 
 
 def test_stream_moves_to_another_cluster(
-    pravega: PravegaServer,
-    pravega_secure: PravegaServer,
-    source_store: StreamStore,
-    target_store: StreamStore,
+    here: Site,
+    there: Site,
     scope_name: str,
 ) -> None:
     name = StreamName(scope_name, "orders")
-    make_stream(source_store, name, events=400)
-    append_events(source_store, name, max(source_store.describe(name).tail.offsets), [b"", b"x" * 8 * 1024 * 1024])
-    source, target = f"{pravega.uri}/{name}", f"{pravega_secure.uri}/{name}"
-    shape, digest = shape_of(source_store, name), digest_of(source_store, name)
+    make_stream(here.store, name, events=400)
+    append_events(here.store, name, max(here.store.describe(name).tail.offsets), [b"", b"x" * 8 * 1024 * 1024])
+    source, target = here.uri(name), there.uri(name)
+    shape, digest = shape_of(here.store, name), digest_of(here.store, name)
     report = move_stream(source, target, master="inline")
-    moved = shape_of(target_store, name)
+    moved = shape_of(there.store, name)
     assert moved.pop("configuration") == replace(
         shape.pop("configuration"),  # type: ignore[type-var]
         scaling=Scaling(min_segments=3),
         tags=tuple(sorted(("made-for-a-test", f"streamvault-replica-of:{source}", "ünï"))),
     )
-    assert (moved, digest_of(target_store, name)) == (shape, digest)
+    assert (moved, digest_of(there.store, name)) == (shape, digest)
     assert report.renumbered == {}
-    tombstone = source_store.describe(name)
+    tombstone = here.store.describe(name)
     assert (tombstone.sealed, set(tombstone.tail.offsets.values())) == (True, {0})
     assert f"streamvault-moved-to:{target}" in tombstone.configuration.tags
-    assert list(source_store.list_streams(scope_name)) == []
+    assert list(here.store.list_streams(scope_name)) == []
     assert move_stream(source, target, master="inline").unchanged
 
 
-def test_renamed_stream_is_the_same_for_the_java_client(
-    pravega: PravegaServer, source_store: StreamStore, scope_name: str, java_client: JavaClient
-) -> None:
+def test_renamed_stream_is_the_same_for_the_java_client(here: Site, scope_name: str, java_client: JavaClient) -> None:
     name, other = StreamName(scope_name, "old"), StreamName(scope_name, "new")
-    make_stream(source_store, name, events=100)
-    count = len(list(events_of(source_store, name)))
-    before = java_client.digest(pravega, name, count)
-    move_stream(f"{pravega.uri}/{name}", f"{pravega.uri}/{other}", master="inline", no_tombstone=True)
-    assert java_client.digest(pravega, other, count) == before
-    assert list(source_store.list_streams(scope_name, own=True)) == [other]
+    make_stream(here.store, name, events=100)
+    count = len(list(events_of(here.store, name)))
+    before = java_client.digest(here.server, name, count)
+    move_stream(here.uri(name), here.uri(other), master="inline", no_tombstone=True)
+    assert java_client.digest(here.server, other, count) == before
+    assert list(here.store.list_streams(scope_name, own=True)) == [other]
 
 
-def test_round_with_nothing_new_takes_little(
-    pravega: PravegaServer, source_store: StreamStore, scope_name: str
-) -> None:
+def test_round_with_nothing_new_takes_little(here: Site, scope_name: str) -> None:
     """No timing is tested: an idle follower starts no task and appends nothing."""
     name = StreamName(scope_name, "idle")
-    make_stream(source_store, name, events=50)
-    target = f"{pravega.uri}/{scope_name}/standby"
-    report = replicate_stream(f"{pravega.uri}/{name}", target, follow=True, every=0.05, idle=2.0, master="inline")
+    make_stream(here.store, name, events=50)
+    target = f"{here.server.uri}/{scope_name}/standby"
+    report = replicate_stream(here.uri(name), target, follow=True, every=0.05, idle=2.0, master="inline")
     assert (report.ended, report.rounds) == ("idle", 1)
