@@ -1,36 +1,36 @@
-"""Reads and validates the list of streams to replicate, and converts it to operator arguments."""
+"""The list of streams to replicate, and the operator's arguments that follow from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
 
 from airflow.sdk.exceptions import AirflowFailException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from streamvault.airflow.declared import Declared, is_duration, read_declared
-from streamvault.airflow.flags import Flag
+from streamvault.airflow.lists import ListModel, ListStreams, StreamList
+from streamvault.airflow.options import with_options
 from streamvault.airflow.pravega import PravegaHook
+from streamvault.common.times import parse_duration
+from streamvault.mirrors.options import ReplicateOptions
 
-Duration = Annotated[str, AfterValidator(is_duration)]
+
+def _duration(text: str) -> str:
+    parse_duration(text)
+    return text
 
 
-class Options(Declared):
+@with_options(ReplicateOptions, omitted=("follow", "every", "idle", "lasting"))
+class ReplicationOptions(ListModel):
     """Options of a replication, as for `ReplicateStreamOperator`; an entry's own override those of the list."""
 
-    offsets: Literal["keep", "shift"] | None = None
-    filler_limit: str | None = None
-    numbers: Literal["keep", "map"] | None = None
-    window: str | None = None
-    keep_head: Flag | None = None
-    retry_for: Duration | None = None
-    most_lag: Duration | None = None
+    most_lag: Annotated[str, AfterValidator(_duration)] | None = None
     pravega_conn_id: str | None = None
     target_conn_id: str | None = None
     aws_conn_id: str | None = None
 
 
-class Entry(Options):
+class ReplicationEntry(ReplicationOptions):
     """A pair of streams, or all streams of a scope.
 
     Attributes:
@@ -62,12 +62,15 @@ def _by_name(value: Any) -> Any:
     return {"source": value} if isinstance(value, str) else value
 
 
-class Replications(Options):
+class Replications(ReplicationOptions, StreamList):
     """The list: ``{"target_conn_id": "standby", "streams": ["shop/orders", {"scope": "billing"}]}``."""
 
-    streams: Annotated[tuple[Annotated[Entry, BeforeValidator(_by_name)], ...], Field(min_length=1)]
+    parameter: ClassVar = "standby"
+    what: ClassVar = "replications"
 
-    def arguments(self, list_streams: Callable[[str, str], list[str]]) -> list[dict[str, Any]]:
+    streams: Annotated[tuple[Annotated[ReplicationEntry, BeforeValidator(_by_name)], ...], Field(min_length=1)]
+
+    def arguments(self, list_streams: ListStreams) -> list[dict[str, Any]]:
         """Return the operator's arguments for each pair.
 
         Args:
@@ -78,7 +81,7 @@ class Replications(Options):
         """
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for entry in self.streams:
-            chosen = {**self.given(Options), **entry.given(Options)}
+            chosen = {**self.given(ReplicationOptions), **entry.given(ReplicationOptions)}
             connection = str(chosen.get("pravega_conn_id") or PravegaHook.default_conn_name)
             target = str(chosen.get("target_conn_id") or connection)
             for source, stream in _pairs(entry, connection, list_streams).items():
@@ -94,19 +97,9 @@ class Replications(Options):
         return list(found.values())
 
 
-def _pairs(entry: Entry, connection: str, list_streams: Callable[[str, str], list[str]]) -> Mapping[str, str]:
+def _pairs(entry: ReplicationEntry, connection: str, list_streams: ListStreams) -> Mapping[str, str]:
     """Return source → replica."""
     if entry.source is not None:
         return {entry.source: entry.stream or entry.source}
     scope = str(entry.scope)
     return {f"{scope}/{name}": f"{entry.target_scope or scope}/{name}" for name in list_streams(scope, connection)}
-
-
-def read_replications(declared: Any, file: str | None = None) -> Replications:
-    """Read the list from a value, or from a JSON file on the worker.
-
-    Raises:
-        AirflowFailException: there is no list, or it is not valid; the message says where.
-    """
-    todo = "Set the variable streamvault_standby, the parameter standby, or STREAMVAULT_STANDBY_FILE."
-    return read_declared(Replications, "replications", declared, file, todo=todo)

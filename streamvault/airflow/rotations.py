@@ -1,62 +1,31 @@
-"""Reads and validates the list of streams to rotate, and converts it to operator arguments."""
+"""The list of streams to rotate, and the operator's arguments that follow from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
 
 from airflow.sdk.exceptions import AirflowFailException
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from streamvault.airflow.declared import Declared, is_duration, read_declared
-from streamvault.airflow.flags import Flag
+from streamvault.airflow.lists import ListModel, ListStreams, StreamList
+from streamvault.airflow.options import with_options
 from streamvault.common.errors import Problem
-from streamvault.common.times import parse_moment
-from streamvault.layouts.keys import line_folder
 from streamvault.objectstore.uri import RootAddress
+from streamvault.rotation.options import RotateOptions
 
 KEEPING = ("keep", "keep_for", "until")
 
 
-def _is_moment(text: str) -> str:
-    try:
-        parse_moment(text, "it")
-    except Problem as problem:
-        raise ValueError(str(problem)) from None
-    return text
-
-
-def _is_line(name: str) -> str:
-    try:
-        line_folder(name)
-    except Problem as problem:
-        raise ValueError(str(problem)) from None
-    return name
-
-
-class Options(Declared):
-    """Options of a rotation; a stream's own options override those of the list.
+@with_options(RotateOptions, omitted=("hold", "queue", "restart"))
+class RotationOptions(ListModel):
+    """Options of a rotation, as for `RotateArchiveOperator`; a stream's own override those of the list.
 
     Attributes:
         root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
-        keep, keep_for, until: which generations to keep; at most one may be set; without any, nothing expires.
-        line: a line of generations, beside the stream's first archive.
-        others: as for `RotateArchiveOperator`.
     """
 
     root: str | None = None
-    keep: Annotated[int, Field(ge=1)] | None = None
-    keep_for: Annotated[str, AfterValidator(is_duration)] | None = None
-    until: Annotated[str, AfterValidator(_is_moment)] | None = None
-    truncate_source: Flag | None = None
-    storage_class: str | None = None
-    content: Literal["events", "bytes"] | None = None
-    layout: Literal["events", "chunks"] | None = None
-    compress: Literal["zstd", "none"] | None = None
-    range_size: str | None = None
-    largest_event: str | None = None
-    window: str | None = None
-    line: Annotated[str, AfterValidator(_is_line)] | None = None
     pravega_conn_id: str | None = None
     aws_conn_id: str | None = None
 
@@ -73,8 +42,8 @@ class Options(Declared):
         return self
 
 
-class Entry(Options):
-    """A stream, or all streams of a scope.
+class RotationEntry(RotationOptions):
+    """One stream, or all streams of a scope.
 
     Attributes:
         stream: ``SCOPE/STREAM``, ``STREAM`` in the connection's scope, or a URI.
@@ -95,12 +64,15 @@ def _by_name(value: Any) -> Any:
     return {"stream": value} if isinstance(value, str) else value
 
 
-class Rotations(Options):
+class Rotations(RotationOptions, StreamList):
     """The list: ``{"root": …, "keep": 7, "streams": ["shop/orders", {"scope": "billing", "keep_for": "90d"}]}``."""
 
-    streams: Annotated[tuple[Annotated[Entry, BeforeValidator(_by_name)], ...], Field(min_length=1)]
+    parameter: ClassVar = "rotation"
+    what: ClassVar = "rotations"
 
-    def arguments(self, list_streams: Callable[[str, str | None], list[str]]) -> list[dict[str, Any]]:
+    streams: Annotated[tuple[Annotated[RotationEntry, BeforeValidator(_by_name)], ...], Field(min_length=1)]
+
+    def arguments(self, list_streams: ListStreams) -> list[dict[str, Any]]:
         """Return the operator's arguments for each stream.
 
         Args:
@@ -110,10 +82,10 @@ class Rotations(Options):
             AirflowFailException: a stream has no root, or is listed twice.
         """
         found: dict[tuple[str, str], dict[str, Any]] = {}
-        lines = {entry.stream for entry in self.streams if entry.line}
+        lines = {entry.stream for entry in self.streams if entry.given(RotationOptions).get("line")}
         for entry in self.streams:
-            own = entry.given(Options)
-            chosen = {**self.given(Options), **own}
+            own = entry.given(RotationOptions)
+            chosen = {**self.given(RotationOptions), **own}
             if any(name in own for name in KEEPING):
                 chosen = {name: value for name, value in chosen.items() if name not in KEEPING} | {
                     name: value for name, value in own.items() if name in KEEPING
@@ -130,20 +102,8 @@ class Rotations(Options):
         return list(found.values())
 
     @staticmethod
-    def _streams(
-        entry: Entry, chosen: Mapping[str, Any], list_streams: Callable[[str, str | None], list[str]]
-    ) -> list[str]:
+    def _streams(entry: RotationEntry, chosen: Mapping[str, Any], list_streams: ListStreams) -> list[str]:
         if entry.stream is not None:
             return [entry.stream]
         scope = str(entry.scope)
         return [f"{scope}/{name}" for name in list_streams(scope, chosen.get("pravega_conn_id"))]
-
-
-def read_rotations(declared: Any, file: str | None = None) -> Rotations:
-    """Read the list from a value, or from a JSON file on the worker.
-
-    Raises:
-        AirflowFailException: there is no list, or it is not valid; the message says where.
-    """
-    todo = "Set the variable streamvault_rotation, the parameter rotation, or STREAMVAULT_ROTATION_FILE."
-    return read_declared(Rotations, "rotations", declared, file, todo=todo)

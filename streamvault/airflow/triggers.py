@@ -47,7 +47,7 @@ class ArchiveReadableTrigger(BaseTrigger):
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  (not where DAGs are parsed)
 
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415
-        from streamvault.airflow.warmth import next_cold  # noqa: PLC0415
+        from streamvault.airflow.cold_storage import next_cold  # noqa: PLC0415
         from streamvault.manifests.verbs.cold import NeededPart  # noqa: PLC0415
         from streamvault.objectstore.errors import ObjectStoreError  # noqa: PLC0415
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from streamvault.airflow.operators.check import CheckArchiveOperator
-from streamvault.airflow.operators.copy import CopyStreamOperator
-from streamvault.airflow.operators.export import ExportStreamOperator
-from streamvault.airflow.operators.import_ import ImportStreamOperator
-from streamvault.airflow.operators.move import MoveStreamOperator
-from streamvault.airflow.operators.promote import PromoteReplicaOperator
-from streamvault.airflow.operators.replicate import ReplicateStreamOperator
-from streamvault.airflow.operators.rotate import RotateArchiveOperator
+from streamvault.airflow.operators.archives import (
+    CheckArchiveOperator,
+    ExportStreamOperator,
+    ImportStreamOperator,
+    RotateArchiveOperator,
+)
+from streamvault.airflow.operators.streams import (
+    CopyStreamOperator,
+    MoveStreamOperator,
+    PromoteReplicaOperator,
+    ReplicateStreamOperator,
+)
 from streamvault.airflow.operators.warm import WarmArchiveOperator
 
 __all__ = [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from inspect import Parameter, Signature
 from typing import Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -12,9 +13,11 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef
 
 from streamvault.airflow.aws import aws_environment
+from streamvault.airflow.options import OptionArgument, described, option_arguments
 from streamvault.airflow.outcome import report_of
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
+from streamvault.common.options import Options
 
 
 class CommandOperator(SparkSubmitOperator):
@@ -24,6 +27,9 @@ class CommandOperator(SparkSubmitOperator):
     (`common.errors.Problem.retriable`), the task fails at once. For each outlet that is an `AssetAlias`, the command
     emits an event of the asset with the URI of what it wrote. If it wrote nothing, it emits no event, not of an `Asset`
     among the outlets either.
+
+    A subclass with an `options_class` gets the arguments of its command as keyword arguments, template fields and a
+    section of its docstring.
 
     Args:
         conn_id: id of the connection of type ``spark``; the driver runs on the worker. Host ``inline``: no Spark.
@@ -38,11 +44,36 @@ class CommandOperator(SparkSubmitOperator):
     template_ext: Sequence[str] = ()
     ui_color = "#dcebf7"
 
+    verb: ClassVar[str]
+    """Name of the command."""
+
+    arguments: ClassVar[Mapping[str, str]] = {}
+    """Arguments that the command requires, in its order → description."""
+
+    options_class: ClassVar[type[Options]]
+
+    omitted: ClassVar[Collection[str]] = ()
+    """Options that the operator does not have, besides those of `streamvault.airflow.options.OMITTED`."""
+
+    options: ClassVar[tuple[OptionArgument, ...]] = ()
+
     written: ClassVar[str] = ""
     """Report field with the URI of what the command writes; empty if it writes nothing."""
 
-    told: ClassVar[tuple[str, ...]] = ("generation", "events", "bytes")
+    asset_event_fields: ClassVar[tuple[str, ...]] = ("generation", "events", "bytes")
     """Report fields that an asset event has, as far as the report has them."""
+
+    def __init_subclass__(cls, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        if "options_class" not in vars(cls):
+            return
+        cls.options = option_arguments(cls.options_class, cls.omitted)
+        cls.template_fields = (*cls.arguments, *(option.name for option in cls.options), *cls.template_fields)
+        cls.__doc__ = _with_arguments(cls)
+        if "__init__" not in vars(cls):
+            # Airflow applies default_args in each class's own method, and takes the arguments' names from its signature
+            cls.__init__ = _init_of(cls)  # type: ignore[method-assign]
+        vars(vars(cls)["__init__"])["__signature__"] = _signature(cls)
 
     def __init__(
         self,
@@ -53,22 +84,34 @@ class CommandOperator(SparkSubmitOperator):
         name: str = "streamvault",
         **spark: Any,
     ) -> None:
+        given = {argument: spark.pop(argument) for argument in self.arguments}
+        given |= {option.name: spark.pop(option.name, option.parameter().default) for option in self.options}
         super().__init__(conn_id=conn_id, name=name, **spark)
         self.pravega_conn_id = pravega_conn_id
         self.aws_conn_id = aws_conn_id
+        for argument, value in given.items():
+            setattr(self, argument, value)
 
-    @abstractmethod
     def command(self) -> list[str]:
         """Return the command and its arguments."""
+        words = [self.verb, *(str(self.resolve(argument)) for argument in self.arguments)]
+        for option in self.options:
+            words += option.words(self.resolve(option.name))
+        return words
 
-    @abstractmethod
-    def places(self) -> tuple[str, str | None]:
-        """Return the root or archive, and the stream as given; None if the command has no stream."""
+    def resolve(self, argument: str) -> Any:
+        """Return an argument's value for the command: a stream's URI instead of its name."""
+        value = getattr(self, argument)
+        return self.stream_uri(value) if argument in {"stream", "source"} else value
+
+    def connected_stream(self) -> str | None:
+        """Return the stream, as given, for which the command needs the login of `pravega_conn_id`."""
+        return getattr(self, "stream", None)
 
     def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
         """Run the command and return its report."""
         hook = self._hook = self._get_hook()
-        outcome = hook.run([str(argument) for argument in self.command()])
+        outcome = hook.run(self.command())
         self._log_document(outcome, context)
         report = report_of(outcome)
         self._emit_events(report, context)
@@ -89,10 +132,10 @@ class CommandOperator(SparkSubmitOperator):
 
     def variables(self) -> dict[str, str | None]:
         """Return the environment variables for the driver; None unsets one."""
-        root, stream = self.places()
         variables: dict[str, str | None] = {name: str(value) or None for name, value in (self.env_vars or {}).items()}
-        if root.startswith("s3://") and self.aws_conn_id:
+        if self.aws_conn_id and any(getattr(self, argument).startswith("s3://") for argument in self.arguments):
             variables |= aws_environment(self.aws_conn_id)
+        stream = self.connected_stream()
         if stream is not None and "://" not in stream:
             variables |= PravegaHook(self.pravega_conn_id).environment()
         return variables
@@ -147,33 +190,42 @@ class CommandOperator(SparkSubmitOperator):
         uri = report[self.written]
         for outlet in self.outlets:
             if isinstance(outlet, AssetAlias):
-                context["outlet_events"][outlet].add(Asset(uri=uri), extra=self._short(report))
+                context["outlet_events"][outlet].add(Asset(uri=uri), extra=self._event_extra(report))
             elif isinstance(outlet, Asset) and outlet.uri == uri:
-                context["outlet_events"][outlet].extra.update(self._short(report))
+                context["outlet_events"][outlet].extra.update(self._event_extra(report))
 
-    def _short(self, report: Mapping[str, Any]) -> dict[str, Any]:
+    def _event_extra(self, report: Mapping[str, Any]) -> dict[str, Any]:
         moved = {**report, **(report.get("export") or {})}
-        return {name: moved[name] for name in self.told if name in moved}
+        return {name: moved[name] for name in self.asset_event_fields if name in moved}
 
 
-def options(values: Mapping[str, Any]) -> list[str]:
-    """Return command-line options.
+def _init_of(kind: type[CommandOperator]) -> Any:
+    def __init__(self: CommandOperator, **given: Any) -> None:  # noqa: N807
+        super(kind, self).__init__(**given)
 
-    Args:
-        values: option → value. Options with None, False or an empty string are left out; True adds the option without a
-            value; a mapping is written as JSON.
-    """
-    words: list[str] = []
-    for option, value in values.items():
-        if value is None or value is False or value == "":
-            continue
-        words.append(option)
-        if value is not True:
-            words.append(json.dumps(value) if isinstance(value, Mapping) else str(value))
-    return words
+    return __init__
 
 
-def fingerprints(given: str | Sequence[str] | None) -> list[str]:
-    """Return the options for one fingerprint, several, or none."""
-    several = [given] if isinstance(given, str) else given or ()
-    return [word for one in several for word in options({"--fingerprint": one})]
+def _signature(kind: type[CommandOperator]) -> Signature:
+    """Return the signature of an operator's ``__init__``: the command's arguments, and those of the base classes."""
+    found = {name: Parameter(name, Parameter.KEYWORD_ONLY, annotation=str) for name in kind.arguments}
+    found |= {option.name: option.parameter() for option in kind.options}
+    bases = kind.__mro__[: kind.__mro__.index(CommandOperator) + 1]
+    for init in (vars(base)["__init__"] for base in bases if "__init__" in vars(base)):
+        own = inspect.signature(init, eval_str=True).parameters
+        found |= {name: each for name, each in own.items() if each.kind is Parameter.KEYWORD_ONLY}
+    self, others = (
+        Parameter("self", Parameter.POSITIONAL_OR_KEYWORD),
+        Parameter("spark", Parameter.VAR_KEYWORD, annotation=Any),
+    )
+    return Signature([self, *found.values(), others], return_annotation=None)
+
+
+def _with_arguments(kind: type[CommandOperator]) -> str:
+    """Return an operator's docstring with the command's arguments."""
+    text = inspect.cleandoc(vars(kind)["__doc__"])
+    section = [] if "\nArgs:\n" in text else ["", "Args:"]
+    entries = [described(name, description) for name, description in kind.arguments.items()]
+    entries += [option.description() for option in kind.options]
+    entries.append(described("others", f"see `{kind.__mro__[1].__name__}`. All of the above are templated."))
+    return "\n".join([text, *section, *entries])

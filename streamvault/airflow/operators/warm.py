@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from streamvault.airflow.flags import flag
 from streamvault.airflow.triggers import ArchiveReadableTrigger
+from streamvault.manifests.options import WarmOptions
 
 if TYPE_CHECKING:
     from streamvault.manifests.verbs.cold import NeededPart
@@ -66,16 +67,18 @@ class WarmArchiveOperator(BaseOperator):
         if not self.archive.startswith("s3://"):
             return
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415  (not where DAGs are parsed)
+        from streamvault.airflow.cold_storage import parts_to_warm  # noqa: PLC0415
         from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415
-        from streamvault.airflow.warmth import parts_to_warm  # noqa: PLC0415
 
         client = s3_client(self.aws_conn_id)
         with raising_for_airflow():
-            # the manifests list the other objects
-            self._request_cold(client, None)
             generation = int(self.generation) if self.generation else None
+            # the class validates the tier's name
+            options = WarmOptions(generation=generation, days=int(self.days), tier=self.tier)  # type: ignore[arg-type]
+            # the manifests list the other objects
+            self._request_cold(client, None, options)
             needed = parts_to_warm(self.archive, self.aws_conn_id, generation=generation, at=self.at or "")
-            self._request_cold(client, needed)
+            self._request_cold(client, needed, options)
         self.log.info("all required objects of %s are readable", self.archive)
 
     def execute_complete(self, context: Any, event: Mapping[str, str]) -> None:
@@ -84,17 +87,16 @@ class WarmArchiveOperator(BaseOperator):
             raise AirflowException(f"cannot check {self.archive}: {event['error']}")
         self.execute(context)
 
-    def _request_cold(self, client: Any, parts: list[NeededPart] | None) -> None:
+    def _request_cold(self, client: Any, parts: list[NeededPart] | None, options: WarmOptions) -> None:
         """Return if all objects can be read; otherwise request them and defer the task."""
-        from streamvault.airflow.warmth import next_cold, request_cold  # noqa: PLC0415  (not where DAGs are parsed)
+        from streamvault.airflow.cold_storage import next_cold, request_cold  # noqa: PLC0415  (not where DAGs are parsed)
 
-        tier = _tier(self.tier)
         cold = next_cold(client, self.archive, parts)
         if cold is None:
             return
         if not flag("wait", self.wait):
             raise AirflowFailException(f"{self.archive} is in cold storage ({cold.key}), and wait is false")
-        requested = request_cold(client, self.archive, parts, days=int(self.days), tier=tier)
+        requested = request_cold(client, self.archive, parts, options)
         self.log.info("requested %s objects of %s from S3", requested, self.archive)
         self.defer(
             trigger=ArchiveReadableTrigger(
@@ -106,11 +108,3 @@ class WarmArchiveOperator(BaseOperator):
             method_name="execute_complete",
             timeout=timedelta(hours=self.timeout_hours),
         )
-
-
-def _tier(text: str) -> Any:
-    from streamvault.objectstore.s3.storage_classes import Tier  # noqa: PLC0415  (not where DAGs are parsed)
-
-    if text not in get_args(Tier):
-        raise AirflowFailException(f"unknown tier {text!r}. Use one of {', '.join(get_args(Tier))}.")
-    return text

@@ -67,6 +67,13 @@ def test_connection_form_has_the_fields_that_are_read() -> None:
     assert sorted(form["conn-fields"]) == ["ca_file", "scope", "tls", "verify_hostname"]
 
 
+def test_flag_of_a_connection_that_is_no_boolean_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt one was true for TLS, and for verifying the host's name."""
+    connect(monkeypatch, "p", conn_type="pravega", host="h", extra={"tls": "flase"})
+    with pytest.raises(AirflowFailException, match="tls of connection 'p': 'flase' is not true"):
+        _ = PravegaHook("p").uri
+
+
 def test_aws_connections_keys_replace_those_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of-somebody-else")
     monkeypatch.setenv("AWS_PROFILE", "of-somebody-else")

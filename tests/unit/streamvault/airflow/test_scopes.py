@@ -8,8 +8,8 @@ import pytest
 
 from streamvault import export_stream, move_stream, promote_replica, replicate_stream, request_restore
 from streamvault.airflow.pravega import PravegaHook
-from streamvault.airflow.replications import read_replications
-from streamvault.airflow.rotations import read_rotations
+from streamvault.airflow.replications import Replications
+from streamvault.airflow.rotations import Rotations
 from streamvault.importer.lease import take_lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
@@ -52,9 +52,9 @@ def test_scope_stands_for_its_users_streams(streams: LocalStore) -> None:
     internal = sorted(name for name, configuration in there.items() if is_own(configuration))
     assert [name for name in internal if not name.startswith("streamvault-")] == ["old", "queue", "replica"]
     assert len(internal) == 6, "and a lease and two ledgers"
-    rotations = read_rotations({"root": "s3://vault", "streams": [{"scope": SCOPE}]})
+    rotations = Rotations.read({"root": "s3://vault", "streams": [{"scope": SCOPE}]})
     rotated = rotations.arguments(lambda scope, _: PravegaHook().list_streams(scope))
     assert [each["stream"] for each in rotated] == [f"{SCOPE}/{name}" for name in USERS]
-    replications = read_replications([{"scope": SCOPE, "target_scope": "dr"}])
+    replications = Replications.read([{"scope": SCOPE, "target_scope": "dr"}])
     replicated = replications.arguments(lambda scope, _: PravegaHook().list_streams(scope))
     assert [(each["source"], each["stream"]) for each in replicated] == [(f"shop/{n}", f"dr/{n}") for n in USERS]

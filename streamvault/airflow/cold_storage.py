@@ -12,9 +12,9 @@ from streamvault.importer.import_ import generation_at
 from streamvault.layouts.keys import MANIFESTS
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.options import WarmOptions
 from streamvault.manifests.verbs.cold import NeededPart, joined_parts, needed_parts
 from streamvault.objectstore.s3.cold import ColdStorage
-from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamName
 
@@ -85,21 +85,21 @@ def next_cold(client: Any, archive: str, parts: list[NeededPart] | None, since: 
     return None
 
 
-def request_cold(client: Any, archive: str, parts: list[NeededPart] | None, *, days: int, tier: Tier) -> int:
+def request_cold(client: Any, archive: str, parts: list[NeededPart] | None, options: WarmOptions) -> int:
     """Ask S3 to restore every object that cannot be read; return the number of new requests.
 
     Args:
         client: boto3 client for S3.
         archive: ``s3://…/SCOPE/STREAM``.
         parts: as for `next_cold`.
-        days: how long the restored copies stay readable.
-        tier: ``Bulk``, ``Standard`` or ``Expedited``.
+        options: how to restore them.
 
     Raises:
         ObjectStoreError: the bucket cannot be listed, or access is denied.
     """
     storage, spans = _spans(client, archive, parts)
-    return storage.ask((one for span in spans for one in storage.objects(*span) if one.warmth == "cold"), days, tier)
+    cold = (one for span in spans for one in storage.objects(*span) if one.warmth == "cold")
+    return storage.ask(cold, options.days, options.tier)
 
 
 def _spans(

@@ -12,13 +12,15 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from streamvault.airflow.aws import s3_client
+from streamvault.airflow.cold_storage import Position, next_cold, parts_to_warm, request_cold
 from streamvault.airflow.operators import WarmArchiveOperator
 from streamvault.airflow.triggers import ArchiveReadableTrigger
-from streamvault.airflow.warmth import Position, next_cold, parts_to_warm, request_cold
+from streamvault.manifests.options import WarmOptions
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import Vault
 
 PREFIX = "vault/scope/stream"
+WARM = WarmOptions(days=1, tier="Bulk")
 
 
 class Frozen:
@@ -83,9 +85,9 @@ def test_next_cold_finds_the_next_object_in_cold_storage(frozen: Frozen) -> None
     further = next_cold(client, frozen.uri, needed, Position(found.before.number, found.key))
     assert further is not None
     assert (further.key, further.before.key) == (below + there[3], below + there[2])
-    assert request_cold(client, frozen.uri, needed, days=1, tier="Bulk") == 2
+    assert request_cold(client, frozen.uri, needed, WARM) == 2
     assert next_cold(client, frozen.uri, needed) is None
-    assert request_cold(client, frozen.uri, needed, days=1, tier="Bulk") == 0
+    assert request_cold(client, frozen.uri, needed, WARM) == 0
 
 
 def test_request_cold_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
@@ -97,10 +99,10 @@ def test_request_cold_requests_only_what_the_restore_reads(frozen: Frozen) -> No
     )["created"]
     for upto in ({"generation": 1}, {"at": created}):
         client = s3_client("aws_default")
-        request_cold(client, frozen.uri, frozen.needed(**upto), days=1, tier="Bulk")
+        request_cold(client, frozen.uri, frozen.needed(**upto), WARM)
         assert [frozen.asked(key) for key in frozen.first] == [True] * len(frozen.first)
         assert [frozen.asked(key) for key in frozen.second] == [False] * len(frozen.second)
-    assert request_cold(client, frozen.uri, frozen.needed(), days=1, tier="Bulk") == len(frozen.second)
+    assert request_cold(client, frozen.uri, frozen.needed(), WARM) == len(frozen.second)
     assert [frozen.asked(key) for key in others] == [False] * 2
 
 
@@ -132,7 +134,7 @@ def events_of(trigger: ArchiveReadableTrigger) -> list[Any]:
 def test_trigger_fires_once_everything_is_readable(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     real = s3_client("aws_default")
     frozen.freeze(frozen.first[1:2])
-    request_cold(real, frozen.uri, frozen.needed(), days=1, tier="Bulk")
+    request_cold(real, frozen.uri, frozen.needed(), WARM)
     slow = Slow(real, looks=3)
     monkeypatch.setattr("streamvault.airflow.aws.s3_client", lambda _: slow)
     trigger = ArchiveReadableTrigger(
@@ -195,9 +197,12 @@ def test_operator_fails_if_the_archive_does_not_exist(
         WarmArchiveOperator(task_id="t", archive=uri, generation=generation).execute({})
 
 
-def test_operator_refuses_an_unknown_tier(frozen: Frozen) -> None:
-    with pytest.raises(AirflowFailException, match="Use one of Bulk"):
-        WarmArchiveOperator(task_id="t", archive=frozen.uri, tier="Slow").execute({})
+@pytest.mark.parametrize(
+    ("wrong", "said"), [({"tier": "Slow"}, "--tier must be .*'Bulk'"), ({"days": "0"}, "--days must be at least 1")]
+)
+def test_operator_refuses_what_the_command_refuses(frozen: Frozen, wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(AirflowFailException, match=said):
+        WarmArchiveOperator(task_id="t", archive=frozen.uri, **wrong).execute({})
 
 
 def test_archive_in_a_folder_is_never_cold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,81 @@
+"""What the DAGs that run an operator for each stream of a list have in common."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Param, Variable, get_current_context, task
+
+from streamvault.airflow.lists import ScopeStreams, StreamList, fail_if_unlisted, in_batches
+from streamvault.airflow.parameters import checked_params
+from streamvault.common.times import parse_duration
+
+BATCHES = 4
+"""Number of lists: Airflow maps at most 1,024 tasks over one (``AIRFLOW__CORE__MAX_MAP_LENGTH``)."""
+
+
+def list_dag_options(kind: type[StreamList], default_schedule: str) -> dict[str, Any]:
+    """Return the arguments of ``@dag``.
+
+    Args:
+        kind: the list that the DAG's parameter takes.
+        default_schedule: schedule if no environment variable sets another one.
+    """
+    return {
+        "schedule": _schedule(os.environ.get(kind.environment_variable("SCHEDULE"), default_schedule).strip()),
+        "start_date": datetime(2026, 1, 1, tzinfo=UTC),
+        # a backfill would run once for each past interval, all of them now
+        "allowed_run_types": ["scheduled", "manual"],
+        "catchup": False,
+        "max_active_runs": 1,
+        "default_args": {"retries": 3},
+        "params": {
+            kind.parameter: Param(
+                None,
+                type=["null", "object", "array"],
+                description=f"List of {kind.what} for this run, instead of the declared one.",
+            )
+        },
+        "tags": ["streamvault"],
+    }
+
+
+def _schedule(text: str) -> str | timedelta:
+    """Return a cron expression or preset as it is, and an interval such as ``15m`` as a time."""
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except ValueError:
+        return text
+
+
+def each_of_list(kind: type[StreamList]) -> Any:
+    """Add the tasks that read a list, and return what an operator's ``expand_kwargs`` takes.
+
+    The list comes from the run's parameter, from the Airflow variable, or from the file of the environment variable.
+    """
+
+    @task(multiple_outputs=False)
+    def declared() -> dict[str, Any]:
+        given = checked_params(get_current_context())[kind.parameter]
+        if given is None:
+            given = Variable.get(kind.variable(), default=None, deserialize_json=True)
+        streams = kind.read(given, os.environ.get(kind.environment_variable("FILE")))
+        listed = ScopeStreams()
+        return {"batches": in_batches(streams.arguments(listed), BATCHES), "failed": listed.failed}
+
+    @task(retries=0)
+    def scopes(found: dict[str, Any]) -> None:
+        """Fail for the scopes that could not be listed; the other streams have tasks of their own."""
+        fail_if_unlisted(found["failed"])
+
+    @task
+    def batch(number: int, found: dict[str, Any]) -> list[dict[str, Any]]:
+        streams: list[dict[str, Any]] = found["batches"][number]
+        return streams
+
+    found: Any = declared()
+    scopes(found)
+    batches = [batch.override(task_id=f"batch_{number}")(number, found) for number in range(BATCHES)]
+    return batches[0].concat(*batches[1:])

@@ -1,0 +1,139 @@
+"""Lists of streams that users give to a DAG: reads and validates them, and splits them for mapped tasks."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from streamvault.airflow.pravega import PravegaHook
+from streamvault.common.errors import Problem
+
+ListStreams = Callable[[str, str | None], list[str]]
+"""(scope, connection) → names of the scope's streams."""
+
+
+class ListModel(BaseModel):
+    """A list, or an entry of it: unknown names are rejected."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def given(self, kind: type[BaseModel]) -> dict[str, Any]:
+        """Return the fields of ``kind`` that are set."""
+        return {name: getattr(self, name) for name in kind.model_fields if getattr(self, name) is not None}
+
+
+class StreamList(ListModel):
+    """A list of streams; a JSON array stands for ``{"streams": […]}``."""
+
+    parameter: ClassVar[str]
+    """Name of the DAG's parameter, and part of the names of the variables that give the list."""
+
+    what: ClassVar[str]
+    """What it lists, for messages."""
+
+    @abstractmethod
+    def arguments(self, list_streams: ListStreams) -> list[dict[str, Any]]:
+        """Return the operator's arguments for each stream.
+
+        Raises:
+            AirflowFailException: entries contradict each other.
+        """
+
+    @classmethod
+    def variable(cls) -> str:
+        """Return the name of the Airflow variable with the list."""
+        return f"streamvault_{cls.parameter}"
+
+    @classmethod
+    def environment_variable(cls, suffix: str) -> str:
+        """Return the name of an environment variable: ``FILE`` for the file with the list, ``SCHEDULE``."""
+        return f"STREAMVAULT_{cls.parameter.upper()}_{suffix}"
+
+    @classmethod
+    def read(cls, given: Any, file: str | None = None) -> Self:
+        """Read the list from a value, or from a JSON file on the worker.
+
+        Args:
+            given: the value; None: the file.
+            file: name of the file; None or empty if there is none.
+
+        Raises:
+            AirflowFailException: there is no list, or it is not valid; the message says where.
+        """
+        where = f"the list of {cls.what}"
+        if given is None and file:
+            where = file
+            try:
+                given = json.loads(Path(file).read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise AirflowFailException(f"the list of {cls.what} cannot be read: {file}: {error}") from None
+        if given is None:
+            raise AirflowFailException(
+                f"no list of {cls.what}. Set the variable {cls.variable()}, the parameter {cls.parameter}, or "
+                f"{cls.environment_variable('FILE')}."
+            )
+        try:
+            return cls.model_validate({"streams": given} if isinstance(given, list) else given)
+        except ValidationError as error:
+            wrong = [
+                f"{'.'.join(str(part) for part in found['loc']) or 'it'}: {found['msg'].removeprefix('Value error, ')}"
+                for found in error.errors(include_url=False)
+            ]
+            raise AirflowFailException(f"{where} is not valid: {'; '.join(dict.fromkeys(wrong))}") from None
+
+
+@dataclass(frozen=True)
+class ScopeStreams:
+    """Lists the streams of scopes. One that cannot be listed fails its own entry, not the whole list.
+
+    Attributes:
+        failed: why scopes could not be listed.
+    """
+
+    failed: list[str] = field(default_factory=list)
+
+    def __call__(self, scope: str, conn_id: str | None) -> list[str]:
+        """Return the names of a scope's streams; of a scope that cannot be listed, none."""
+        conn_id = conn_id or PravegaHook.default_conn_name
+        try:
+            return PravegaHook(conn_id).list_streams(scope)
+        except (Problem, AirflowException) as error:
+            self.failed.append(f"scope {scope} of connection {conn_id}: {error}")
+            return []
+
+
+def fail_if_unlisted(failed: Sequence[str]) -> None:
+    """Fail a task if scopes could not be listed.
+
+    Raises:
+        AirflowFailException: there are any; the message has all of them.
+    """
+    if failed:
+        raise AirflowFailException("\n".join(failed))
+
+
+def in_batches(arguments: list[dict[str, Any]], count: int) -> list[list[dict[str, Any]]]:
+    """Split the arguments into lists that Airflow can map a task over; the last lists may be empty.
+
+    Args:
+        arguments: the operator's arguments for each stream.
+        count: number of lists to return.
+
+    Raises:
+        AirflowFailException: there are too many streams for this number of lists.
+    """
+    longest = conf.getint("core", "max_map_length", fallback=1024)
+    if len(arguments) > count * longest:
+        raise AirflowFailException(
+            f"{len(arguments):,} streams are declared, but Airflow maps at most {count * longest:,}: {count} lists of "
+            f"{longest:,}. Increase AIRFLOW__CORE__MAX_MAP_LENGTH."
+        )
+    return [arguments[number * longest :][:longest] for number in range(count)]

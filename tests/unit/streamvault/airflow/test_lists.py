@@ -1,0 +1,222 @@
+"""The lists of streams that users give to the DAGs: what they mean, and what is said of those that are not valid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from streamvault.airflow.lists import StreamList, in_batches
+from streamvault.airflow.operators import ReplicateStreamOperator, RotateArchiveOperator
+from streamvault.airflow.operators.command import CommandOperator
+from streamvault.airflow.pravega import PravegaHook
+from streamvault.airflow.replications import ReplicationOptions, Replications
+from streamvault.airflow.rotations import RotationOptions, Rotations
+
+KINDS = pytest.mark.parametrize("kind", [Rotations, Replications])
+
+
+def listed(kind: type[StreamList], **options: Any) -> dict[str, Any]:
+    """The arguments of the only stream of a list with some options."""
+    place = {"root": "s3://vault"} if kind is Rotations else {"target_conn_id": "standby"}
+    (arguments,) = kind.read({**place, **options, "streams": ["a/b"]}).arguments(streams)
+    return arguments
+
+
+def streams(scope: str, connection: str | None) -> list[str]:
+    return [f"{scope}-{connection}-{number}" for number in (1, 2)]
+
+
+def test_options_of_a_stream_override_those_of_the_rotations() -> None:
+    declared = {
+        "root": "s3://vault/backups",
+        "keep": 7,
+        "layout": "chunks",
+        "streams": ["shop/orders", {"stream": "shop/clicks", "keep_for": "90d", "root": "file:///vault"}],
+    }
+    assert Rotations.read(declared).arguments(streams) == [
+        {"stream": "shop/orders", "root": "s3://vault/backups", "keep": 7, "layout": "chunks"},
+        {"stream": "shop/clicks", "root": "file:///vault", "keep_for": "90d", "layout": "chunks"},
+    ]
+
+
+def test_options_of_a_pair_override_those_of_the_replications() -> None:
+    declared = {
+        "target_conn_id": "standby",
+        "most_lag": "5m",
+        "streams": [
+            "shop/orders",
+            {"source": "shop/clicks", "stream": "dr/clicks", "most_lag": "1h", "keep_head": False},
+            {"source": "s3://vault/shop/old", "stream": "pravega://h:9090/shop/old", "aws_conn_id": "vault"},
+        ],
+    }
+    everywhere = {"target_conn_id": "standby", "most_lag": "5m"}
+    assert Replications.read(declared).arguments(streams) == [
+        {"source": "shop/orders", "stream": "shop/orders", **everywhere},
+        {"source": "shop/clicks", "stream": "dr/clicks", **everywhere, "most_lag": "1h", "keep_head": False},
+        {"source": "s3://vault/shop/old", "stream": "pravega://h:9090/shop/old", **everywhere, "aws_conn_id": "vault"},
+    ]
+
+
+def test_scope_stands_for_its_streams() -> None:
+    rotations = Rotations.read({"root": "s3://vault", "pravega_conn_id": "p", "streams": [{"scope": "billing"}]})
+    assert [each["stream"] for each in rotations.arguments(streams)] == ["billing/billing-p-1", "billing/billing-p-2"]
+    pairs = [{"scope": "billing", "target_scope": "dr"}, {"scope": "shop", "target_conn_id": "standby"}]
+    assert [(each["source"], each["stream"]) for each in Replications.read(pairs).arguments(streams)] == [
+        *((f"billing/billing-pravega_default-{number}", f"dr/billing-pravega_default-{number}") for number in (1, 2)),
+        *((f"shop/shop-pravega_default-{number}",) * 2 for number in (1, 2)),
+    ]
+
+
+def test_stream_in_a_line_is_left_out_of_its_scope() -> None:
+    declared = {"root": "s3://vault", "streams": [{"scope": "b"}, {"stream": "b/two", "line": "2"}]}
+    assert Rotations.read(declared).arguments(lambda *_: ["two", "three"]) == [
+        {"stream": "b/three", "root": "s3://vault"},
+        {"stream": "b/two", "root": "s3://vault", "line": "2"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "operator", "not_listed"),
+    [
+        (RotationOptions, RotateArchiveOperator, {"hold", "deletions", "restart"}),
+        (ReplicationOptions, ReplicateStreamOperator, {"follow", "every", "idle", "lasting"}),
+    ],
+)
+def test_list_has_the_options_of_its_operator(
+    options: type[RotationOptions | ReplicationOptions], operator: type[CommandOperator], not_listed: set[str]
+) -> None:
+    own = {"root", "most_lag", "pravega_conn_id", "target_conn_id", "aws_conn_id"}
+    assert set(options.model_fields) - own == {option.name for option in operator.options} - not_listed
+    assert set(options.model_fields) <= set(operator.template_fields)
+
+
+@KINDS
+def test_list_is_read_from_a_file(kind: type[StreamList], tmp_path: Path) -> None:
+    file = tmp_path / "list.json"
+    entry = {"stream": "a/b", "root": "s3://vault"} if kind is Rotations else {"source": "a/b", "stream": "c/d"}
+    file.write_text(json.dumps([entry]))
+    assert kind.read(None, str(file)).arguments(streams) == [entry]
+    file.write_text("[")
+    with pytest.raises(AirflowFailException, match=r"list\.json"):
+        kind.read(None, str(file))
+
+
+@KINDS
+@pytest.mark.parametrize("value", ["true", 1, True, "yes", "ON", "1"])
+def test_flag_of_a_list_is_that_of_an_operator(kind: type[StreamList], value: Any) -> None:
+    name = "truncate_source" if kind is Rotations else "keep_head"
+    assert listed(kind, **{name: value})[name] is True
+
+
+@KINDS
+@pytest.mark.parametrize("value", ["t", "flase", "y", 2, 1.0, ""])
+def test_flag_of_a_list_that_is_no_boolean_is_refused(kind: type[StreamList], value: Any) -> None:
+    name = "truncate_source" if kind is Rotations else "keep_head"
+    with pytest.raises(AirflowFailException, match=rf"{name}: .* is not true, false, yes, no"):
+        listed(kind, **{name: value})
+
+
+@KINDS
+@pytest.mark.parametrize("name", ["master", "dry_run", "same_stream", "queue", "hold", "restart", "follow", "lasting"])
+def test_option_that_a_schedule_must_not_have_is_refused(kind: type[StreamList], name: str) -> None:
+    with pytest.raises(AirflowFailException, match=f"{name}: Extra inputs"):
+        listed(kind, **{name: "true"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (Rotations, {"range_size": "16KiB", "largest_event": 16777216, "compress": "none", "storage_class": "GLACIER"}),
+        (Rotations, {"until": "2026-01-31T19:00:00+01:00", "content": "bytes", "window": "1 GiB", "line": "second"}),
+        (Rotations, {"keep_for": "0s", "layout": "events", "aws_conn_id": "vault"}),
+        (Replications, {"retry_for": "0s", "numbers": "keep", "offsets": "shift", "filler_limit": "0"}),
+    ],
+)
+def test_option_is_written_as_on_a_command_line(kind: type[StreamList], options: dict[str, Any]) -> None:
+    assert options.items() <= listed(kind, **options).items()
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "said"),
+    [
+        (Rotations, None, "no list of rotations. Set the variable streamvault_rotation, the parameter rotation, or S"),
+        (Replications, None, "no list of replications. Set the variable streamvault_standby, the parameter standby"),
+        (Rotations, [], "the list of rotations is not valid: streams: .* at least 1"),
+        (Rotations, [{"stream": "a/b", "scope": "a"}], r"streams\.0: give either stream or scope"),
+        (Rotations, [{"stream": "a/b", "keeep": 1}], r"streams\.0\.keeep: Extra inputs"),
+        (Replications, [{"source": "a/b", "scope": "a"}], r"streams\.0: give either source or scope"),
+        (Replications, [{"stream": "a/b"}], "give either source or scope"),
+        (Replications, [{"scope": "a", "stream": "b/c"}], "stream requires source; for a scope, give target_scope"),
+        (Replications, [{"source": "a/b", "target_scope": "c"}], "target_scope requires scope; for a source, give str"),
+        (Replications, ["local:///streams/a/b"], "stream is missing: the source is a URI"),
+    ],
+)
+def test_invalid_list_is_refused(kind: type[StreamList], declared: Any, said: str) -> None:
+    with pytest.raises(AirflowFailException, match=said):
+        kind.read(declared)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        (Rotations, {"keep": 0}, "keep: .* greater than or equal to 1"),
+        (Rotations, {"keep": 1, "until": "2026-01-01T00:00:00Z"}, "keep and until are mutually exclusive"),
+        (Rotations, {"keep_for": "long"}, "keep_for: 'long' is not a duration"),
+        (Rotations, {"keep_for": 90}, "keep_for: '90' is not a duration"),
+        (Rotations, {"until": "2026-01-01"}, "until: it has no time zone: 2026-01-01"),
+        (Rotations, {"until": 7}, "until: it is not a time"),
+        (Rotations, {"root": "ftp://h"}, "not a root URI"),
+        (Rotations, {"range_size": "big"}, "range_size: 'big' is not a size"),
+        (Rotations, {"window": "1MiB"}, "window: .* greater than or equal to 16777216"),
+        (Rotations, {"compress": "gzip"}, "compress: 'gzip' is not one of none, zstd"),
+        (Rotations, {"layout": "table"}, "layout: Input should be 'events' or 'chunks'"),
+        (Rotations, {"line": "a/b"}, "line: .*1 to 64 letters"),
+        (Replications, {"most_lag": "long"}, "most_lag: 'long' is not a duration"),
+        (Replications, {"retry_for": "long"}, "retry_for: 'long' is not a duration"),
+        (Replications, {"numbers": "drop"}, "numbers: Input should be 'keep' or 'map'"),
+    ],
+)
+def test_invalid_option_is_refused(kind: type[StreamList], options: dict[str, Any], said: str) -> None:
+    with pytest.raises(AirflowFailException, match=said):
+        listed(kind, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "said"),
+    [
+        (Rotations, ["a/b"], "root is missing"),
+        (Rotations, {"root": "s3://vault", "streams": ["a/b", "a/b"]}, "listed twice"),
+        (Replications, ["a/b"], "a/b: source and replica are the same stream. Give target_conn_id, or another name"),
+        (Replications, [{"scope": "a", "target_conn_id": PravegaHook.default_conn_name}], "are the same stream"),
+        (Replications, [{"source": "local:///f/a/b", "stream": "local:///f/a/b"}], "are the same stream"),
+        (Replications, [{"source": f"a/{x}", "stream": "c/d"} for x in "be"], "its replica c/d is listed twice"),
+    ],
+)
+def test_entries_that_contradict_each_other_are_refused(kind: type[StreamList], declared: Any, said: str) -> None:
+    with pytest.raises(AirflowFailException, match=said):
+        kind.read(declared).arguments(streams)
+
+
+def test_same_name_in_two_clusters_is_two_replicas() -> None:
+    declared = [{"source": "a/b", "target_conn_id": name} for name in ("north", "south")]
+    assert len(Replications.read(declared).arguments(streams)) == 2
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 8])
+def test_streams_are_shared_out_over_batches(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
+    arguments = [{"stream": f"a/{number}"} for number in range(count)]
+    batches = in_batches(arguments, 4)
+    assert len(batches) == 4
+    assert [one for batch in batches for one in batch] == arguments
+    assert max(map(len, batches)) <= 2
+
+
+def test_more_streams_than_fit_all_batches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
+    with pytest.raises(AirflowFailException, match=r"9 streams .* at most 8: .* Increase AIRFLOW__CORE__MAX_MAP_LENG"):
+        in_batches([{}] * 9, 4)
