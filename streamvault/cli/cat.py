@@ -12,7 +12,7 @@ from streamvault.cli.options import ArchiveArgument, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
-from streamvault.lake.handoff_options import CatOptions
+from streamvault.lake.options import CatOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from streamvault.cli.options import TableSource
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
-from streamvault.lake.handoff_options import DdlOptions, Engine
+from streamvault.lake.options import DdlOptions, Engine
 
 
 def ddl(

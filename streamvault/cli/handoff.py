@@ -8,7 +8,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, generations_text, seconds_text
-from streamvault.lake.handoff_options import HandoffOptions
+from streamvault.lake.options import HandoffOptions
 from streamvault.lake.reports import HandoffReport
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from streamvault.common.errors import Usage
 from streamvault.lake.column_types import arrow_type, hive_type
-from streamvault.lake.options import TableColumn, columns_for
 from streamvault.lake.payloads import NotDecoded, Parsed, without
+from streamvault.lake.recorded import TableColumn, columns_for
 
 _PLAIN = {
     "boolean": pa.bool_(),

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from streamvault.lake.column_types import arrow_type, hive_type
-from streamvault.lake.options import TableColumn
 from streamvault.lake.payloads import (
     DATE,
     NotDecoded,
@@ -23,6 +22,7 @@ from streamvault.lake.payloads import (
     spread,
     without,
 )
+from streamvault.lake.recorded import TableColumn
 
 _VALUE = r'(?:"(?:[^"]|"")*"(?:[^",][^,]*)?|[^",][^,]*|)'
 _CLOSED = rf"\A{_VALUE}(?:,{_VALUE})*\z"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
 
 from streamvault.common.errors import Usage
-from streamvault.lake.column_types import trino_type
-from streamvault.lake.handoff_options import Engine
-from streamvault.lake.hive import RawTable, hive_columns, projected
+from streamvault.lake.column_types import hive_type, trino_type
+from streamvault.lake.hive import HiveTable, hive_table, projected
 from streamvault.lake.location import TablePlace
-from streamvault.lake.options import GENERATION
+from streamvault.lake.options import Engine
 
 
 def table_statements(place: TablePlace, generations: Sequence[int], engine: Engine) -> str:
@@ -25,77 +26,52 @@ def table_statements(place: TablePlace, generations: Sequence[int], engine: Engi
     """
     if place.options.kind == "iceberg":
         return _iceberg(place, engine)
-    if engine == "trino":
-        return _trino(place, generations)
-    columns = ",\n".join(f"  `{name}` {kind}" for name, kind in hive_columns(place.options, quoted=True))
-    table = f"`{place.database}`.`{place.options.table}`"
-    text = (
-        f"CREATE EXTERNAL TABLE IF NOT EXISTS {table} (\n{columns}\n)\nPARTITIONED BY (`{GENERATION}` int)\n"
-        f"STORED AS PARQUET\nLOCATION '{place.location}/'"
-    )
     if engine == "athena":
         # the projection lists the generations; repeat the statement after each handoff
-        if generations:
-            inner = ",\n".join(
-                f"  '{key}' = '{value}'" for key, value in projected(generations[0], generations[-1]).items()
-            )
-            text += f"\nTBLPROPERTIES (\n{inner}\n)"
-        return text + ";\n"
+        return _hive(hive_table(place, ()), projected(generations[0], generations[-1]) if generations else {})
+    return partitioned_statements(hive_table(place, generations), engine)
+
+
+def partitioned_statements(table: HiveTable, engine: Engine) -> str:
+    """Return statements that create a table and its partitions."""
+    return _trino(table) if engine == "trino" else _hive(table)
+
+
+def _hive(table: HiveTable, properties: Mapping[str, str] | None = None) -> str:
+    name, key = f"`{table.database}`.`{table.table}`", table.key
+    columns = ",\n".join(f"  `{field.name}` {hive_type(field.type, quoted=True)}" for field in table.columns)
+    text = (
+        f"CREATE EXTERNAL TABLE IF NOT EXISTS {name} (\n{columns}\n)\n"
+        f"PARTITIONED BY (`{key.name}` {hive_type(key.type)})\n"
+        f"STORED AS {table.storage.name}\nLOCATION '{table.location}'"
+    )
+    if properties:
+        inner = ",\n".join(f"  '{name}' = '{value}'" for name, value in properties.items())
+        text += f"\nTBLPROPERTIES (\n{inner}\n)"
+    quote = "'" if pa.types.is_string(key.type) else ""
     added = [
-        f"ALTER TABLE {table} ADD IF NOT EXISTS PARTITION (`{GENERATION}` = {number}) "
-        f"LOCATION '{place.partition(number)}';\n"
-        for number in generations
+        f"ALTER TABLE {name} ADD IF NOT EXISTS PARTITION (`{key.name}` = {quote}{value}{quote}) "
+        f"LOCATION '{location}';\n"
+        for value, location in table.partitions.items()
     ]
     return text + ";\n" + "".join(added)
 
 
-def raw_statements(raw: RawTable, engine: Engine) -> str:
-    """Return statements that create a table over the objects of layout ``events``, with a row for each line.
-
-    Args:
-        raw: the table.
-        engine: see `table_statements`.
-    """
-    if engine == "trino":
-        text = (
-            f'CREATE TABLE IF NOT EXISTS "{raw.database}"."{raw.table}" (\n'
-            '  "payload" varchar,\n  "segment" varchar\n)\n'
-            f"WITH (\n  format = 'TEXTFILE',\n  external_location = '{raw.location}',\n"
-            "  partitioned_by = ARRAY['segment']\n);\n"
-        )
-        calls = [
-            f"CALL system.register_partition('{raw.database}', '{raw.table}', ARRAY['segment'], ARRAY['{segment}'], "
-            f"'{raw.location}{segment}');\n"
-            for segment in raw.segments
-        ]
-        return text + "".join(calls)
-    name = f"`{raw.database}`.`{raw.table}`"
-    text = (
-        f"CREATE EXTERNAL TABLE IF NOT EXISTS {name} (\n  `payload` string\n)\nPARTITIONED BY (`segment` string)\n"
-        f"STORED AS TEXTFILE\nLOCATION '{raw.location}';\n"
-    )
-    added = [
-        f"ALTER TABLE {name} ADD IF NOT EXISTS PARTITION (`segment` = '{segment}') "
-        f"LOCATION '{raw.location}{segment}/';\n"
-        for segment in raw.segments
-    ]
-    return text + "".join(added)
-
-
-def _trino(place: TablePlace, generations: Sequence[int]) -> str:
-    fields = [(field.name, trino_type(field.type)) for field in place.options.schema if field.name != GENERATION]
+def _trino(table: HiveTable) -> str:
     # the precision must be the one configured in Trino's catalog: milliseconds by default
-    columns = [(name, kind.replace("timestamp(6)", "timestamp")) for name, kind in fields]
-    inner = ",\n".join(f'  "{name}" {kind}' for name, kind in [*columns, (GENERATION, "integer")])
+    inner = ",\n".join(
+        f'  "{field.name}" {trino_type(field.type).replace("timestamp(6)", "timestamp")}'
+        for field in (*table.columns, table.key)
+    )
     text = (
-        f'CREATE TABLE IF NOT EXISTS "{place.database}"."{place.options.table}" (\n{inner}\n)\n'
-        f"WITH (\n  format = 'PARQUET',\n  external_location = '{place.location}/',\n"
-        f"  partitioned_by = ARRAY['{GENERATION}']\n);\n"
+        f'CREATE TABLE IF NOT EXISTS "{table.database}"."{table.table}" (\n{inner}\n)\n'
+        f"WITH (\n  format = '{table.storage.name}',\n  external_location = '{table.location}',\n"
+        f"  partitioned_by = ARRAY['{table.key.name}']\n);\n"
     )
     calls = [
-        f"CALL system.register_partition('{place.database}', '{place.options.table}', ARRAY['{GENERATION}'], "
-        f"ARRAY['{number}'], '{place.partition(number).rstrip('/')}');\n"
-        for number in generations
+        f"CALL system.register_partition('{table.database}', '{table.table}', ARRAY['{table.key.name}'], "
+        f"ARRAY['{value}'], '{location.rstrip('/')}');\n"
+        for value, location in table.partitions.items()
     ]
     return text + "".join(calls)
 

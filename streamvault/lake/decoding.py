@@ -14,8 +14,8 @@ from streamvault.lake.avro import AvroPayloads
 from streamvault.lake.column_types import arrow_type
 from streamvault.lake.csv_payloads import CsvPayloads
 from streamvault.lake.json_payloads import JsonPayloads
-from streamvault.lake.options import ERROR, EVENT_TIME, TableColumn, TableOptions
 from streamvault.lake.payloads import PayloadParser, as_time, because, convert_each, not_times, without
+from streamvault.lake.recorded import ERROR, EVENT_TIME, TableColumn, TableOptions
 
 MAX_TEXT = 300
 """Maximum characters of a recorded error."""
@@ -68,22 +68,22 @@ def _field(options: TableOptions, columns: dict[str, pa.Array]) -> pa.Array:
     return found
 
 
-def time_field(columns: tuple[TableColumn, ...], wanted: str) -> tuple[TableColumn, list[str]]:
+def time_field(columns: tuple[TableColumn, ...], field: str) -> tuple[TableColumn, list[str]]:
     """Return the column of a field, and the path from there to the field.
 
     Raises:
         KeyError: there is no such field.
     """
     for column in columns:
-        if column.field == wanted:
+        if column.field == field:
             return column, []
-    first, _, rest = wanted.partition(".")
+    first, _, rest = field.partition(".")
     column = next((column for column in columns if column.field == first), None)  # type: ignore[assignment]
     if column is None or not rest:
-        raise KeyError(wanted)
+        raise KeyError(field)
     kind, path = arrow_type(column.type), rest.split(".")
     for name in path:
         if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
-            raise KeyError(wanted)
+            raise KeyError(field)
         kind = kind.field(name).type
     return column, path

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 from streamvault.common.errors import Conflict, Damaged, Overtaken
-from streamvault.common.progress import Progress
 from streamvault.lake.inference import SAMPLE_BYTES, sample
-from streamvault.lake.options import OriginKind, TableOptions
+from streamvault.lake.origin import Origin
 from streamvault.lake.plan import TablePlan
-from streamvault.lake.sources import ArchiveSource, TableRange
-from streamvault.layouts.layout import open_reader
+from streamvault.lake.recorded import OriginKind, TableOptions
+from streamvault.lake.sources import ArchivedEvents, TableRange
+from streamvault.layouts.layout import open_layout, open_reader
 from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.changed import unless_changed
 from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.remainder import remainder_of
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest
-from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
-from streamvault.streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamName
+from streamvault.streamstore.model import ANY_EVENT_BYTES, SegmentId
 
 
-class ArchiveOrigin:
-    """A `lake.origin.Origin` that is an archive.
+class ArchiveOrigin(Origin):
+    """An archive as the origin of a table. A generation without events counts.
 
     Args:
         archive: the archive.
@@ -35,34 +36,30 @@ class ArchiveOrigin:
     kind: OriginKind = "archive"
 
     def __init__(self, archive: Archive, history: History, window: int) -> None:
-        self.archive = archive
-        self.history = history
-        self._window = window
+        super().__init__(history.stream, archive.uri, ArchivedEvents(window))
+        self._archive = archive
+        self._history = history
 
     @property
-    def stream(self) -> StreamName:
-        """See `Origin.stream`."""
-        return self.history.stream
+    def raw_segments(self) -> Sequence[SegmentId]:
+        """See `Origin.raw_segments`."""
+        return sorted(
+            {
+                segment
+                for generation in self._history.generations
+                if open_layout(generation.manifest.layout).one_object_per_event
+                for segment in generation.rows
+            }
+        )
 
-    @property
-    def uri(self) -> str:
-        """See `Origin.uri`."""
-        return self.archive.uri
-
-    @property
-    def has_nothing_yet(self) -> bool:
-        """See `Origin.has_nothing_yet`. Always false, as a generation without events counts."""
-        return False
-
-    @property
-    def source(self) -> ArchiveSource:
-        """See `Origin.source`."""
-        return ArchiveSource(self._window)
+    def unless_archive_changed(self, first: int = 0) -> AbstractContextManager[None]:
+        """See `Origin.unless_archive_changed`."""
+        return unless_changed(self._archive, self._history, first or self._history.first)
 
     def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
         """See `Origin.draft`. Draft the first generation that the table does not have, or not completely."""
         after = 0 if last is None else last.generation
-        generation = next((one for one in self.history.generations if one.manifest.generation > after), None)
+        generation = next((one for one in self._history.generations if one.manifest.generation > after), None)
         if generation is None:
             return None
         if last is not None:
@@ -70,29 +67,18 @@ class ArchiveOrigin:
             self._check_same(last, where)
         return _draft(generation, last, where)
 
-    def prove(
-        self,
-        draft: TablePlan,
-        runner: Runner,  # noqa: ARG002
-        progress: Progress,  # noqa: ARG002
-        *,
-        all_of_it: bool = False,  # noqa: ARG002
-    ) -> TablePlan:
-        """See `Origin.prove`. An archive's ranges are proved already."""
-        return draft
-
     def check(self, plan: TablePlan, where: str) -> None:
         """See `Origin.check`. Planned generations may have expired, or be newer than this run knows."""
         self._check_not_expired(plan.first, where)
         self._check_same(plan.manifest, where)
-        if plan.generation > self.history.generation:
+        if plan.generation > self._history.generation:
             what = f"another run is handing off generation {plan.generation}, which was published after this run began"
             raise Overtaken(what, where=where)
 
     def _check_same(self, known: Manifest, where: str) -> None:
         """Reject a manifest of another archive, which has another generation with this number."""
         number = known.generation
-        held = next((one.manifest for one in self.history.generations if one.manifest.generation >= number), None)
+        held = next((one.manifest for one in self._history.generations if one.manifest.generation >= number), None)
         if held is None or number < held.first:
             return  # published after this run began, or expired
         ends = [(one.generation, one.created, one.to) for one in held.replaces or (held,)]
@@ -106,7 +92,7 @@ class ArchiveOrigin:
         )
 
     def _check_not_expired(self, number: int, where: str) -> None:
-        first = self.history.first
+        first = self._history.first
         if number < first:
             gone = f"generation {number}" if number == first - 1 else f"generations {number} to {first - 1}"
             raise Conflict(
@@ -123,24 +109,20 @@ class ArchiveOrigin:
         """
         held = [
             generation
-            for generation in self.history.generations
+            for generation in self._history.generations
             if plan.first <= generation.manifest.generation and generation.manifest.first <= plan.generation
         ]
         for name in sorted(plan.ranges, key=segment_key):
-            yield from _located(self.archive, segment_key(name), plan.ranges[name], held)
-
-    def events(self, plan: TablePlan) -> int:
-        """See `Origin.events`. The number is exact."""
-        return plan.events or 0
+            yield from _located(self._archive, segment_key(name), plan.ranges[name], held)
 
     def sample(self) -> Iterator[bytes]:
         """See `Origin.sample`."""
-        ranges = [found for segment in self.history.segments() for found in self.history.ranges(segment)]
+        ranges = [found for segment in self._history.segments() for found in self._history.ranges(segment)]
         return sample(ranges, self._read)
 
     def _read(self, archived: tuple[str, ArchivedRange]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:
         layout, row = archived
-        blocks = open_reader(layout).read_range(self.archive.place, row.extent, row.start, row.end, SAMPLE_BYTES)
+        blocks = open_reader(layout).read_range(self._archive.place, row.extent, row.start, row.end, SAMPLE_BYTES)
         return EventSplitter(row.start, str(row.segment), largest=ANY_EVENT_BYTES), blocks
 
 

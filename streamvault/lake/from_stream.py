@@ -15,9 +15,10 @@ from streamvault.common.version import TOOL
 from streamvault.exporter.plan import make_plan
 from streamvault.exporter.plan_options import PlanOptions
 from streamvault.lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
-from streamvault.lake.options import OriginKind, TableOptions
+from streamvault.lake.origin import Origin
 from streamvault.lake.plan import TablePlan
-from streamvault.lake.sources import StreamSource, TableRange
+from streamvault.lake.recorded import OriginKind, TableOptions
+from streamvault.lake.sources import LiveEvents
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.archive.remainder import UNKNOWN
 from streamvault.manifests.archive.rows import FinishedSpan
@@ -41,42 +42,24 @@ from streamvault.streamstore.uri import StoreAddress
 Bounds = tuple[tuple[int, int], ...]
 
 
-class StreamOrigin:
-    """A `lake.origin.Origin` that is a stream. Head and tail are fixed when they are first needed.
+class StreamOrigin(Origin):
+    """A stream as the origin of a table. Head and tail are fixed when they are first needed.
 
     Args:
         address: the stream's store, for tasks.
         store: the same store, open.
         stream: the stream.
-
         largest: the largest payload to accept (bytes).
     """
 
     kind: OriginKind = "stream"
 
-    def __init__(
-        self,
-        address: StoreAddress,
-        store: StreamStore,
-        stream: StreamName,
-        largest: int,
-    ) -> None:
-        self.stream = stream
+    def __init__(self, address: StoreAddress, store: StreamStore, stream: StreamName, largest: int) -> None:
+        super().__init__(stream, f"{address.uri}/{stream}", LiveEvents(address, stream, largest))
         self._address = address
         self._store = store
-
         self._largest = largest
         self._described: StreamDescription | None = None
-
-    @property
-    def uri(self) -> str:
-        """See `Origin.uri`."""
-        return f"{self._address.uri}/{self.stream}"
-
-    @property
-    def source(self) -> StreamSource:
-        """See `Origin.source`."""
-        return StreamSource(self._address, self.stream, self._largest)
 
     @property
     def has_nothing_yet(self) -> bool:
@@ -88,8 +71,8 @@ class StreamOrigin:
 
         There is no draft without new events or gaps, even if the stream was sealed or scaled.
         """
-        wanted = PlanOptions(layout="chunks", range_size=options.target_size)
-        plan = make_plan(self._description(last), self._store, last, wanted, self._address.uri)
+        chunks = PlanOptions(layout="chunks", range_size=options.target_size)
+        plan = make_plan(self._description(last), self._store, last, chunks, self._address.uri)
         if plan is None or not (plan.bytes or plan.gaps):
             return None
         return _table_plan(plan, 0 if last is None else last.generation)
@@ -131,10 +114,6 @@ class StreamOrigin:
     def check(self, plan: TablePlan, where: str) -> None:  # noqa: ARG002
         """See `Origin.check`. The plan must be of this stream."""
         check_same_stream(self._description(plan.manifest), self._store, plan.manifest)
-
-    def ranges(self, plan: TablePlan) -> Iterator[TableRange]:
-        """See `Origin.ranges`."""
-        return plan.planned()
 
     def sample(self) -> Iterator[bytes]:
         """See `Origin.sample`."""

@@ -13,19 +13,16 @@ from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
 from streamvault.lake.catalogs import Catalog, CatalogFailed, open_catalog
 from streamvault.lake.catalogs.registration import check_registration, fix_registration
-from streamvault.lake.ddl import raw_statements, table_statements
-from streamvault.lake.from_archive import ArchiveOrigin
-from streamvault.lake.handoff_options import DdlOptions, Decode, Engine, HandoffOptions, TableFormat
-from streamvault.lake.hive import RawTable
+from streamvault.lake.ddl import partitioned_statements, table_statements
+from streamvault.lake.hive import HiveTable, raw_table
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.location import TablePlace, begin_table
-from streamvault.lake.origin import Origin, none_changed, open_origin
+from streamvault.lake.options import DdlOptions, Decode, Engine, HandoffOptions, TableFormat
+from streamvault.lake.origin import Origin
 from streamvault.lake.reports import HandoffReport
+from streamvault.lake.resolve import ResolvedTable, resolved_table
 from streamvault.lake.run import HandedOff, hand_off, plans_of, tasks_of
-from streamvault.lake.settings import TableSetting, settle_table
 from streamvault.lake.task import write_file
-from streamvault.layouts.keys import segment_name
-from streamvault.layouts.layout import open_layout
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.verbs.costs import cost_of_handoff
@@ -111,20 +108,19 @@ def write_table(
         largest_event=largest_event,
     )
     Master.parse(master)
-    with open_origin(source, root, window, largest_event) as (origin, target):
-        setting = settle_table(origin, target, options)
-        place = setting.place
+    with resolved_table(source, options) as resolved:
+        origin, place = resolved.origin, resolved.place
         if raw and catalog != "glue":
             raise Usage("--raw requires --catalog glue", todo="Use --catalog glue, or `streamvault ddl`.")
-        raw_table = _raw_table(setting) if raw else None
+        raw_over = _raw_table(resolved) if raw else None
         opened = None if catalog is None else open_catalog(catalog, place.options.kind, projection=projection)
-        for warning in setting.warnings:
+        for warning in resolved.warnings:
             progress.warn(warning)
-        todo = next(plans_of(setting), None)
+        todo = next(plans_of(resolved), None)
         if opened is not None:
             _compare(opened, place, grows=todo is not None)
         if dry_run:
-            return _rehearsed(setting).timed(time.monotonic() - began)
+            return _rehearsed(resolved).timed(time.monotonic() - began)
         done, start_seconds = HandedOff(), 0.0
         probed: tuple[str, ...] = ()
         if todo is not None:
@@ -132,11 +128,11 @@ def write_table(
             # an archive's own root was probed when the archive was created
             if root is not None and not place.archive.generations():
                 probed = fit_server(place.archive.store, place.archive.prefix)
-            with open_runner(master, [write_file, JsonPayloads]) as runner, none_changed(origin, todo.first):
-                done = hand_off(setting, runner, progress)
+            with open_runner(master, [write_file, JsonPayloads]) as runner, origin.unless_archive_changed(todo.first):
+                done = hand_off(resolved, runner, progress)
                 start_seconds = runner.start_seconds
         registered = [] if opened is None else _register(opened, place, progress)
-        segments = 0 if raw_table is None else _register_raw(raw_table)
+        segments = 0 if raw_over is None else _register_raw(raw_over)
     progress.end()
     gaps = _gaps(origin, done.manifests)
     warnings = [*probed, *(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps)]
@@ -148,7 +144,7 @@ def write_table(
         )
     for warning in warnings:
         progress.warn(warning)
-    report = _report(setting, tuple(manifest.generation for manifest in done.manifests), done.files)
+    report = _report(resolved, tuple(manifest.generation for manifest in done.manifests), done.files)
     return replace(
         report,
         events=sum(manifest.events for manifest in done.manifests),
@@ -164,16 +160,16 @@ def write_table(
     ).timed(time.monotonic() - began, start_seconds)
 
 
-def _rehearsed(setting: TableSetting) -> HandoffReport:
-    plans = list(plans_of(setting))
-    with none_changed(setting.origin, plans[0].first if plans else None):
-        tasks = [task for plan in plans for task in tasks_of(setting, plan)]
-    read = [(part.layout, part.row) for task in tasks for wanted in task.ranges for part in wanted.parts]
+def _rehearsed(resolved: ResolvedTable) -> HandoffReport:
+    plans = list(plans_of(resolved))
+    with resolved.origin.unless_archive_changed(plans[0].first if plans else 0):
+        tasks = [task for plan in plans for task in tasks_of(resolved, plan)]
+    read = [(part.layout, part.row) for task in tasks for planned in task.ranges for part in planned.parts]
     return replace(
-        _report(setting, tuple(plan.generation for plan in plans), len(tasks)),
-        events=sum(setting.origin.events(plan) for plan in plans),
+        _report(resolved, tuple(plan.generation for plan in plans), len(tasks)),
+        events=sum(resolved.origin.events(plan) for plan in plans),
         bytes=sum(plan.manifest.bytes for plan in plans),
-        gaps=_gaps(setting.origin, (plan.manifest for plan in plans)),
+        gaps=_gaps(resolved.origin, (plan.manifest for plan in plans)),
         dry_run=True,
         cost=cost_of_handoff(read, len(tasks)),
     )
@@ -190,9 +186,9 @@ def _gaps(origin: Origin, manifests: Iterable[Manifest]) -> tuple[GapReport, ...
     )
 
 
-def _report(setting: TableSetting, added: tuple[int, ...], files: int) -> HandoffReport:
+def _report(resolved: ResolvedTable, added: tuple[int, ...], files: int) -> HandoffReport:
     """Return the part of the report that is known before the handoff, given the generations to add and their files."""
-    place, origin = setting.place, setting.origin
+    place, origin = resolved.place, resolved.origin
     return HandoffReport(
         archive=origin.uri if origin.kind == "archive" else "",
         stream=origin.uri if origin.kind == "stream" else "",
@@ -203,7 +199,7 @@ def _report(setting: TableSetting, added: tuple[int, ...], files: int) -> Handof
         generations=tuple(sorted({*place.archive.generations(), *added})),
         added=added,
         files=files,
-        warnings=setting.warnings,
+        warnings=resolved.warnings,
     )
 
 
@@ -240,11 +236,10 @@ def table_ddl(
     options = DdlOptions(
         table=table, format=format, decode=decode, schema=schema, event_time=event_time, raw=raw, root=root
     )
-    with open_origin(source, root) as (origin, target):
-        setting = settle_table(origin, target, options)
-        place = setting.place
+    with resolved_table(source, options) as resolved:
+        place = resolved.place
         if raw:
-            return raw_statements(_raw_table(setting), engine)
+            return partitioned_statements(_raw_table(resolved), engine)
         return table_statements(place, place.archive.generations(), engine)
 
 
@@ -280,28 +275,20 @@ def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[i
     return done
 
 
-def _register_raw(raw: RawTable) -> int:
+def _register_raw(raw: HiveTable) -> int:
     from streamvault.lake.catalogs.glue import publish_raw  # noqa: PLC0415  (it imports boto3)
 
     return publish_raw(raw)
 
 
-def _raw_table(setting: TableSetting) -> RawTable:
+def _raw_table(resolved: ResolvedTable) -> HiveTable:
     """Return the table over raw events beside a table.
 
     Raises:
         Usage: there are no objects of layout ``events``.
     """
-    origin, place = setting.origin, setting.place
-    generations = origin.history.generations if isinstance(origin, ArchiveOrigin) else ()
-    found = {
-        segment
-        for generation in generations
-        if open_layout(generation.manifest.layout).one_object_per_event
-        for segment in generation.rows
-    }
-    if not found:
+    origin = resolved.origin
+    if not origin.raw_segments:
         todo = "Export or convert with --layout events."
         raise Usage("--raw requires an archive with layout events", where=str(origin.stream), todo=todo)
-    names = [segment_name(segment) for segment in sorted(found)]
-    return RawTable(place.database, f"{place.options.table}_raw", f"{origin.uri}/events/", names)
+    return raw_table(resolved.place, origin.uri, origin.raw_segments)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from streamvault.lake.column_types import hive_type
-from streamvault.lake.options import GENERATION, TableOptions
+import pyarrow as pa
+
+from streamvault.lake.location import TablePlace
+from streamvault.lake.recorded import GENERATION
+from streamvault.layouts.keys import segment_name
+from streamvault.streamstore.model import SegmentId
 
 
 class StorageFormat(NamedTuple):
-    """Hive's classes for a file format, and Glue's name for it."""
+    """The name of a file format in statements, Hive's classes for it, and Glue's name."""
 
+    name: str
     input_format: str
     output_format: str
     serde: str
@@ -19,12 +24,14 @@ class StorageFormat(NamedTuple):
 
 
 PARQUET = StorageFormat(
+    "PARQUET",
     "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
     "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
     "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe",
     "parquet",
 )
 TEXT = StorageFormat(
+    "TEXTFILE",
     "org.apache.hadoop.mapred.TextInputFormat",
     "org.apache.hadoop.hive.ql.io.HiveIgnoreKeyTextOutputFormat",
     "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe",
@@ -32,27 +39,64 @@ TEXT = StorageFormat(
 )
 
 
-class RawTable(NamedTuple):
-    """A table over the objects of layout ``events``, with a partition for each segment.
+class HiveTable(NamedTuple):
+    """A table partitioned by one column.
 
     Attributes:
         database: the catalog's database.
         table: the table's name.
-        location: URI of the folder of the archive's events, with a trailing slash.
-        segments: folder names of the segments.
+        columns: the files' columns.
+        key: the column of the partitions, which is not in the files.
+        location: URI of the folder of the table, with a trailing slash.
+        partitions: value of the key → URI of the partition's folder, with a trailing slash.
+        storage: the format of the files.
     """
 
     database: str
     table: str
+    columns: tuple[pa.Field, ...]
+    key: pa.Field
     location: str
-    segments: list[str]
+    partitions: Mapping[str, str]
+    storage: StorageFormat
+
+    @property
+    def name(self) -> str:
+        """``DATABASE.TABLE``."""
+        return f"{self.database}.{self.table}"
 
 
-def hive_columns(options: TableOptions, *, quoted: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield name and type of the files' columns except the partition; ``quoted`` as for `hive_type`."""
-    for field in options.schema:
-        if field.name != GENERATION:
-            yield field.name, hive_type(field.type, quoted=quoted)
+def hive_table(place: TablePlace, generations: Iterable[int]) -> HiveTable:
+    """Return a table with some of its generations as partitions."""
+    return HiveTable(
+        place.database,
+        place.options.table,
+        columns=tuple(field for field in place.options.schema if field.name != GENERATION),
+        key=pa.field(GENERATION, pa.int32()),
+        location=f"{place.location}/",
+        partitions={str(number): place.partition(number) for number in generations},
+        storage=PARQUET,
+    )
+
+
+def raw_table(place: TablePlace, archive: str, segments: Iterable[SegmentId]) -> HiveTable:
+    """Return the table beside another one that is over the objects of layout ``events``, with a row for each line.
+
+    Args:
+        place: the other table.
+        archive: the archive's URI.
+        segments: the partitions.
+    """
+    location = f"{archive}/events/"
+    return HiveTable(
+        place.database,
+        f"{place.options.table}_raw",
+        columns=(pa.field("payload", pa.string()),),
+        key=pa.field("segment", pa.string()),
+        location=location,
+        partitions={name: f"{location}{name}/" for name in map(segment_name, segments)},
+        storage=TEXT,
+    )
 
 
 def projected(first: int, last: int) -> dict[str, str]:

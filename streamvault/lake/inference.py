@@ -13,8 +13,8 @@ import pyarrow.csv
 from streamvault.common.errors import Usage
 from streamvault.lake.column_types import hive_type
 from streamvault.lake.csv_payloads import count_values
-from streamvault.lake.handoff_options import Decode
-from streamvault.lake.options import TableColumn, columns_for
+from streamvault.lake.options import Decode
+from streamvault.lake.recorded import TableColumn, columns_for
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 

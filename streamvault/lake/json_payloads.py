@@ -14,8 +14,8 @@ from pydantic_core import from_json
 
 from streamvault.lake.column_types import arrow_type, hive_type
 from streamvault.lake.json_types import cannot_be, wrong_start
-from streamvault.lake.options import TableColumn
 from streamvault.lake.payloads import NotDecoded, Parsed, as_time, because, parse_parts, spread
+from streamvault.lake.recorded import TableColumn
 
 _AS_TEXT = (pa.date32(), pa.timestamp("us"))
 """Types of which Arrow's parser accepts fewer notations than this package: read as text first."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from streamvault.common.errors import Conflict, Damaged
-from streamvault.lake.options import TableOptions, find_options, fix_options
-from streamvault.lake.plan import files_of, plan_of
+from streamvault.lake.plan import files_of, published_plan
+from streamvault.lake.recorded import TableOptions, find_options, fix_options
 from streamvault.layouts.isolated import NotDecodable
-from streamvault.layouts.keys import archive_prefix, table_data, table_file_key, table_files
+from streamvault.layouts.keys import table_data, table_file_key, table_files
+from streamvault.layouts.place import PlaceAddress
 from streamvault.layouts.table import read_facts
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
-from streamvault.objectstore.s3.access import S3Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,11 @@ class TablePlace:
         database: Glue's database or Iceberg's namespace.
         options: the table's options.
         archive: the copy of the archive that the table is.
-        access: access to the bucket; None for a folder.
     """
 
     database: str
     options: TableOptions
     archive: Archive
-    access: S3Access | None = None
 
     @property
     def name(self) -> str:
@@ -44,7 +42,12 @@ class TablePlace:
         """The URI of the folder with its files, without a trailing slash, as query engines take it."""
         uri = self.archive.store.uri
         root = unquote(uri) if uri.startswith("file:") else uri  # engines do not decode a path
-        return f"{root}/{table_data(self.archive.prefix)}".rstrip("/")
+        return f"{root}/{self.folder.prefix}".rstrip("/")
+
+    @property
+    def folder(self) -> PlaceAddress:
+        """The folder with its files."""
+        return PlaceAddress(self.archive.root, table_data(self.archive.prefix))
 
     def partition(self, generation: int) -> str:
         """Return the URI of the folder with a generation's files, with a trailing slash."""
@@ -57,24 +60,24 @@ class TablePlace:
             Damaged: a file is missing in the table's folder.
         """
         archive, manifest = self.archive, generation.manifest
-        planned = files_of(plan_of(archive, manifest).planned(), self.options.target_size)
+        planned = files_of(published_plan(archive, manifest).planned(), self.options.target_size)
         begins = {segment: [row.start for row in rows] for segment, rows in generation.rows.items()}
-        wanted = [
+        keys = [
             table_file_key(manifest.generation, ranges[0].segment, ranges[0].start)
             for ranges in planned
             if any(_has_any(begins.get(one.segment, ()), one.start, one.end) for one in ranges)
         ]
-        folder = table_data(archive.prefix)
-        files = archive.store.list(folder + table_files(manifest.generation)) if wanted else ()
+        folder = self.folder.prefix
+        files = archive.store.list(folder + table_files(manifest.generation)) if keys else ()
         there = {found.key for found in files}
-        gone = next((key for key in wanted if folder + key not in there), None)
+        gone = next((key for key in keys if folder + key not in there), None)
         if gone is not None:
             raise Damaged(
                 f"a file of generation {manifest.generation}, which is not registered yet, is missing",
                 where=f"{self.location}/{gone}",
                 todo="Create another table (--table NAME).",
             )
-        return [f"{self.location}/{key}" for key in wanted]
+        return [f"{self.location}/{key}" for key in keys]
 
     def check_readable(self, files: Sequence[str]) -> None:
         """Check the metadata of files in a process of its own: a catalog's library reads them in this one.
@@ -87,7 +90,7 @@ class TablePlace:
         """
         for file in files:
             try:
-                read_facts(self.archive.store, table_data(self.archive.prefix) + file.removeprefix(f"{self.location}/"))
+                read_facts(self.archive.store, self.folder.prefix + file.removeprefix(f"{self.location}/"))
             except NotDecodable as error:
                 todo = "Create another table (--table NAME)."
                 raise Damaged(f"not a readable table file: {error}", where=file, todo=todo) from None
@@ -109,16 +112,14 @@ def begin_table(place: TablePlace) -> None:
         Conflict: the table was created with other options, or it has files but no records.
     """
     options, archive = place.options, place.archive
-    prefix = archive_prefix(options.scope, options.stream)
     if (
-        find_options(archive.store, prefix, options.table) is None
-        and any(name.startswith("generation=") for name in archive.store.folders(table_data(archive.prefix)))
-        and find_options(archive.store, prefix, options.table)
-        is None  # else another run has created it in the meantime
+        find_options(archive) is None
+        and any(name.startswith("generation=") for name in archive.store.folders(place.folder.prefix))
+        and find_options(archive) is None  # else another run has created it in the meantime
     ):
         raise Conflict(
             "the folder has files of a table, but the table's records are missing",
             where=place.location,
             todo=f"Restore {archive.uri} from a backup, or create another table (--table NAME).",
         )
-    fix_options(archive.store, prefix, options)
+    fix_options(archive, options)

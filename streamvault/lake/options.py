@@ -1,158 +1,85 @@
-"""Options that a table was created with; they hold for every generation added later."""
+"""Options of *handoff*, *ddl* and *cat*."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
-import pyarrow as pa
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from streamvault.common.errors import Conflict, Usage
-from streamvault.lake.batches import EVENT_SCHEMA
-from streamvault.lake.column_types import arrow_type
-from streamvault.lake.handoff_options import Decode, TableFormat
-from streamvault.layouts.keys import table_folder, table_options_key
-from streamvault.manifests.format.jsonfile import File, Model, find_file
-from streamvault.objectstore.errors import AlreadyExists
-from streamvault.objectstore.store import ObjectStore
-from streamvault.streamstore.model import StreamName
+from streamvault.common.options import SIZE, CommandLine, Options, load_file
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.options import LargestEvent, Window
+from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
-TimeUnit = Literal["s", "ms", "us", "ns"]
-OriginKind = Literal["archive", "stream"]
+TableFormat = Literal["iceberg", "parquet"]
+Decode = Literal["none", "json", "csv", "avro"]
+Engine = Literal["athena", "trino", "hive"]
 
-GENERATION, ERROR, EVENT_TIME = "generation", "_error", "event_time"
-_TAKEN = frozenset({*EVENT_SCHEMA.names, GENERATION, ERROR, EVENT_TIME})
+MIN_TARGET = 1024
 
 
-class TableColumn(Model):
-    """A column decoded from the payload: the field's name there, the column's name, its type in Hive's notation."""
+class DdlOptions(Options):
+    """Which table, and what it is made of: the options of *ddl*, and some of those of *handoff*."""
 
-    field: str
-    column: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,127}$")]
-    type: str
-
-    @model_validator(mode="after")
-    def _has_a_type(self) -> TableColumn:
-        try:
-            arrow_type(self.type)
-        except Usage as error:
-            raise ValueError(str(error)) from None
-        return self
-
-
-class TableOptions(File):
-    """The file ``table.json`` among a table's records.
-
-    Attributes:
-        scope: scope of the stream.
-        stream: name of the stream.
-        origin: the table's origin: an archive, or the stream itself.
-        table: the table's name, which is also its folder's.
-        kind: the table's format in catalogs. Files of Iceberg tables have a column `generation`; in Hive's format it is
-            the partition and not in the files.
-        decode: the format of payloads.
-        columns: the columns decoded from payloads.
-        avro: the schema of Avro payloads, as JSON text.
-        event_time: the field (with dots into structs) for the column `event_time`; empty for none.
-        event_time_unit: the unit of a numeric field, since 1970.
-        target_size: maximum segment bytes in a file.
-    """
-
-    format: Literal[1] = 1
-    scope: str
-    stream: str
-    origin: OriginKind = "archive"
-    table: str
-    kind: TableFormat
-    decode: Decode = "none"
-    columns: tuple[TableColumn, ...] = ()
-    avro: str = ""
-    event_time: str = ""
-    event_time_unit: TimeUnit = "ms"
-    target_size: Annotated[int, Field(ge=1)]
-
-    @property
-    def name(self) -> StreamName:
-        """The stream."""
-        return StreamName(self.scope, self.stream)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of its files."""
-        fields = [pa.field(GENERATION, pa.int32())] if self.kind == "iceberg" else []
-        fields += list(EVENT_SCHEMA)
-        if self.event_time:
-            fields.append(pa.field(EVENT_TIME, pa.timestamp("us")))
-        fields += [pa.field(column.column, arrow_type(column.type)) for column in self.columns]
-        if self.decode != "none":
-            fields.append(pa.field(ERROR, pa.string()))
-        return pa.schema(fields)
+    table: Annotated[
+        str | None,
+        Field(description="The table's name, instead of scope and stream."),
+        CommandLine(metavar="[DATABASE.]NAME", environment=False),
+    ] = None
+    format: Annotated[
+        TableFormat | None,
+        Field(description="Format of a new table. [default: iceberg]"),
+        CommandLine(environment=False),
+    ] = None
+    decode: Annotated[Decode | None, Field(description="Decode the payloads, and make columns of their fields.")] = None
+    columns_schema: Annotated[str | None, CommandLine(metavar="FILE", load=load_file)] = Field(
+        None,
+        alias="schema",
+        description='The columns: JSON {"field": "type"}, or an Avro schema; else they are inferred from a sample.',
+    )
+    event_time: Annotated[
+        str | None,
+        Field(description="Add a column event_time from this field; the unit of numbers is s, ms, us or ns."),
+        CommandLine(metavar="FIELD[:UNIT]"),
+    ] = None
+    raw: Annotated[bool, Field(description="Also register a table over the objects of layout events.")] = False
+    root: Annotated[
+        str | None, Field(description="Where the table is stored, if not in the archive."), CommandLine(metavar="ROOT")
+    ] = None
 
 
-def find_options(store: ObjectStore, prefix: str, table: str) -> TableOptions | None:
-    """Return the options of a table, or None if the table does not exist.
+class HandoffOptions(DdlOptions):
+    """Options of *handoff*."""
 
-    Args:
-        store: the root.
-        prefix: prefix of the archive's keys.
-        table: the table's name.
-
-    Raises:
-        Damaged: the file is not valid.
-    """
-    return find_file(TableOptions, store, prefix + table_folder(table) + table_options_key())
-
-
-def fix_options(store: ObjectStore, prefix: str, options: TableOptions) -> None:
-    """Write the options, create-only, so that there is one table at a location.
-
-    Raises:
-        Conflict: the table was created with other options.
-    """
-    key = prefix + table_folder(options.table) + table_options_key()
-    try:
-        store.put(key, options.encode())
-    except AlreadyExists:
-        found = find_options(store, prefix, options.table)
-        if found is not None:
-            check_same(found, options, f"{store.uri}/{key}")
+    catalog: Annotated[
+        str | None,
+        Field(description="glue, rest:URI, sql:URI or a name in PyIceberg's configuration."),
+        CommandLine(metavar="CATALOG"),
+    ] = None
+    projection: Annotated[
+        bool, Field(description="Parquet in Glue: use partition projection instead of partitions.")
+    ] = False
+    target_size: Annotated[
+        int | None,
+        Field(ge=MIN_TARGET, description="How much of the stream goes into one file of a new table. [default: 256MiB]"),
+        SIZE,
+    ] = None
+    window: Window = WINDOW
+    largest_event: LargestEvent = LARGEST_EVENT_BYTES
 
 
-def check_same(found: TableOptions, wanted: TableOptions, where: str) -> None:
-    """Check that a table was created with the same options.
+class CatOptions(Options):
+    """Which events *cat* writes."""
 
-    Raises:
-        Conflict: it was not; names the options that differ.
-    """
-    if found == wanted:
-        return
-    theirs, ours = found.document(), wanted.document()
-    differ = ", ".join(sorted(name for name in ours if ours[name] != theirs.get(name)))
-    todo = "Omit these options to continue the table, or give the new one another name (--table)."
-    raise Conflict(f"the table was created with other options ({differ})", where=where, todo=todo)
-
-
-def plain_name(text: str) -> str:
-    """Convert a text to a name valid in every catalog: a-z, 0-9 and _, not beginning with a digit."""
-    name = re.sub(r"[^a-z0-9_]+", "_", text.lower())[:120]
-    return name if re.match(r"[a-z_]", name) else f"_{name}"
-
-
-def columns_for(types: Mapping[str, str]) -> tuple[TableColumn, ...]:
-    """Return the columns of fields, given each field's type in Hive's notation.
-
-    Their names are valid, unique, and different from those of an event's own columns.
-    """
-    taken, columns = set(_TAKEN), []
-    for field, kind in types.items():
-        wanted = plain_name(field)
-        if wanted in _TAKEN:
-            wanted = f"payload_{wanted}"
-        name, number = wanted, 2
-        while name in taken:
-            name, number = f"{wanted}_{number}", number + 1
-        taken.add(name)
-        columns.append(TableColumn(field=field, column=name, type=kind))
-    return tuple(columns)
+    from_cut: FromCut = None
+    to_cut: ToCut = None
+    generation: Annotated[
+        int | None,
+        Field(ge=1, description="Write the events up to this generation instead of the newest."),
+        CommandLine(metavar="G"),
+    ] = None
+    verify: Annotated[
+        bool,
+        Field(description="Compare each range with its digest before its events are written; reads every range twice."),
+    ] = False

@@ -20,9 +20,8 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.entries import GapEntry
 from streamvault.manifests.format.fields import Count, Offset, SegmentName, segment_key
-from streamvault.manifests.format.jsonfile import File, decode, find_file
+from streamvault.manifests.format.jsonfile import File, decide_file, decode, find_file
 from streamvault.manifests.format.model import Manifest
-from streamvault.objectstore.deciding import decide
 from streamvault.reading.reader import TRUNCATED
 
 
@@ -81,12 +80,13 @@ def find_plan(table: Archive, after: int) -> TablePlan | None:
     """
     key = table.prefix + table_plan_key(after)
     plan = find_file(TablePlan, table.store, key)
-    return None if plan is None else _checked(plan, table, after, f"{table.store.uri}/{key}")
+    return None if plan is None else _checked(plan, table, after, key)
 
 
-def _checked(plan: TablePlan, table: Archive, after: int, where: str) -> TablePlan:
+def _checked(plan: TablePlan, table: Archive, after: int, key: str) -> TablePlan:
     if plan.after != after or plan.manifest.name != table.stream or (after and plan.first != after + 1):
-        raise Damaged(f"the plan is of another table ({plan.manifest.name}, after {plan.after})", where=where)
+        what = f"the plan is of another table ({plan.manifest.name}, after {plan.after})"
+        raise Damaged(what, where=table.place.at(key))
     return plan
 
 
@@ -97,12 +97,10 @@ def fix_plan(table: Archive, plan: TablePlan) -> TablePlan:
         Damaged: the existing plan cannot be read.
     """
     key = table.prefix + table_plan_key(plan.after)
-    data, created = decide(table.store, key, plan.encode())
-    where = f"{table.store.uri}/{key}"
-    return plan if created else _checked(decode(TablePlan, data, where), table, plan.after, where)
+    return _checked(decide_file(table.store, key, plan)[0], table, plan.after, key)
 
 
-def plan_of(table: Archive, manifest: Manifest) -> TablePlan:
+def published_plan(table: Archive, manifest: Manifest) -> TablePlan:
     """Return the plan of a published generation.
 
     Raises:
@@ -133,8 +131,7 @@ def end_plan(table: Archive, after: int, *, given_up: bool) -> bool:
         Damaged: the existing decision cannot be read.
     """
     key = table.prefix + table_end_key(after)
-    data, _ = decide(table.store, key, PlanEnd(after=after, given_up=given_up).encode())
-    return decode(PlanEnd, data, f"{table.store.uri}/{key}").given_up
+    return decide_file(table.store, key, PlanEnd(after=after, given_up=given_up))[0].given_up
 
 
 def files_of(ranges: Iterable[TableRange], target_size: int) -> Iterator[tuple[TableRange, ...]]:

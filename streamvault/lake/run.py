@@ -18,11 +18,10 @@ from streamvault.lake.plan import (
     fix_plan,
     is_empty,
     is_given_up,
-    plan_of,
+    published_plan,
 )
-from streamvault.lake.settings import TableSetting
+from streamvault.lake.resolve import ResolvedTable
 from streamvault.lake.task import FileTask, WrittenFile, blank_file, write_file
-from streamvault.layouts.keys import table_data
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import Decision
@@ -64,20 +63,20 @@ class HandedOff:
             self.undecoded += written.undecoded
 
 
-def plans_of(setting: TableSetting) -> Iterator[TablePlan]:
+def plans_of(resolved: ResolvedTable) -> Iterator[TablePlan]:
     """Yield the plans of all missing generations; nothing is written, and ranges are not proved.
 
     Raises:
         Conflict: as `hand_off`.
     """
-    last = setting.place.archive.newest()
-    while (following := _following(setting, last)) is not None:
+    last = resolved.place.archive.newest()
+    while (following := _following(resolved, last)) is not None:
         plan, _ = following
         yield plan
         last = plan.manifest
 
 
-def tasks_of(setting: TableSetting, plan: TablePlan) -> list[FileTask]:
+def tasks_of(resolved: ResolvedTable, plan: TablePlan) -> list[FileTask]:
     """Return a task for each file of a generation.
 
     Raises:
@@ -85,18 +84,17 @@ def tasks_of(setting: TableSetting, plan: TablePlan) -> list[FileTask]:
     """
     return [
         FileTask(
-            source=setting.origin.source,
-            target=setting.target,
-            folder=table_data(setting.place.archive.prefix),
+            source=resolved.origin.source,
+            folder=resolved.place.folder,
             generation=plan.generation,
             ranges=ranges,
-            options=setting.place.options,
+            options=resolved.place.options,
         )
-        for ranges in files_of(setting.origin.ranges(plan), setting.place.options.target_size)
+        for ranges in files_of(resolved.origin.ranges(plan), resolved.place.options.target_size)
     ]
 
 
-def hand_off(setting: TableSetting, runner: Runner, progress: Progress) -> HandedOff:
+def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> HandedOff:
     """Write the generations that the table lacks, oldest first. After a kill, repeat the call to resume.
 
     A generation becomes part of the table with its manifest, which is written last.
@@ -108,12 +106,12 @@ def hand_off(setting: TableSetting, runner: Runner, progress: Progress) -> Hande
             be finished and is given up: its generation stays empty.
     """
     done = HandedOff()
-    table, origin = setting.place.archive, setting.origin
+    table, origin = resolved.place.archive, resolved.origin
     while True:
         last = table.newest()
         if last is not None and is_empty(last):
-            _blank(setting, plan_of(table, last))  # repeats it if a run was killed in the middle
-        following = _following(setting, last)
+            _blank(resolved, published_plan(table, last))  # repeats it if a run was killed in the middle
+        following = _following(resolved, last)
         if following is None:
             return done
         plan, is_fixed = following
@@ -122,20 +120,20 @@ def hand_off(setting: TableSetting, runner: Runner, progress: Progress) -> Hande
             proved = origin.prove(plan, runner, progress, all_of_it=last is not None and is_empty(last))
             plan = fix_plan(table, proved)
             origin.check(plan, table.uri)
-        _finish(setting, plan, done, runner, progress)
+        _finish(resolved, plan, done, runner, progress)
 
 
-def _finish(setting: TableSetting, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> None:
+def _finish(resolved: ResolvedTable, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> None:
     """Carry out a plan and publish its generation, empty if the plan was given up."""
-    table = setting.place.archive
+    table = resolved.place.archive
     if is_given_up(table, plan.after):
-        _give_up(setting, plan)
+        _give_up(resolved, plan)
         return
     try:
-        rows = _write(setting, plan, done, runner, progress)
+        rows = _write(resolved, plan, done, runner, progress)
     except (NotEvents, InvalidCut):
         if end_plan(table, plan.after, given_up=True):
-            _give_up(setting, plan)
+            _give_up(resolved, plan)
         raise
     except Conflict:
         if is_given_up(table, plan.after):  # the names of its files are taken
@@ -150,10 +148,10 @@ def _finish(setting: TableSetting, plan: TablePlan, done: HandedOff, runner: Run
 
 
 def _write(
-    setting: TableSetting, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress
+    resolved: ResolvedTable, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress
 ) -> list[ArchivedRange]:
     """Write a generation's files; return their ranges."""
-    tasks = tasks_of(setting, plan)
+    tasks = tasks_of(resolved, plan)
     progress.begin(f"handing off generation {plan.generation}", plan.manifest.bytes)
     written: dict[int, WrittenFile] = {}
     for index, file in runner.run(write_file, tasks):
@@ -163,14 +161,14 @@ def _write(
     return [row for index in range(len(tasks)) for row in written[index].ranges]
 
 
-def _give_up(setting: TableSetting, plan: TablePlan) -> None:
+def _give_up(resolved: ResolvedTable, plan: TablePlan) -> None:
     """Publish a plan that was given up as an empty generation, so that the next one has another number.
 
     It then has another folder, too: files that a late task of this plan writes are never registered.
     """
-    table = setting.place.archive
+    table = resolved.place.archive
     table.commit(empty_generation(plan, table.manifest(plan.after) if plan.after else None), ())
-    _blank(setting, plan)
+    _blank(resolved, plan)
 
 
 def _gave_up(table: Archive, plan: TablePlan) -> Conflict:
@@ -178,25 +176,25 @@ def _gave_up(table: Archive, plan: TablePlan) -> Conflict:
     return Conflict(what, where=table.uri, todo="Run the same command again.")
 
 
-def _blank(setting: TableSetting, plan: TablePlan) -> None:
+def _blank(resolved: ResolvedTable, plan: TablePlan) -> None:
     """Write files without rows in place of a plan's files, none of which belongs to the published generation."""
     with suppress(AccessDenied):
-        for task in tasks_of(setting, plan):
+        for task in tasks_of(resolved, plan):
             blank_file(task)
 
 
-def _following(setting: TableSetting, last: Manifest | None) -> tuple[TablePlan, bool] | None:
+def _following(resolved: ResolvedTable, last: Manifest | None) -> tuple[TablePlan, bool] | None:
     """Return the next plan, and whether it is recorded already; None if the table is up to date.
 
     Args:
-        setting: the table and its source.
+        resolved: the table and its source.
         last: the table's newest generation; None if it has none.
     """
-    table, origin = setting.place.archive, setting.origin
+    table, origin = resolved.place.archive, resolved.origin
     plan = find_plan(table, 0 if last is None else last.generation)
     is_fixed = plan is not None
     if plan is None:
-        plan = origin.draft(last, setting.place.options, table.uri)
+        plan = origin.draft(last, resolved.place.options, table.uri)
     if plan is None:
         return None
     origin.check(plan, table.uri)

@@ -75,14 +75,14 @@ class EventRun(Protocol):
         """
 
 
-class RangeSource(Protocol):
+class EventSource(Protocol):
     """Reads the bytes of a task's ranges; small, to be sent to tasks."""
 
     @property
     def is_whole(self) -> bool:
         """Whether it has every byte of every range. If not, missing bytes are a gap."""
 
-    def runs(self, wanted: TableRange) -> Iterator[EventRun]:
+    def runs(self, planned: TableRange) -> Iterator[EventRun]:
         """Yield the range's events, in order, usually as one run; read each run completely before the next.
 
         Bytes before, between and after the runs are gone at the source.
@@ -90,8 +90,8 @@ class RangeSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveSource:
-    """A `RangeSource` that reads an archive and checks every range's digest, before the last block's iteration ends.
+class ArchivedEvents:
+    """A `EventSource` that reads an archive and checks every range's digest, before the last block's iteration ends.
 
     Attributes:
         window: maximum data buffered in memory (bytes).
@@ -104,56 +104,56 @@ class ArchiveSource:
         """True: missing bytes are damage."""
         return True
 
-    def runs(self, wanted: TableRange) -> Iterator[EventRun]:
-        """See `RangeSource.runs`."""
-        yield _ArchivedRun(wanted, self.window)
+    def runs(self, planned: TableRange) -> Iterator[EventRun]:
+        """See `EventSource.runs`."""
+        yield _ArchivedRun(planned, self.window)
 
 
 class _ArchivedRun:
     """An `EventRun` of an archive."""
 
-    def __init__(self, wanted: TableRange, window: int) -> None:
-        self._wanted = wanted
+    def __init__(self, planned: TableRange, window: int) -> None:
+        self._range = planned
         self._window = window
         self._digest = hashlib.sha256()
-        self.start = self.end = wanted.start
+        self.start = self.end = planned.start
         self.count = 0
 
     @property
     def digest(self) -> str:
-        known = self._wanted.known
+        known = self._range.known
         return known.digest if known else self._digest.hexdigest()
 
     def blocks(self) -> Iterator[EventBlock]:
-        wanted, known, first = self._wanted, self._wanted.known, self._wanted.parts[0]
+        planned, known, first = self._range, self._range.known, self._range.parts[0]
         try:
-            for events in event_blocks(wanted.start, str(wanted.segment), self._bytes()):
+            for events in event_blocks(planned.start, str(planned.segment), self._bytes()):
                 self.count += events.count
                 self.end = events.end
                 yield events
         except NotAnEvent:
             raise damaged_range(first.place, first.row) from None
-        if known and (self.end, self.count) != (wanted.end, known.events):
+        if known and (self.end, self.count) != (planned.end, known.events):
             raise damaged_range(first.place, first.row)
 
     def _bytes(self) -> Iterator[bytes | memoryview]:
         """Yield the range's bytes. A partly used archived range is read completely, to check its digest."""
-        wanted, known = self._wanted, self._wanted.known
-        for part in wanted.parts:
+        planned, known = self._range, self._range.known
+        for part in planned.parts:
             at = part.start
             for block in part.blocks(part.start, part.end, self._window):
-                low, high = max(wanted.start - at, 0), min(wanted.end - at, len(block))
+                low, high = max(planned.start - at, 0), min(planned.end - at, len(block))
                 if low < high:
-                    taken = memoryview(block)[low:high]
+                    inside = memoryview(block)[low:high]
                     if not known:  # a whole archived range's digest is compared while it is read
-                        self._digest.update(taken)
-                    yield taken
+                        self._digest.update(inside)
+                    yield inside
                 at += len(block)
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSource:
-    """A `RangeSource` that reads the stream itself.
+class LiveEvents:
+    """A `EventSource` that reads the stream itself.
 
     Attributes:
         address: address of the stream's store.
@@ -170,15 +170,15 @@ class StreamSource:
         """False: the stream may be truncated while it is read."""
         return False
 
-    def runs(self, wanted: TableRange) -> Iterator[EventRun]:
-        """See `RangeSource.runs`."""
+    def runs(self, planned: TableRange) -> Iterator[EventRun]:
+        """See `EventSource.runs`."""
         with self.address.lend() as store:
             yield from SegmentReader(
                 store,
                 self.stream,
-                wanted.segment,
-                start=wanted.start,
-                high=wanted.end,
-                segment_end=wanted.end,
+                planned.segment,
+                start=planned.start,
+                high=planned.end,
+                segment_end=planned.end,
                 largest=self.largest,
             ).pieces()

@@ -18,16 +18,16 @@ import pyarrow.parquet as pq
 from streamvault.common.errors import Conflict, Failed
 from streamvault.lake.batches import batch_of
 from streamvault.lake.decoding import decoded_columns
-from streamvault.lake.options import ERROR, GENERATION, TableOptions
-from streamvault.lake.sources import RangeSource, TableRange
+from streamvault.lake.recorded import ERROR, GENERATION, TableOptions
+from streamvault.lake.sources import EventSource, TableRange
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import table_file_key
+from streamvault.layouts.place import PlaceAddress
 from streamvault.layouts.table import read_facts
 from streamvault.layouts.table_rows import RANGES, ROW_GROUP_BYTES
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject
 from streamvault.objectstore.store import ObjectStore
-from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.ranges import not_events
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.errors import InvalidName
@@ -43,24 +43,22 @@ class FileTask:
 
     Attributes:
         source: source of the ranges' bytes.
-        target: the table's root.
-        folder: the table's folder below the root.
+        folder: the table's folder.
         generation: number of the file's generation.
         ranges: the file's ranges, in order.
         options: the table's options.
     """
 
-    source: RangeSource
-    target: RootAddress
-    folder: str
+    source: EventSource
+    folder: PlaceAddress
     generation: int
     ranges: tuple[TableRange, ...]
     options: TableOptions
 
     @property
     def key(self) -> str:
-        """The file's key below the target; it depends only on the generation and the first range."""
-        return self.folder + table_file_key(self.generation, self.ranges[0].segment, self.ranges[0].start)
+        """The file's key below the root; it depends only on the generation and the first range."""
+        return self.folder.prefix + table_file_key(self.generation, self.ranges[0].segment, self.ranges[0].start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ def write_file(task: FileTask) -> WrittenFile:
         Conflict: a file with this name has other ranges.
         Failed: there is no space for temporary files.
     """
-    target = task.target.open()
+    target = task.folder.root.open()
     held = _find(target, task)
     if held is not None:
         return held
@@ -118,7 +116,7 @@ def blank_file(task: FileTask) -> None:
 
     The name is then taken, so that even a late task cannot add rows to the folder.
     """
-    target = task.target.open()
+    target = task.folder.root.open()
     written = io.BytesIO()
     pq.write_table(task.options.schema.empty_table(), written)
     data = written.getvalue()
@@ -174,15 +172,15 @@ def _batches(task: FileTask, ranges: list[ArchivedRange]) -> Iterator[tuple[pa.R
     A run of events is added to ``ranges`` after its last batch; an archive's run is proved by then.
     """
     schema, stream = task.options.schema, task.options.name
-    for wanted in task.ranges:
-        for run in task.source.runs(wanted):
+    for planned in task.ranges:
+        for run in task.source.runs(planned):
             try:
                 for events in run.blocks():
-                    yield _batch(task, schema, batch_of(stream, wanted.segment, events)), len(events.data)
+                    yield _batch(task, schema, batch_of(stream, planned.segment, events)), len(events.data)
             except NotAnEvent as error:
-                raise not_events(error, wanted.segment.in_stream(stream)) from None
+                raise not_events(error, planned.segment.in_stream(stream)) from None
             if run.count:
-                ranges.append(ArchivedRange(wanted.segment, run.start, run.end, run.count, run.digest))
+                ranges.append(ArchivedRange(planned.segment, run.start, run.end, run.count, run.digest))
 
 
 def _batch(task: FileTask, schema: pa.Schema, events: pa.RecordBatch) -> pa.RecordBatch:
@@ -229,13 +227,13 @@ def _ranges_in(task: FileTask, text: bytes) -> tuple[ArchivedRange, ...] | None:
     except (ValueError, KeyError, TypeError, InvalidName):
         return None
     left = list(found)
-    for wanted in task.ranges:
-        at = wanted.start
-        while left and left[0].segment == wanted.segment and at <= left[0].start < left[0].end <= wanted.end:
+    for planned in task.ranges:
+        at = planned.start
+        while left and left[0].segment == planned.segment and at <= left[0].start < left[0].end <= planned.end:
             row = left.pop(0)
-            if task.source.is_whole and (row.start != at or wanted.known not in {None, row}):
+            if task.source.is_whole and (row.start != at or planned.known not in {None, row}):
                 return None
             at = row.end
-        if task.source.is_whole and at != wanted.end:
+        if task.source.is_whole and at != planned.end:
             return None
     return tuple(found) if not left and _ranges_text(task, found).encode() == text else None

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from streamvault.lake.read import READ_WINDOW, read_part
+from streamvault.lake.read import read_part
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.selection import RangePart, check_boundaries, select_parts
 from streamvault.objectstore.uri import RootAddress
-from streamvault.spark.bounds import Bounds
-from streamvault.spark.columns import arrow_schema, spark_schema
-from streamvault.spark.options import Options
+from streamvault.spark.batch_reader import BatchReader
+from streamvault.spark.columns import spark_schema
+from streamvault.spark.options import SourceOptions
 from streamvault.streamstore.model import StreamCut, StreamName
 
 _OPTIONS = ("path", "generation", "from", "to", "startingOffsets", "endingOffsets", "columns", "verify")
@@ -35,7 +35,7 @@ class _ReadOptions:
 
 
 def _read_options(given: Mapping[str, str]) -> _ReadOptions:
-    options = Options("streamvault", given, _OPTIONS)
+    options = SourceOptions("streamvault", given, _OPTIONS)
     archive = options.text("path")
     if archive is None:
         raise options.wrong("path", "the option is missing", 'Use load("ROOT/SCOPE/STREAM").')
@@ -57,7 +57,7 @@ def _read_options(given: Mapping[str, str]) -> _ReadOptions:
     )
 
 
-class ArchiveSource(DataSource):
+class ArchiveDataSource(DataSource):
     """The data source ``streamvault``; its options are described in docs/guide/spark.md."""
 
     @classmethod
@@ -74,14 +74,7 @@ class ArchiveSource(DataSource):
         return ArchiveReader(_read_options(self.options), schema)
 
 
-class PartPartition(InputPartition):
-    """A range, or the part of it that lies between the cuts."""
-
-    def __init__(self, part: RangePart) -> None:
-        self.part = part
-
-
-class ArchiveReader(DataSourceReader):
+class ArchiveReader(BatchReader[RangePart]):
     """Plans and reads ranges; manifests are read once, on the driver.
 
     Args:
@@ -90,20 +83,12 @@ class ArchiveReader(DataSourceReader):
     """
 
     def __init__(self, options: _ReadOptions, schema: StructType) -> None:
+        super().__init__(schema)
         self._options = options
-        self._schema = arrow_schema(schema)
         self._root = options.root.resolve()
-        self._bounds = Bounds()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        """Use filters on epoch, segment and offset to skip ranges; Spark still applies all filters to the rows."""
-        self._bounds.take(filters)
-        return filters
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the ranges in which events may pass the filters."""
-        options = self._options
-        archive = Archive(self._root.open(), options.stream)
+    def _parts(self) -> list[RangePart]:
+        options, archive = self._options, self._archive()
         history = archive.history(options.generation)
         history.generations[-1].manifest.require_events(archive.uri)
         parts = [
@@ -112,19 +97,11 @@ class ArchiveReader(DataSourceReader):
             if self._bounds.meet(part.segment, part.start, part.end)
         ]
         check_boundaries(archive.place, options.stream, parts)
-        # Spark treats an empty list as one partition without a value
-        return [PartPartition(part) for part in parts] or [InputPartition(None)]
+        return parts
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a range's events."""
-        if not isinstance(partition, PartPartition):
-            return
-        archive = Archive(self._root.open(), self._options.stream)
-        yield from read_part(
-            archive.place,
-            archive.stream,
-            partition.part,
-            schema=self._schema,
-            window=READ_WINDOW,
-            verify=self._options.verify,
-        )
+    def _events(self, part: RangePart) -> Iterator[pa.RecordBatch]:
+        archive = self._archive()
+        return read_part(archive.place, archive.stream, part, schema=self._schema, verify=self._options.verify)
+
+    def _archive(self) -> Archive:
+        return Archive(self._root.open(), self._options.stream)

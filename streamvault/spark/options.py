@@ -19,8 +19,8 @@ _SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"
 _BOOLEANS = {"true": True, "false": False}
 
 
-class Options:
-    """The options of a read or write. Names are not case-sensitive.
+class SourceOptions:
+    """The options given to a data source for a read or write. Names are not case-sensitive.
 
     Args:
         format_: the source's name, for messages.
@@ -114,7 +114,7 @@ class Options:
             raise self.wrong(name, f"{text!r} is not valid", todo) from None
 
 
-def stream_of(options: Options) -> tuple[StoreAddress, StreamName]:
+def stream_of(options: SourceOptions) -> tuple[StoreAddress, StreamName]:
     """Return the stream given by ``controller``, ``scope`` and ``stream``, or by ``load(URI)``.
 
     Raises:

@@ -42,19 +42,28 @@ class TaskDone(WriterCommitMessage):
     query: str
 
 
-class PravegaSink(DataSourceArrowWriter):
-    """Writes one data frame.
-
-    Args:
-        writing: the options.
-    """
+class _Sink:
+    """What both sinks do alike."""
 
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """Write a task's rows."""
-        return _write(self._writing, iterator)
+        context = TaskContext.get()
+        query = (context.getLocalProperty(_QUERY) if context is not None else None) or ""
+        with self._writing.address.lend() as store:
+            return TaskDone(write_rows(self._writing, store.transactions(), iterator), query)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int = 0) -> None:  # noqa: ARG002, N803
+        """Abort the tasks' transactions."""
+        if parts := _parts(messages):
+            with self._writing.address.lend() as store:
+                _drop(store, [part.transaction for part in parts])
+
+
+class PravegaSink(_Sink, DataSourceArrowWriter):
+    """Writes one data frame."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all events readable, by one transaction, unless the named write was committed before."""
@@ -62,24 +71,9 @@ class PravegaSink(DataSourceArrowWriter):
         named = None if version is None else _Name(app, version, _query(messages), counts_up=False)
         _commit(self._writing, messages, named)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Abort the tasks' transactions."""
-        _abort(self._writing, _parts(messages))
 
-
-class PravegaStreamSink(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a streaming query.
-
-    Args:
-        writing: the options.
-    """
-
-    def __init__(self, writing: Writing) -> None:
-        self._writing = writing
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """Write a task's rows."""
-        return _write(self._writing, iterator)
+class PravegaStreamSink(_Sink, DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a streaming query."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make a micro-batch's events readable, unless an earlier run of the query did."""
@@ -88,17 +82,6 @@ class PravegaStreamSink(DataSourceStreamArrowWriter):
         if _parts(messages) and not app:
             raise Failed("Spark passes no query id", todo="Set the option txnAppId to a unique name.")
         _commit(self._writing, messages, _Name(app, batchId, query, counts_up=True))
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Abort the tasks' transactions."""
-        _abort(self._writing, _parts(messages))
-
-
-def _write(writing: Writing, batches: Iterator[pa.RecordBatch]) -> TaskDone:
-    context = TaskContext.get()
-    query = (context.getLocalProperty(_QUERY) if context is not None else None) or ""
-    with writing.address.lend() as store:
-        return TaskDone(write_rows(writing, store.transactions(), batches), query)
 
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
@@ -194,12 +177,6 @@ def _check(state: TransactionState, transaction: Transaction) -> None:
             where=f"{transaction.stream}, {transaction.id}",
             todo="Nothing was written; run the write again.",
         )
-
-
-def _abort(writing: Writing, parts: Sequence[Written]) -> None:
-    if parts:
-        with writing.address.lend() as store:
-            _drop(store, [part.transaction for part in parts])
 
 
 def _drop(store: StreamStore, transactions: Sequence[Transaction]) -> None:

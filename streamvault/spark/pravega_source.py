@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from streamvault.spark.bounds import Bounds
-from streamvault.spark.columns import arrow_schema, spark_schema
+from streamvault.spark.batch_reader import BatchReader
+from streamvault.spark.columns import spark_schema
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink
 from streamvault.spark.pravega_stream import PravegaStreamReader
 from streamvault.spark.reading import Reading, read_options
+from streamvault.spark.segment_parts import SegmentPart, known_parts, read_events, walked_boundaries
 from streamvault.spark.selecting import as_cut, readable_parts
-from streamvault.spark.slices import (
-    SegmentSlice,
-    SlicePartition,
-    guessed_slices,
-    known_slices,
-    read_slice,
-    walked_boundaries,
-)
 from streamvault.spark.writing import write_options
-from streamvault.streamstore.arithmetic.walking import EventWalk
-from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId
 from streamvault.streamstore.store import StreamStore
 
 
-class PravegaSource(DataSource):
+class PravegaDataSource(DataSource):
     """The data source ``pravega``; its options are described in docs/guide/spark.md."""
 
     @classmethod
@@ -57,8 +49,8 @@ class PravegaSource(DataSource):
         return PravegaStreamSink(write_options(self.options, schema, overwrite=overwrite, streaming=True))
 
 
-class PravegaReader(DataSourceReader):
-    """Plans and reads slices of segments.
+class PravegaReader(BatchReader[SegmentPart]):
+    """Plans and reads parts of segments.
 
     Args:
         reading: the options.
@@ -66,60 +58,32 @@ class PravegaReader(DataSourceReader):
     """
 
     def __init__(self, reading: Reading, schema: StructType) -> None:
+        super().__init__(schema)
         self._reading = reading
-        self._schema = arrow_schema(schema)
-        self._bounds = Bounds()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        """Use filters on epoch, segment and offset to skip slices; Spark still applies all filters to the rows."""
-        self._bounds.take(filters)
-        return filters
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return the slices in which events may pass the filters."""
+    def _parts(self) -> list[SegmentPart]:
         reading = self._reading
-        with reading.address.lend() as store:
-            described = store.describe(reading.stream)
+        with reading.look() as (store, described):
             start, end = (as_cut(described, cut) for cut in (reading.from_cut, reading.to_cut))
-            parts = readable_parts(described, store, start, end, fail_on_data_loss=reading.fail_on_data_loss)
-            planned = [one for part in parts for one in self._cut(store, *part)]
-        # Spark treats an empty list as one partition without a value
-        return [SlicePartition(one) for one in planned] or [InputPartition(None)]
+            readable = readable_parts(reading, store, described, start, end)
+            return [part for whole in readable for part in self._split(store, whole)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a slice's events."""
-        if not isinstance(partition, SlicePartition):
-            return
-        reading = self._reading
-        with reading.address.lend() as store:
-            yield from read_slice(
-                store,
-                reading.stream,
-                partition.part,
-                self._schema,
-                fail_on_data_loss=reading.fail_on_data_loss,
-            )
+    def _events(self, part: SegmentPart) -> Iterator[pa.RecordBatch]:
+        return read_events(self._reading, part, self._schema)
 
-    def _cut(self, store: StreamStore, segment: SegmentId, start: int, end: int) -> list[SegmentSlice]:
-        """Split a part of a segment into slices, without those in which no event can pass the filters."""
-        if not self._bounds.meet(segment, start, end):
+    def _split(self, store: StreamStore, whole: SegmentPart) -> list[SegmentPart]:
+        """Split a part of a segment, and leave out the parts in which no event can pass the filters."""
+        segment = whole.segment
+        if not self._bounds.meet(segment, whole.start, whole.end):
             return []
-        high, emit_from, size = self._bounds.stop_at(end), self._bounds.start_at, self._reading.range_size
+        high, size = self._bounds.stop_at(whole.end), self._reading.range_size
+        part = replace(whole, high=high, emit_from=self._bounds.start_at)
         match self._reading.boundaries:
             case "walked":
-                walk = EventWalk(
-                    store,
-                    self._reading.stream,
-                    segment,
-                    start=start,
-                    high=high,
-                    segment_end=end,
-                    largest=LARGEST_EVENT_BYTES,
-                )
-                slices = known_slices(segment, walked_boundaries(walk, size))
-                return [one for one in slices if self._bounds.meet(segment, one.start, one.high)]
+                parts = known_parts(segment, walked_boundaries(part.walk(store, self._reading.stream), size))
+                return [one for one in parts if self._bounds.meet(segment, one.start, one.high)]
             case "guessed":
-                # only slices at the end may be omitted, as each proves the next
-                return [one for one in guessed_slices(segment, start, end, size, emit_from) if one.start < high]
+                # only parts at the end may be omitted, as each proves the next
+                return [one for one in part.guessed(size) if one.start < high]
             case _:
-                return [SegmentSlice(segment, start, high, end, emit_from)]
+                return [part]

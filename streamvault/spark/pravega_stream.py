@@ -11,13 +11,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from streamvault.spark.advancing import advance, share_out
+from streamvault.spark.batch_reader import PartPartition
 from streamvault.spark.columns import arrow_schema
 from streamvault.spark.reading import Reading
+from streamvault.spark.segment_parts import SegmentPart, known_parts, read_events, walked_boundaries
 from streamvault.spark.selecting import as_cut, infos_if_there, readable_parts
-from streamvault.spark.slices import SegmentSlice, SlicePartition, known_slices, read_slice, walked_boundaries
 from streamvault.streamstore.arithmetic.cuts import is_before
-from streamvault.streamstore.arithmetic.walking import EventWalk
-from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamCut, StreamDescription
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.store import StreamStore
 
 
@@ -37,11 +37,9 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  (Spark's name)
         """Return where a query without a checkpoint begins."""
-        with self._reading.address.lend() as store:
-            described = store.describe(self._reading.stream)
+        with self._reading.look() as (store, described):
             start = as_cut(described, self._reading.from_cut)
-            fails = self._reading.fail_on_data_loss
-            readable_parts(described, store, start, described.tail, fail_on_data_loss=fails)
+            readable_parts(self._reading, store, described, start, described.tail)
             return start.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -52,54 +50,43 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Return where the batch that begins at ``start`` ends; ``start`` itself if there is nothing to read."""
         reading = self._reading
-        with reading.address.lend() as store:
-            described = store.describe(reading.stream)
+        with reading.look() as (store, described):
             begin = StreamCut.from_json(start, reading.stream)
             infos = partial(infos_if_there, store, reading.stream)
             ahead = advance(described, infos, begin, self._until)
             end = StreamCut(reading.stream, ahead)
             # raise before Spark records the batch
-            readable_parts(described, store, begin, end, fail_on_data_loss=reading.fail_on_data_loss)
+            readable_parts(reading, store, described, begin, end)
             if isinstance(limit, ReadMaxBytes):
                 end = StreamCut(reading.stream, self._bounded(store, begin, ahead, limit.max_bytes))
             return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """Return the stream's tail, for the query's progress."""
-        with self._reading.address.lend() as store:
-            return store.describe(self._reading.stream).tail.to_json()
+        with self._reading.look() as (_, described):
+            return described.tail.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Stop the query at the stream's current tail."""
-        with self._reading.address.lend() as store:
-            described = store.describe(self._reading.stream)
+        with self._reading.look() as (_, described):
             # the query's own end may lie before the tail
             self._until = _earlier(described, self._until, described.tail)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Return a batch's slices, which contain the same events for the same two cuts."""
+        """Return a batch's parts, which contain the same events for the same two cuts."""
         reading = self._reading
-        with reading.address.lend() as store:
-            described = store.describe(reading.stream)
+        with reading.look() as (store, described):
             begin, until = (StreamCut.from_json(cut, reading.stream) for cut in (start, end))
-            found = readable_parts(described, store, begin, until, fail_on_data_loss=reading.fail_on_data_loss)
-            return [SlicePartition(one) for part in found for one in self._cut(store, *part)]
+            readable = readable_parts(reading, store, described, begin, until)
+            return [PartPartition(part) for whole in readable for part in self._split(store, whole)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a slice's events."""
-        reading = self._reading
-        assert isinstance(partition, SlicePartition)  # noqa: S101
-        with reading.address.lend() as store:
-            yield from read_slice(
-                store, reading.stream, partition.part, self._schema, fail_on_data_loss=reading.fail_on_data_loss
-            )
+        """Yield a part's events."""
+        assert isinstance(partition, PartPartition)  # noqa: S101
+        return read_events(self._reading, partition.part, self._schema)
 
     def _bounded(
-        self,
-        store: StreamStore,
-        begin: StreamCut,
-        ahead: dict[SegmentId, int],
-        most: int,
+        self, store: StreamStore, begin: StreamCut, ahead: dict[SegmentId, int], most: int
     ) -> dict[SegmentId, int]:
         """Return the batch's end, limited to ``most`` bytes.
 
@@ -117,34 +104,18 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {segment: begin.offsets.get(segment, 0) for segment in ahead}
         self._boundaries.clear()
         for segment, size in shares.items():
-            walk = EventWalk(
-                store,
-                reading.stream,
-                segment,
-                start=low[segment],
-                high=min(low[segment] + size, ahead[segment]),
-                segment_end=ahead[segment],
-                largest=LARGEST_EVENT_BYTES,
-            )
-            found = walked_boundaries(walk, reading.range_size)
+            start, end = low[segment], ahead[segment]
+            walk = SegmentPart(segment, start, min(start + size, end), end).walk(store, reading.stream)
+            boundaries = walked_boundaries(walk, reading.range_size)
             ends[segment] = walk.end
-            self._boundaries[segment, low[segment], walk.end] = found
+            self._boundaries[segment, start, walk.end] = boundaries
         return ends
 
-    def _cut(self, store: StreamStore, segment: SegmentId, start: int, end: int) -> list[SegmentSlice]:
-        found = self._boundaries.get((segment, start, end))
-        if found is None and self._reading.boundaries == "walked":
-            walk = EventWalk(
-                store,
-                self._reading.stream,
-                segment,
-                start=start,
-                high=end,
-                segment_end=end,
-                largest=LARGEST_EVENT_BYTES,
-            )
-            found = walked_boundaries(walk, self._reading.range_size)
-        return known_slices(segment, found or [start, end])
+    def _split(self, store: StreamStore, whole: SegmentPart) -> list[SegmentPart]:
+        boundaries = self._boundaries.get((whole.segment, whole.start, whole.end))
+        if boundaries is None and self._reading.boundaries == "walked":
+            boundaries = walked_boundaries(whole.walk(store, self._reading.stream), self._reading.range_size)
+        return [whole] if boundaries is None else known_parts(whole.segment, boundaries)
 
 
 def _earlier(described: StreamDescription, requested: StreamCut | None, tail: StreamCut) -> StreamCut:

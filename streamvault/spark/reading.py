@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from streamvault.spark.options import Options, stream_of
-from streamvault.streamstore.model import StreamCut, StreamName
+from streamvault.spark.options import SourceOptions, stream_of
+from streamvault.streamstore.model import StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
 _OPTIONS = (
@@ -28,7 +30,7 @@ class Reading:
         to_cut: a cut, ``earliest`` or ``latest``.
         fail_on_data_loss: whether the query fails if events were truncated.
         boundaries: how segments are split: ``segment`` (not at all), ``walked`` or ``guessed``.
-        range_size: size of the slices (bytes).
+        range_size: size of the parts of a segment (bytes).
         max_bytes: maximum size of a micro-batch; None for no limit.
         columns: the requested columns; None for all.
     """
@@ -43,6 +45,12 @@ class Reading:
     max_bytes: int | None
     columns: list[str] | None
 
+    @contextmanager
+    def look(self) -> Iterator[tuple[StreamStore, StreamDescription]]:
+        """Lend the store, with the stream as it is now."""
+        with self.address.lend() as store:
+            yield store, store.describe(self.stream)
+
 
 def read_options(given: Mapping[str, str], *, streaming: bool = False) -> Reading:
     """Parse the options of a read.
@@ -50,7 +58,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> Readin
     Raises:
         Usage, InvalidCut, InvalidName: an option is not valid.
     """
-    options = Options("pravega", given, _OPTIONS)
+    options = SourceOptions("pravega", given, _OPTIONS)
     address, stream = stream_of(options)
     range_size = options.size("rangeSize") or _RANGE_SIZE
     if range_size < _MIN_RANGE_SIZE:

@@ -11,8 +11,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamvault.spark.archive_source import ArchiveSource
-from streamvault.spark.pravega_source import PravegaSource
+from streamvault.spark.archive_source import ArchiveDataSource
+from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.sparkrun.code import import_folder, ship_code
 from streamvault.sparkrun.errors import SparkFailed
 
@@ -66,7 +66,7 @@ def register(spark: SparkSession) -> None:
         ship_code(context)
     context.pythonExec = python
     try:
-        for source in (PravegaSource, ArchiveSource):
+        for source in (PravegaDataSource, ArchiveDataSource):
             spark.dataSource.register(source)
     finally:
         context.pythonExec = usual

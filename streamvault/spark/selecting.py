@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from streamvault.spark.slices import DataLoss
+from streamvault.spark.reading import Reading
+from streamvault.spark.segment_parts import DataLoss, SegmentPart
 from streamvault.streamstore.arithmetic.cuts import is_before, segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamCut, StreamDescription, StreamName
@@ -25,12 +26,12 @@ def as_cut(described: StreamDescription, requested: StreamCut | str) -> StreamCu
 
 
 def readable_parts(
-    described: StreamDescription, store: StreamStore, start: StreamCut, end: StreamCut, *, fail_on_data_loss: bool
-) -> list[tuple[SegmentId, int, int]]:
-    """Return segment, first offset and end of all readable parts between two cuts, in the stream's order.
+    reading: Reading, store: StreamStore, described: StreamDescription, start: StreamCut, end: StreamCut
+) -> list[SegmentPart]:
+    """Return what can be read of each segment between two cuts, in the stream's order.
 
     Raises:
-        DataLoss: events were truncated, and ``fail_on_data_loss`` is set.
+        DataLoss: events were truncated, and the query fails if so.
         InvalidCut: ``start`` does not lie before ``end``, or a cut names an offset beyond a segment's end.
     """
     requested = segments_between(described, start, end)
@@ -40,17 +41,17 @@ def readable_parts(
         info = infos[segment]
         first = _first(described, info, segment, low)
         if first is None or info is None:
-            if fail_on_data_loss and high != low:
+            if reading.fail_on_data_loss and high != low:
                 raise _gone(described.name, segment, "the segment was deleted")
             continue
         stop = info.write_offset if high is None else high
         if max(low, stop) > info.write_offset:
             where = f"offset {max(low, stop)} of {segment.in_stream(described.name)}"
             raise InvalidCut(f"the stream cut lies beyond the segment's end ({info.write_offset})", where=where)
-        if fail_on_data_loss and first > low and stop > low:
+        if reading.fail_on_data_loss and first > low and stop > low:
             raise _gone(described.name, segment, f"the segment now begins at {first}, not at {low}")
         if first < stop:
-            found.append((segment, first, stop))
+            found.append(SegmentPart(segment, first, stop, stop))
     return found
 
 

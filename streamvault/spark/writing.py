@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from streamvault.common.errors import Usage
-from streamvault.spark.options import Options, stream_of
+from streamvault.spark.options import SourceOptions, stream_of
 from streamvault.streamstore.errors import TransactionsNotOffered
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import StoreAddress
@@ -50,7 +50,7 @@ def write_options(given: Mapping[str, str], schema: StructType, *, overwrite: bo
     Raises:
         Usage: an option is not valid, or the columns are not those of events.
     """
-    options = Options("pravega", given, _OPTIONS)
+    options = SourceOptions("pravega", given, _OPTIONS)
     address, stream = stream_of(options)
     if address.scheme == "local":
         raise TransactionsNotOffered("the embedded store has no transactions", where=str(stream), todo="Use Pravega.")

@@ -19,9 +19,9 @@ from pyiceberg.table import Table, Transaction
 from streamvault import compact_archive, write_table
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.lake.catalogs import Catalog, CatalogFailed, open_catalog
-from streamvault.lake.handoff_options import TableFormat
 from streamvault.lake.location import TablePlace
-from streamvault.lake.options import find_options
+from streamvault.lake.options import TableFormat
+from streamvault.lake.recorded import find_options
 from streamvault.lake.reports import HandoffReport
 from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key, table_data
 from streamvault.manifests.archive.archive import Archive
@@ -53,10 +53,10 @@ class Ground:
         vault.export("chunks")
         write_table(vault.archive, format=self.format, master="inline", target_size=8 * 1024)
         self.address = RootAddress.parse(vault.root).resolve()
-        options = find_options(self.address.open(), f"{NAME}/", "stream")
-        assert options is not None
         archive = Archive.at(self.address, NAME).table_archive("stream")
-        self.place = TablePlace(self.database, options, archive, self.address.access)
+        options = find_options(archive)
+        assert options is not None
+        self.place = TablePlace(self.database, options, archive)
         self.generations = [archive.load(number) for number in (1, 2)]
 
     def open(self) -> Catalog:
@@ -140,10 +140,10 @@ def test_generation_is_registered_once(ground: Ground) -> None:
     assert ground.registered() == ground.expected(1, 2)
 
 
-def test_table_at_another_location_is_left_alone(ground: Ground, tmp_path: Path) -> None:
+def test_table_at_another_location_is_left_alone(ground: Ground) -> None:
     ground.open().publish(ground.place, ground.generations[0])
-    archive = Archive.at(RootAddress.parse(f"file://{tmp_path}"), NAME).table_archive("stream")
-    elsewhere = TablePlace(ground.database, ground.place.options, archive, ground.place.access)
+    archive = Archive.at(RootAddress.parse(f"{ground.vault.root}/other").resolve(), NAME).table_archive("stream")
+    elsewhere = TablePlace(ground.database, ground.place.options, archive)
     with pytest.raises(Conflict, match="another location"):
         ground.open().missing(elsewhere, [1])
     with pytest.raises(Conflict, match="another location"):

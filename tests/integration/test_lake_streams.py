@@ -15,10 +15,9 @@ from pyiceberg.table import Table
 
 from streamvault import import_stream, write_table
 from streamvault.lake.catalogs.iceberg import IcebergTables
-from streamvault.lake.handoff_options import DdlOptions
-from streamvault.lake.origin import open_origin
+from streamvault.lake.options import DdlOptions
 from streamvault.lake.reports import HandoffReport
-from streamvault.lake.settings import settle_table
+from streamvault.lake.resolve import resolved_table
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
@@ -60,9 +59,8 @@ class Lake:
         return write_table(self.uri, root=self.root, catalog=self.catalog, master=master, **options)
 
     def table(self) -> Table:
-        with open_origin(self.uri, self.root) as (origin, target):
-            place = settle_table(origin, target, DdlOptions()).place
-        found = IcebergTables(self.catalog)._find(place)
+        with resolved_table(self.uri, DdlOptions(root=self.root)) as resolved:
+            found = IcebergTables(self.catalog)._find(resolved.place)
         assert found is not None
         return found
 

@@ -622,7 +622,7 @@ RULES: tuple[Mutant, ...] = (
         "table-file-unread",
         "table: a file that is found says which ranges it holds",
         "lake/task.py",
-        "(row.start != at or wanted.known not in {None, row})",
+        "(row.start != at or planned.known not in {None, row})",
         "(row.start != at)",
         tests=(f"{LAKE}/test_handoff_changed.py::test_file_with_the_planned_ranges_of_other_events_is_refused",),
     ),

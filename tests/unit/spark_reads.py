@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import Filter
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from streamvault.spark.pravega_source import PravegaSource
+from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import EventPointer, Scaling, SegmentId, StreamConfiguration, StreamCut
 from tests.streams import append_events
@@ -42,8 +42,8 @@ def single(store: LocalStore, events: list[bytes], segments: int = 1) -> None:
         append_events(store, NAME, SegmentId(0, number), events)
 
 
-def source(tmp_path: Path, **options: str) -> PravegaSource:
-    return PravegaSource({"path": uri(tmp_path), **options})
+def source(tmp_path: Path, **options: str) -> PravegaDataSource:
+    return PravegaDataSource({"path": uri(tmp_path), **options})
 
 
 def read(source: Any, filters: list[Filter] | None = None) -> tuple[list[Any], Events]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from streamvault.common.errors import Conflict, Failed, Usage
-from streamvault.lake.handoff_options import TableFormat
 from streamvault.lake.location import TablePlace
+from streamvault.lake.options import TableFormat
 from streamvault.manifests.archive.history import Generation
 
 __all__ = ["Catalog", "CatalogFailed", "check_follows", "check_known", "open_catalog"]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import boto3
+import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.lake.catalogs import CatalogFailed, check_known
-from streamvault.lake.hive import PARQUET, TEXT, RawTable, StorageFormat, hive_columns, projected
+from streamvault.lake.column_types import hive_type
+from streamvault.lake.hive import HiveTable, hive_table, projected
 from streamvault.lake.location import TablePlace
-from streamvault.lake.options import GENERATION
+from streamvault.lake.recorded import GENERATION
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.format.jsonfile import one_line
 
@@ -48,79 +50,67 @@ class GlueTables:
 
     def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
         """See `Catalog.missing`."""
-        with _translated_errors(place.name):
-            table = _find_table(self._glue, place.database, place.options.table)
-            if table is None:
+        ours = hive_table(place, generations)
+        with _translated_errors(ours):
+            found = _find_table(self._glue, ours)
+            if found is None:
                 return list(generations)
-            _check_location(table, place.location, place.name)
-            there = self._registered(table, place)
+            _check_location(found, ours)
+            there = self._registered(found, ours)
             check_known(generations, max(there, default=0), place)
         return [number for number in generations if number not in there]
 
     def publish(self, place: TablePlace, generation: Generation) -> bool:
         """See `Catalog.publish`."""
         number = generation.manifest.generation
-        with _translated_errors(place.name):
-            table = _find_table(self._glue, place.database, place.options.table)
-            if table is None:
+        ours = hive_table(place, [number])
+        with _translated_errors(ours):
+            found = _find_table(self._glue, ours)
+            if found is None:
                 place.files(generation)  # raises if one is missing
-                _create(self._glue, place.database, self._table(place, number))
+                _create(self._glue, ours, projected(number, number) if self._projection else {})
                 if self._projection:
                     return True
-                table = _find_table(self._glue, place.database, place.options.table) or {}
-            _check_location(table, place.location, place.name)
-            there = self._registered(table, place)
-            if number in there or not (generation.rows or _is_projected(table)):
+                found = _find_table(self._glue, ours) or {}
+            _check_location(found, ours)
+            there = self._registered(found, ours)
+            if number in there or not (generation.rows or _is_projected(found)):
                 return False  # a generation without events has no folder that a partition could name
             if not _has_files(generation, place, is_newest=number > max(there, default=0)):
                 return False
-            if _is_projected(table):
-                changed = {name: table[name] for name in _KEPT if name in table}
+            if _is_projected(found):
+                changed = {name: found[name] for name in _KEPT if name in found}
                 # all between the first and the last: a late run may have created the table with a later one
                 both = {*there, number}
-                changed["Parameters"] = {**table["Parameters"], **projected(min(both), max(both))}
-                self._glue.update_table(DatabaseName=place.database, TableInput=changed, **_version(table))
+                changed["Parameters"] = {**found["Parameters"], **projected(min(both), max(both))}
+                self._glue.update_table(DatabaseName=ours.database, TableInput=changed, **_version(found))
                 return True
-            partition = _partition(table, str(number), place.partition(number))
-            return _create_partitions(self._glue, place.database, place.options.table, [partition])
+            return _add_partitions(self._glue, ours, found, list(ours.partitions))
 
-    def _registered(self, table: dict[str, Any], place: TablePlace) -> set[int]:
-        if _is_projected(table):
-            first, last = table["Parameters"][f"projection.{GENERATION}.range"].split(",")
+    def _registered(self, found: dict[str, Any], ours: HiveTable) -> set[int]:
+        if _is_projected(found):
+            first, last = found["Parameters"][f"projection.{GENERATION}.range"].split(",")
             return set(range(int(first), int(last) + 1))
-        return {int(value) for value in _partitions(self._glue, place.database, place.options.table)}
-
-    def _table(self, place: TablePlace, number: int) -> dict[str, Any]:
-        columns = [{"Name": name, "Type": kind} for name, kind in hive_columns(place.options)]
-        return _table_input(
-            place.options.table,
-            columns,
-            [{"Name": GENERATION, "Type": "int"}],
-            place.location + "/",
-            storage=PARQUET,
-            parameters=projected(number, number) if self._projection else {},
-        )
+        return {int(value) for value in _partitions(self._glue, ours)}
 
 
-def publish_raw(raw: RawTable) -> int:
+def publish_raw(raw: HiveTable) -> int:
     """Register a table over raw events, or add missing segments to it; return how many were added.
 
     Raises:
         Conflict, CatalogFailed: as `Catalog.publish`.
     """
     glue = _client()
-    with _translated_errors(f"{raw.database}.{raw.table}"):
-        table = _find_table(glue, raw.database, raw.table)
-        if table is None:
-            columns = [{"Name": "payload", "Type": "string"}]
-            keys = [{"Name": "segment", "Type": "string"}]
-            _create(glue, raw.database, _table_input(raw.table, columns, keys, raw.location, storage=TEXT))
-            table = _find_table(glue, raw.database, raw.table) or {}
-        _check_location(table, raw.location, f"{raw.database}.{raw.table}")
-        there = _partitions(glue, raw.database, raw.table)
-        new = [_partition(table, one, f"{raw.location}{one}/") for one in raw.segments if one not in there]
+    with _translated_errors(raw):
+        found = _find_table(glue, raw)
+        if found is None:
+            _create(glue, raw)
+            found = _find_table(glue, raw) or {}
+        _check_location(found, raw)
+        there = _partitions(glue, raw)
+        new = [segment for segment in raw.partitions if segment not in there]
         for begin in range(0, len(new), AT_ONCE):
-            _create_partitions(glue, raw.database, raw.table, new[begin : begin + AT_ONCE])
+            _add_partitions(glue, raw, found, new[begin : begin + AT_ONCE])
     return len(new)
 
 
@@ -129,57 +119,60 @@ def _client() -> Any:
 
 
 @contextmanager
-def _translated_errors(name: str) -> Iterator[None]:
+def _translated_errors(ours: HiveTable) -> Iterator[None]:
     """Translate Glue's errors."""
     try:
         yield
     except ClientError as error:
         details = error.response.get("Error", {})
         text = one_line(f"{details.get('Code', '')} {details.get('Message', '')}")
-        raise CatalogFailed("Glue rejects the request", where=f"{name}: {text}") from None
+        raise CatalogFailed("Glue rejects the request", where=f"{ours.name}: {text}") from None
     except BotoCoreError as error:
-        raise CatalogFailed("Glue cannot be used", where=f"{name}: {one_line(error)}") from None
+        raise CatalogFailed("Glue cannot be used", where=f"{ours.name}: {one_line(error)}") from None
 
 
-def _find_table(glue: Any, database: str, name: str) -> dict[str, Any] | None:
+def _find_table(glue: Any, ours: HiveTable) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = glue.get_table(DatabaseName=database, Name=name)["Table"]
+        found: dict[str, Any] = glue.get_table(DatabaseName=ours.database, Name=ours.table)["Table"]
     except glue.exceptions.EntityNotFoundException:
         return None
     return found
 
 
-def _create(glue: Any, database: str, table: dict[str, Any]) -> None:
+def _create(glue: Any, ours: HiveTable, parameters: Mapping[str, str] | None = None) -> None:
     """Create the table, and the database if it is missing."""
     try:
-        glue.create_table(DatabaseName=database, TableInput=table)
+        glue.create_table(DatabaseName=ours.database, TableInput=_table_input(ours, parameters or {}))
     except glue.exceptions.AlreadyExistsException:
         return
     except glue.exceptions.EntityNotFoundException:
         with suppress(glue.exceptions.AlreadyExistsException):
-            glue.create_database(DatabaseInput={"Name": database})
-        _create(glue, database, table)
+            glue.create_database(DatabaseInput={"Name": ours.database})
+        _create(glue, ours, parameters)
 
 
-def _partitions(glue: Any, database: str, table: str) -> set[str]:
-    """Return the values of the table's partitions."""
+def _partitions(glue: Any, ours: HiveTable) -> set[str]:
+    """Return the values of the registered partitions."""
     pages = glue.get_paginator("get_partitions").paginate(
-        DatabaseName=database, TableName=table, ExcludeColumnSchema=True
+        DatabaseName=ours.database, TableName=ours.table, ExcludeColumnSchema=True
     )
     return {partition["Values"][0] for page in pages for partition in page["Partitions"]}
 
 
-def _partition(table: dict[str, Any], value: str, location: str) -> dict[str, Any]:
-    return {"Values": [value], "StorageDescriptor": {**table["StorageDescriptor"], "Location": location}}
-
-
-def _create_partitions(glue: Any, database: str, table: str, partitions: list[dict[str, Any]]) -> bool:
-    answer = glue.batch_create_partition(DatabaseName=database, TableName=table, PartitionInputList=partitions)
+def _add_partitions(glue: Any, ours: HiveTable, found: dict[str, Any], values: Sequence[str]) -> bool:
+    """Add some of the partitions to the registered table; return False if one of them was there already."""
+    partitions = [
+        {"Values": [value], "StorageDescriptor": {**found["StorageDescriptor"], "Location": ours.partitions[value]}}
+        for value in values
+    ]
+    answer = glue.batch_create_partition(
+        DatabaseName=ours.database, TableName=ours.table, PartitionInputList=partitions
+    )
     errors = [one["ErrorDetail"] for one in answer.get("Errors", [])]
     wrong = [error for error in errors if error.get("ErrorCode") != "AlreadyExistsException"]
     if wrong:
         text = one_line(f"{wrong[0].get('ErrorCode')} {wrong[0].get('ErrorMessage')}")
-        raise CatalogFailed("Glue rejects a partition", where=f"{database}.{table}: {text}")
+        raise CatalogFailed("Glue rejects a partition", where=f"{ours.name}: {text}")
     return not errors
 
 
@@ -194,41 +187,38 @@ def _has_files(generation: Generation, place: TablePlace, *, is_newest: bool) ->
     return True
 
 
-def _check_location(table: dict[str, Any], location: str, name: str) -> None:
-    found = table.get("StorageDescriptor", {}).get("Location", "")
-    if found.rstrip("/") != location.rstrip("/"):
+def _check_location(found: dict[str, Any], ours: HiveTable) -> None:
+    location = found.get("StorageDescriptor", {}).get("Location", "")
+    if location.rstrip("/") != ours.location.rstrip("/"):
         todo = "Give the table another name (--table DATABASE.NAME)."
-        raise Conflict(f"{name} in Glue is a table at another location", where=found or "no location", todo=todo)
+        what = f"{ours.name} in Glue is a table at another location"
+        raise Conflict(what, where=location or "no location", todo=todo)
 
 
-def _is_projected(table: dict[str, Any]) -> bool:
-    return str(table.get("Parameters", {}).get("projection.enabled", "")).lower() == "true"
+def _is_projected(found: dict[str, Any]) -> bool:
+    return str(found.get("Parameters", {}).get("projection.enabled", "")).lower() == "true"
 
 
-def _version(table: dict[str, Any]) -> dict[str, str]:
+def _version(found: dict[str, Any]) -> dict[str, str]:
     """Return the condition under which Glue changes the table: that nobody has changed it since it was read."""
-    return {"VersionId": str(table["VersionId"])} if "VersionId" in table else {}
+    return {"VersionId": str(found["VersionId"])} if "VersionId" in found else {}
 
 
-def _table_input(
-    name: str,
-    columns: list[dict[str, str]],
-    keys: list[dict[str, str]],
-    location: str,
-    *,
-    storage: StorageFormat,
-    parameters: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+def _table_input(ours: HiveTable, parameters: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "Name": name,
+        "Name": ours.table,
         "TableType": "EXTERNAL_TABLE",
-        "PartitionKeys": keys,
-        "Parameters": {"EXTERNAL": "TRUE", "classification": storage.classification, **(parameters or {})},
+        "PartitionKeys": _columns([ours.key]),
+        "Parameters": {"EXTERNAL": "TRUE", "classification": ours.storage.classification, **parameters},
         "StorageDescriptor": {
-            "Columns": columns,
-            "Location": location,
-            "InputFormat": storage.input_format,
-            "OutputFormat": storage.output_format,
-            "SerdeInfo": {"SerializationLibrary": storage.serde, "Parameters": {"serialization.format": "1"}},
+            "Columns": _columns(ours.columns),
+            "Location": ours.location,
+            "InputFormat": ours.storage.input_format,
+            "OutputFormat": ours.storage.output_format,
+            "SerdeInfo": {"SerializationLibrary": ours.storage.serde, "Parameters": {"serialization.format": "1"}},
         },
     }
+
+
+def _columns(fields: Iterable[pa.Field]) -> list[dict[str, str]]:
+    return [{"Name": field.name, "Type": hive_type(field.type)} for field in fields]

@@ -25,7 +25,7 @@ from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known
 from streamvault.lake.catalogs.iceberg_columns import check_columns
 from streamvault.lake.catalogs.registration import plain_address
 from streamvault.lake.location import TablePlace
-from streamvault.lake.options import GENERATION
+from streamvault.lake.recorded import GENERATION
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.format.jsonfile import one_line
 from streamvault.objectstore.s3.access import S3Access
@@ -141,9 +141,10 @@ class IcebergTables:
     def _catalog(self, place: TablePlace) -> Catalog:
         if self._opened is None:
             kind, colon, uri = self._text.partition(":")
-            reach = _file_properties(place.access)
+            access: S3Access | None = place.archive.root.access
+            reach = _file_properties(access)
             if self._text == "glue":
-                region = {} if place.access is None else {"glue.region": place.access.region}
+                region = {} if access is None else {"glue.region": access.region}
                 self._opened = load_catalog("streamvault", type="glue", **region, **reach)
             elif colon and kind == "rest":
                 # a server's warehouse, if it needs one, is set in PyIceberg's configuration

@@ -15,7 +15,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, Primiti
 from streamvault.common.errors import Conflict
 from streamvault.lake.column_types import hive_type
 from streamvault.lake.location import TablePlace
-from streamvault.lake.options import GENERATION
+from streamvault.lake.recorded import GENERATION
 
 _CONSTANT = (GENERATION, "scope", "stream")
 """Columns with one value in a file, so that a file is in one partition by any of them."""

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 from streamvault.common.errors import Conflict
 from streamvault.lake.location import TablePlace
 from streamvault.layouts.keys import table_registration_key
-from streamvault.manifests.format.jsonfile import File, decode, find_file
-from streamvault.objectstore.deciding import decide
+from streamvault.manifests.format.jsonfile import File, decide_file, find_file
 
 
 class Registration(File):
@@ -52,9 +51,8 @@ def fix_registration(place: TablePlace, catalog: str) -> None:
         Conflict: it is registered elsewhere.
         Damaged: the record cannot be read.
     """
-    key = _key(place)
-    data, _ = decide(place.archive.store, key, Registration(catalog=catalog, table=place.name).encode())
-    _check_same(decode(Registration, data, f"{place.archive.store.uri}/{key}"), place, catalog)
+    ours = Registration(catalog=catalog, table=place.name)
+    _check_same(decide_file(place.archive.store, _key(place), ours)[0], place, catalog)
 
 
 def plain_address(uri: str) -> str:
@@ -70,7 +68,7 @@ def _key(place: TablePlace) -> str:
 def _check_same(found: Registration, place: TablePlace, catalog: str) -> None:
     if (found.catalog, found.table) == (catalog, place.name):
         return
-    record = f"{place.archive.store.uri}/{_key(place)}"
+    record = place.archive.place.at(_key(place))
     raise Conflict(
         f"the table is registered as {found.table} in {found.catalog}, and maintenance there would delete the files of "
         f"{place.name} in {catalog}",

@@ -13,9 +13,8 @@ from streamvault.layouts.keys import GenerationSpan, ended_key, plan_key, work_f
 from streamvault.layouts.place import Place
 from streamvault.manifests.format.entries import GapEntry, PlannedSegment, SegmentEntry
 from streamvault.manifests.format.fields import Moment
-from streamvault.manifests.format.jsonfile import File, decode, find_file, one_line
+from streamvault.manifests.format.jsonfile import File, decide_file, find_file, one_line
 from streamvault.manifests.format.model import GenerationModel, Manifest
-from streamvault.objectstore.deciding import decide
 
 DELETE_AT_ONCE = 1000
 
@@ -117,8 +116,7 @@ def end_plan(place: Place, span: GenerationSpan, attempt: int, reason: str = "")
     """
     key = place.prefix + ended_key(span, attempt)
     ended = Ended(generation=span.last, attempt=attempt, reason=one_line(reason))
-    data, _ = decide(place.store, key, ended.encode())
-    return decode(Ended, data, place.at(key)).reason
+    return decide_file(place.store, key, ended)[0].reason
 
 
 def has_ended(place: Place, span: GenerationSpan, attempt: int) -> bool:
@@ -137,8 +135,8 @@ def create_plan(place: Place, plan: Plan, attempt: int = 1) -> tuple[Plan, bool]
         Damaged: the existing plan cannot be read.
     """
     key = place.prefix + plan_key(plan.span, attempt)
-    data, created = decide(place.store, key, plan.encode())
-    return (plan if created else _checked(decode(Plan, data, place.at(key)), place, plan.span, key)), created
+    held, created = decide_file(place.store, key, plan)
+    return _checked(held, place, plan.span, key), created
 
 
 def find_plan(place: Place, span: GenerationSpan, *, attempt: int = 1) -> Plan | None:

@@ -11,9 +11,8 @@ from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import GenerationSpan, parse_row, row_key, work_folder
 from streamvault.layouts.place import Place
 from streamvault.manifests.format.fields import Count, Digest, Offset
-from streamvault.manifests.format.jsonfile import File, Model, decode
+from streamvault.manifests.format.jsonfile import File, Model, decide_file, decode
 from streamvault.objectstore.bulk import get_all
-from streamvault.objectstore.deciding import decide
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import SMALL
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
@@ -96,8 +95,7 @@ def leave_row(
     """
     store, prefix = place
     key = prefix + row_key(span, segment, row.start, attempt)
-    data, created = decide(store, key, row.encode())
-    return row if created else _decode(data, row.start, f"{store.uri}/{key}")
+    return _checked(decide_file(store, key, row)[0], row.start, f"{store.uri}/{key}")
 
 
 def find_rows(place: Place, span: GenerationSpan, *, attempt: int = 1) -> Iterator[tuple[SegmentId, FinishedSpan]]:
@@ -118,13 +116,13 @@ def find_rows(place: Place, span: GenerationSpan, *, attempt: int = 1) -> Iterat
         for name, data in get_all(store, listed):
             key = parse_row(name.removeprefix(prefix))
             if key is not None:
-                yield key.segment, _decode(data, key.offset, f"{store.uri}/{name}")
+                where = f"{store.uri}/{name}"
+                yield key.segment, _checked(decode(FinishedSpan, data, where), key.offset, where)
     except NoSuchObject:
         return
 
 
-def _decode(data: bytes, start: int, where: str) -> FinishedSpan:
-    row = decode(FinishedSpan, data, where)
+def _checked(row: FinishedSpan, start: int, where: str) -> FinishedSpan:
     if row.start != start:
         raise Damaged(f"the row belongs to a range that starts at {row.start}", where=where)
     return row

@@ -12,6 +12,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamvault.common.errors import Damaged, Failed
+from streamvault.objectstore.deciding import decide
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import SMALL, ObjectStore
 
@@ -85,6 +86,16 @@ def find_file(model: type[F], store: ObjectStore, key: str) -> F | None:
     except NoSuchObject:
         return None
     return decode(model, data, f"{store.uri}/{key}")
+
+
+def decide_file(store: ObjectStore, key: str, file: F) -> tuple[F, bool]:
+    """Write a file, create-only; return the file in the store, and whether it is this one.
+
+    Raises:
+        Damaged: as for `decode`, of the existing file.
+    """
+    data, created = decide(store, key, file.encode())
+    return (file if created else decode(type(file), data, f"{store.uri}/{key}")), created
 
 
 def decode(model: type[F], data: bytes, where: str) -> F:

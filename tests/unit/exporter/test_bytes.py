@@ -32,7 +32,7 @@ from streamvault.importer import run as import_run
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.reading.ranges import NotEvents
-from streamvault.spark.archive_source import ArchiveSource
+from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.sparkrun.errors import TaskFailed
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore
@@ -374,7 +374,7 @@ def test_what_needs_events_is_refused(vault: Vault, name: str) -> None:
 
 def test_spark_reads_no_bytes(vault: Vault) -> None:
     export(vault, content="bytes")
-    source = ArchiveSource({"path": vault.archive})
+    source = ArchiveDataSource({"path": vault.archive})
     with pytest.raises(Usage, match="is of a byte stream"):
         source.reader(source.schema()).partitions()
 

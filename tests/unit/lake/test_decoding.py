@@ -27,8 +27,8 @@ from streamvault.lake.column_types import arrow_type, hive_type, trino_type
 from streamvault.lake.decoding import decoded_columns, parser_of
 from streamvault.lake.inference import infer_columns
 from streamvault.lake.json_payloads import JsonPayloads
-from streamvault.lake.options import TableOptions, columns_for
 from streamvault.lake.payloads import DATE, NotDecoded, as_time, not_times
+from streamvault.lake.recorded import TableOptions, columns_for
 from streamvault.streamstore.model import StreamConfiguration
 from tests.unit.small_archives import NAME, Vault
 

@@ -19,7 +19,7 @@ from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.exporter.plan import TRUNCATED_BEFORE
 from streamvault.lake.reports import HandoffReport
-from streamvault.lake.sources import StreamSource
+from streamvault.lake.sources import LiveEvents
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.manifests.archive.archive import Archive, TableArchive
 from streamvault.objectstore.store import ObjectStore
@@ -103,7 +103,7 @@ def test_every_event_is_a_row(vault: Vault) -> None:
 
 def test_tasks_can_be_pickled() -> None:
     address, name = parse_stream("local:///folder/scope/stream")
-    for task in (StreamSource(address, name), FindTask(address, name, SegmentId(0, 1), 9, Span(0, 9, known=True))):
+    for task in (LiveEvents(address, name), FindTask(address, name, SegmentId(0, 1), 9, Span(0, 9, known=True))):
         assert pickle.loads(pickle.dumps(task)) == task
 
 

@@ -16,7 +16,7 @@ from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.range_bytes import DigestMismatch
 from streamvault.manifests.archive.selection import RangePart, select_parts
-from streamvault.spark.archive_source import ArchiveSource
+from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.streamstore.model import StreamCut
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, replace_object
 from tests.unit.spark_reads import read
@@ -64,7 +64,7 @@ def test_changed_byte_is_an_error_at_the_end_of_its_range(kind: tuple[LayoutName
         assert sum(batch.num_rows for batch in returned) >= part.row.events
         assert f"{part.row.events:,} events of this range came before this error" in str(caught.value)
     with pytest.raises(Damaged):
-        read(ArchiveSource({"path": vault.archive}))
+        read(ArchiveDataSource({"path": vault.archive}))
 
 
 def test_changed_header_is_damage_and_no_invalid_event(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_verify_returns_nothing_of_a_damaged_range(kind: tuple[LayoutName, Compr
     with pytest.raises(DigestMismatch):
         read_archive(vault.archive, to_cut=cut, verify=True).read_all()
     with pytest.raises(DigestMismatch):
-        read(ArchiveSource({"path": vault.archive, "to": cut, "verify": "true"}))
+        read(ArchiveDataSource({"path": vault.archive, "to": cut, "verify": "true"}))
     with pytest.raises(DigestMismatch) as caught:
         read_archive(vault.archive, verify=True).read_all()
     assert "came before this error" not in str(caught.value)

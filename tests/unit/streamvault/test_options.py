@@ -18,7 +18,7 @@ from streamvault.common.errors import Usage
 from streamvault.common.options import Options, command_line
 from streamvault.exporter.options import ConvertOptions, ExportOptions
 from streamvault.importer.options import ImportOptions, RestoreOptions
-from streamvault.lake.handoff_options import CatOptions, DdlOptions, HandoffOptions
+from streamvault.lake.options import CatOptions, DdlOptions, HandoffOptions
 from streamvault.manifests.options import CheckOptions, HoldOptions, ReleaseOptions, WarmOptions
 from streamvault.mirrors.options import CopyOptions, MoveOptions, PromoteOptions
 from streamvault.requests.model import RestoreRequest

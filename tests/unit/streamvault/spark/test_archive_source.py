@@ -16,7 +16,7 @@ from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark import archive_source
-from streamvault.spark.archive_source import ArchiveSource
+from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.streamstore.model import SegmentId
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of
 from tests.unit.spark_reads import events_in, read, text
@@ -34,7 +34,7 @@ from tests.unit.spark_reads import events_in, read, text
 )
 def test_invalid_option_is_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(Problem, match=said):
-        ArchiveSource(options).schema()
+        ArchiveDataSource(options).schema()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
@@ -42,7 +42,7 @@ def test_archive_is_read_by_its_ranges(tmp_path: Path, kind: Any) -> None:
     vault = Vault(tmp_path)
     vault.make()
     report = vault.export(*kind)
-    partitions, found = read(ArchiveSource({"path": vault.archive}))
+    partitions, found = read(ArchiveDataSource({"path": vault.archive}))
     assert found == vault.events()
     assert len(partitions) == report.ranges
 
@@ -61,11 +61,11 @@ def test_objects_off_the_chain_are_not_read(tmp_path: Path, kind: Any, inside: b
                 key_of = event_key if kind[0] == "events" else chunk_key
                 key = key_of(segment, low, high - low)
                 objects.put(archive.prefix + key, b"x" * (high - low - (8 if kind[0] == "events" else 0)))
-    partitions, found = read(ArchiveSource({"path": vault.archive}))
+    partitions, found = read(ArchiveDataSource({"path": vault.archive}))
     assert found == vault.events()
     assert len(partitions) == len(select_parts(archive.history()))
     middle = found[len(found) // 2][0]
-    made = ArchiveSource({"path": vault.archive})
+    made = ArchiveDataSource({"path": vault.archive})
     reader = made.reader(made.schema())
     reader.pushFilters([EqualTo(("segment",), middle.segment.number), EqualTo(("offset",), middle.offset)])
     assert middle in [pointer for one in reader.partitions() for pointer, _ in events_in(reader.read(one))]
@@ -96,7 +96,7 @@ def test_filters_read_only_the_ranges_they_need(tmp_path: Path, monkeypatch: pyt
         EqualTo(("segment",), pointer.segment.number),
         EqualTo(("offset",), pointer.offset),
     ]
-    made = ArchiveSource({"path": vault.archive})
+    made = ArchiveDataSource({"path": vault.archive})
     reader = made.reader(made.schema())
     reader.pushFilters(asked)
     (partition,) = reader.partitions()
@@ -109,7 +109,7 @@ def test_filters_read_only_the_ranges_they_need(tmp_path: Path, monkeypatch: pyt
     assert sum(one.meter.bytes_got for one in meters) == sum(one.length for one, _ in found)
     assert planned < 100_000
     meters.clear()
-    everything = read(ArchiveSource({"path": vault.archive}))[0]
+    everything = read(ArchiveDataSource({"path": vault.archive}))[0]
     assert sum(one.meter.gets for one in meters) == len(everything) + 2  # and the manifest with its index
 
 
@@ -121,9 +121,9 @@ def test_generation_or_cuts_limit_what_is_read(tmp_path: Path) -> None:
     cut = text(vault.store.describe(NAME).tail)
     vault.add(b"second")
     vault.export("chunks", "zstd")
-    assert read(ArchiveSource({"path": vault.archive, "generation": "1"}))[1] == first
-    assert {payload for _, payload in read(ArchiveSource({"path": vault.archive, "from": cut}))[1]} == {b"second"}
-    assert read(ArchiveSource({"path": vault.archive, "endingOffsets": cut}))[1] == first
-    chosen = ArchiveSource({"path": vault.archive, "columns": "length, offset"})
+    assert read(ArchiveDataSource({"path": vault.archive, "generation": "1"}))[1] == first
+    assert {payload for _, payload in read(ArchiveDataSource({"path": vault.archive, "from": cut}))[1]} == {b"second"}
+    assert read(ArchiveDataSource({"path": vault.archive, "endingOffsets": cut}))[1] == first
+    chosen = ArchiveDataSource({"path": vault.archive, "columns": "length, offset"})
     assert chosen.schema().fieldNames() == ["length", "offset"]
-    assert EVENT_SCHEMA.names == ArchiveSource({"path": vault.archive}).schema().fieldNames()
+    assert EVENT_SCHEMA.names == ArchiveDataSource({"path": vault.archive}).schema().fieldNames()

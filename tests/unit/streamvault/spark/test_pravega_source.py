@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 
 from streamvault.common.errors import Failed, Problem
-from streamvault.spark import slices
-from streamvault.spark.pravega_source import PravegaSource
-from streamvault.spark.slices import DataLoss, SlicePartition
+from streamvault.spark import segment_parts
+from streamvault.spark.batch_reader import PartPartition
+from streamvault.spark.pravega_source import PravegaDataSource
+from streamvault.spark.segment_parts import DataLoss
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut
@@ -45,7 +46,7 @@ from tests.unit.spark_reads import FIRST, events_in, read, single, source, text
 )
 def test_invalid_option_is_one_line(options: dict[str, str], said: str) -> None:
     with pytest.raises(Problem) as caught:
-        PravegaSource(options).schema()
+        PravegaDataSource(options).schema()
     assert said in str(caught.value)
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
@@ -162,7 +163,7 @@ def test_batches_are_bounded_in_rows_and_bytes(store: LocalStore, tmp_path: Path
     (partition,) = reader.partitions()
     sizes = [(batch.num_rows, batch["payload"].nbytes) for batch in reader.read(partition)]
     assert sum(rows for rows, _ in sizes) == 300_010
-    assert max(rows for rows, _ in sizes) <= slices.BATCH_ROWS
+    assert max(rows for rows, _ in sizes) <= segment_parts.BATCH_ROWS
     assert max(size for _, size in sizes) <= 4 * 1024 * 1024
 
 
@@ -170,4 +171,4 @@ def test_partition_of_a_small_stream_is_a_segment(store: LocalStore, tmp_path: P
     single(store, [b"x"])
     reader = source(tmp_path).reader(source(tmp_path).schema())
     (partition,) = reader.partitions()
-    assert isinstance(partition, SlicePartition)
+    assert isinstance(partition, PartPartition)

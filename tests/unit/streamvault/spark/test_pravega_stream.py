@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from streamvault.spark.pravega_stream import PravegaStreamReader
-from streamvault.spark.slices import DataLoss
+from streamvault.spark.segment_parts import DataLoss
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
 from tests.streams import append_events, events_of, make_stream

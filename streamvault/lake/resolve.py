@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import get_args
 
@@ -11,10 +12,13 @@ from streamvault.common.errors import Conflict, Usage
 from streamvault.lake.avro import avro_columns
 from streamvault.lake.column_types import arrow_type
 from streamvault.lake.decoding import parser_of, time_field
-from streamvault.lake.handoff_options import DdlOptions, Decode, HandoffOptions
+from streamvault.lake.from_archive import ArchiveOrigin
+from streamvault.lake.from_stream import StreamOrigin
 from streamvault.lake.inference import infer_columns
 from streamvault.lake.location import TablePlace
-from streamvault.lake.options import (
+from streamvault.lake.options import DdlOptions, Decode, HandoffOptions
+from streamvault.lake.origin import Origin
+from streamvault.lake.recorded import (
     TableColumn,
     TableOptions,
     TimeUnit,
@@ -23,89 +27,103 @@ from streamvault.lake.options import (
     find_options,
     plain_name,
 )
-from streamvault.lake.origin import Origin, none_changed
-from streamvault.layouts.keys import archive_prefix, table_folder
 from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.uri import is_stream, parse_stream
 
 TARGET_SIZE = 256 * 1024 * 1024
 """Default segment bytes per file; query engines work best with files of 128 to 512 MB."""
 
 
 @dataclass(frozen=True, slots=True)
-class TableSetting:
-    """Table and source of a handoff.
+class ResolvedTable:
+    """The table of a handoff, and what it is made from.
 
     Attributes:
         origin: the table's origin.
-        target: the table's root.
         place: the table.
         warnings: warnings for the user.
     """
 
     origin: Origin
-    target: RootAddress
     place: TablePlace
     warnings: tuple[str, ...]
 
 
-def settle_table(origin: Origin, target: RootAddress, wanted: DdlOptions) -> TableSetting:
-    """Determine and validate the table. Writes nothing.
+@contextmanager
+def resolved_table(source: str, options: DdlOptions) -> Iterator[ResolvedTable]:
+    """Open a table's origin; determine and validate the table. Writes nothing.
 
     Args:
-        origin: the table's origin.
-        target: the table's root.
-        wanted: the caller's options.
+        source: an archive, ``ROOT/SCOPE/STREAM``, or a stream, ``pravega://HOST:PORT/SCOPE/STREAM``.
+        options: the caller's options.
 
     Raises:
+        NoSuchArchive: there is no archive.
         Damaged: the archive is damaged.
-        Usage: an option is not valid.
+        Usage: an option is not valid, the source is a stream and no root is given, or the archive is of a byte stream.
         Conflict: the table was created with other options or from another origin.
     """
+    limits = options if isinstance(options, HandoffOptions) else HandoffOptions()
+    if not is_stream(source):
+        archive = Archive.open(source)
+        root = archive.root if options.root is None else RootAddress.parse(options.root).resolve()
+        history = archive.history()
+        history.generations[-1].manifest.require_events(archive.uri)
+        yield _resolve(ArchiveOrigin(archive, history, limits.window), root, options)
+        return
+    address, name = parse_stream(source)
+    if options.root is None:
+        todo = f"Add --root ROOT; the table's folder will be ROOT/{name}/table/NAME."
+        raise Usage("a table from a stream requires --root", where=source, todo=todo)
+    root = RootAddress.parse(options.root).resolve()
+    with address.open() as store:
+        yield _resolve(StreamOrigin(address, store, name, limits.largest_event), root, options)
+
+
+def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTable:
     name = origin.stream
-    database, dot, table = (wanted.table or "").rpartition(".")
-    table = table or plain_name(name.stream)
+    database, dot, table = (given.table or "").rpartition(".")
     database = database if dot else plain_name(name.scope)
-    table_folder(table)  # raises if the name is not valid
+    archive = Archive.at(root, name).table_archive(table or plain_name(name.stream))
+    found = find_options(archive)
     if not database or plain_name(database) != database:
         raise Usage("a database name may contain only a-z, 0-9 and _", where=repr(database))
-    archive = Archive.at(target, name).table_archive(table)
-    found = find_options(target.open(), archive_prefix(name.scope, name.stream), table)
     if found is not None and found.origin != origin.kind:
         is_of = "an archive" if found.origin == "archive" else "the stream itself"
         todo = "Use the same source, or give the new table another name (--table)."
         raise Conflict(f"the table was made from {is_of}", where=archive.uri, todo=todo)
-    infers = wanted.columns_schema is None and wanted.decode in {"json", "csv"}
+    infers = given.columns_schema is None and given.decode in {"json", "csv"}
     if found is None and origin.has_nothing_yet and infers:
         # there are no payloads to infer from; nothing will be written, so the next run is the first again
-        wanted = wanted.model_copy(update={"decode": None, "event_time": None})
-    with none_changed(origin):
-        options, warnings = _options(origin, found, table, wanted)
-    place = TablePlace(database, options, archive, target.access)
+        given = given.model_copy(update={"decode": None, "event_time": None})
+    with origin.unless_archive_changed():
+        options, warnings = _options(origin, found, archive.table, given)
+    place = TablePlace(database, options, archive)
     if found is not None:
         check_same(found, options, place.location)
-    return TableSetting(origin, target, place, warnings)
+    return ResolvedTable(origin, place, warnings)
 
 
 def _options(
-    origin: Origin, found: TableOptions | None, table: str, wanted: DdlOptions
+    origin: Origin, found: TableOptions | None, table: str, given: DdlOptions
 ) -> tuple[TableOptions, tuple[str, ...]]:
     """Merge the caller's options, those the table was created with, and the defaults, in this order."""
-    kind = wanted.format or (found.kind if found else "iceberg")
-    decode = wanted.decode or (found.decode if found else "none")
-    wanted_size = wanted.target_size if isinstance(wanted, HandoffOptions) else None
-    target_size = wanted_size or (found.target_size if found else TARGET_SIZE)
-    if decode == "none" and (wanted.columns_schema is not None or wanted.event_time):
+    kind = given.format or (found.kind if found else "iceberg")
+    decode = given.decode or (found.decode if found else "none")
+    given_size = given.target_size if isinstance(given, HandoffOptions) else None
+    target_size = given_size or (found.target_size if found else TARGET_SIZE)
+    if decode == "none" and (given.columns_schema is not None or given.event_time):
         raise Usage("--schema and --event-time require --decode", todo="Add --decode.")
     warnings: list[str] = []
-    if wanted.columns_schema is None and found is not None and decode == found.decode:
+    if given.columns_schema is None and found is not None and decode == found.decode:
         columns, avro = found.columns, found.avro
     else:
-        columns, avro = _columns(origin, decode, wanted.columns_schema, warnings)
-    if wanted.event_time is None:
+        columns, avro = _columns(origin, decode, given.columns_schema, warnings)
+    if given.event_time is None:
         field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
     else:
-        field, unit = _event_time(wanted.event_time, columns)
+        field, unit = _event_time(given.event_time, columns)
     options = TableOptions(
         scope=origin.stream.scope,
         stream=origin.stream.stream,

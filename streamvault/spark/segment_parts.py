@@ -1,22 +1,22 @@
-"""Partitions of a stream: slices of its segments, each read exactly.
+"""Partitions of a stream: parts of its segments, each read exactly.
 
-A segment's bytes do not show where an event begins. So a slice in the middle of a segment begins either at a known
-boundary (the driver read up to it) or at a guessed one. In the latter case the slice before it proves the guess: it
+A segment's bytes do not show where an event begins. So a part in the middle of a segment begins either at a known
+boundary (the driver read up to it) or at a guessed one. In the latter case the part before it proves the guess: it
 repeats the guess, and fails unless its own last event ends there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from streamvault.common.errors import Failed
 from streamvault.lake.batches import batch_of
 from streamvault.reading.spans import spans_of
+from streamvault.spark.reading import Reading
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.arithmetic.walking import EventWalk, find_start
@@ -33,17 +33,17 @@ class DataLoss(Failed):
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentSlice:
+class SegmentPart:
     """The events of a segment that begin in ``[start, high)``.
 
     Attributes:
         segment: the segment.
         start: where to begin (bytes).
-        high: start of the next slice.
+        high: start of the next part.
         end: where the segment ends for this read.
         emit_from: skip events before this offset.
         range_size: 0 if `start` is an event boundary. Otherwise the boundary must be guessed, unless `is_first`, and
-            the following slices have this size.
+            the following parts have this size.
         is_first: whether the reading of the segment begins here.
     """
 
@@ -55,20 +55,24 @@ class SegmentSlice:
     range_size: int = 0
     is_first: bool = True
 
+    def walk(self, store: StreamStore, stream: StreamName, largest: int = LARGEST_EVENT_BYTES) -> EventWalk:
+        """Return a walk of the events, given that `start` is an event boundary."""
+        return EventWalk(
+            store,
+            stream,
+            self.segment,
+            start=self.start,
+            high=self.high,
+            segment_end=self.end,
+            largest=largest,
+        )
 
-class SlicePartition(InputPartition):
-    """A slice, which one task reads."""
-
-    def __init__(self, part: SegmentSlice) -> None:
-        self.part = part
-
-
-def guessed_slices(segment: SegmentId, start: int, end: int, range_size: int, emit_from: int = 0) -> list[SegmentSlice]:
-    """Split a part of a segment at multiples of the range size; each task guesses where its events begin."""
-    return [
-        SegmentSlice(segment, span.low, span.high, end, emit_from, range_size, is_first=span.known)
-        for span in spans_of(start, end, range_size)
-    ]
+    def guessed(self, range_size: int) -> list[SegmentPart]:
+        """Split the part at multiples of the range size; each task guesses where its events begin."""
+        return [
+            replace(self, start=span.low, high=span.high, range_size=range_size, is_first=span.known)
+            for span in spans_of(self.start, self.end, range_size)
+        ]
 
 
 def walked_boundaries(walk: EventWalk, range_size: int) -> list[int]:
@@ -84,50 +88,44 @@ def walked_boundaries(walk: EventWalk, range_size: int) -> list[int]:
     return boundaries if walk.end == boundaries[-1] else [*boundaries, walk.end]
 
 
-def known_slices(segment: SegmentId, boundaries: list[int]) -> list[SegmentSlice]:
-    """Return the slices between known boundaries."""
-    return [SegmentSlice(segment, low, high, high) for low, high in pairwise(boundaries)]
+def known_parts(segment: SegmentId, boundaries: list[int]) -> list[SegmentPart]:
+    """Return the parts between known boundaries."""
+    return [SegmentPart(segment, low, high, high) for low, high in pairwise(boundaries)]
 
 
-def read_slice(
-    store: StreamStore, stream: StreamName, part: SegmentSlice, schema: pa.Schema, *, fail_on_data_loss: bool
-) -> Iterator[pa.RecordBatch]:
-    """Yield the events of a slice, in order, as batches.
+def read_events(reading: Reading, part: SegmentPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the events of a part, in order, as batches.
 
     Raises:
-        DataLoss: events were truncated, and ``fail_on_data_loss`` is set.
+        DataLoss: events were truncated, and the query fails if so.
         Failed: a guess was wrong, so the query must be run again with other ``boundaries``.
         NotAnEvent: the segment contains other data, or a cut lies inside an event.
     """
-    try:
-        yield from _read(store, stream, part, schema)
-    except SegmentTruncated as truncated:
-        if fail_on_data_loss or part.range_size:
-            raise _lost(stream, part, truncated.start_offset) from None
-        if truncated.start_offset < part.high:
-            # events read so far lie below the truncation
-            rest = SegmentSlice(part.segment, truncated.start_offset, part.high, part.end, part.emit_from)
-            yield from read_slice(store, stream, rest, schema, fail_on_data_loss=False)
-    except NoSuchSegment:
-        if fail_on_data_loss:
-            raise _lost(stream, part, part.end) from None
+    with reading.address.lend() as store:
+        left: SegmentPart | None = part
+        while left is not None:
+            part, left = left, None
+            try:
+                yield from _read(store, reading.stream, part, schema)
+            except SegmentTruncated as truncated:
+                if reading.fail_on_data_loss or part.range_size:
+                    raise _lost(reading.stream, part, truncated.start_offset) from None
+                if truncated.start_offset < part.high:
+                    # events read so far lie below the truncation
+                    left = replace(part, start=truncated.start_offset)
+            except NoSuchSegment:
+                if reading.fail_on_data_loss:
+                    raise _lost(reading.stream, part, part.end) from None
 
 
-def _read(store: StreamStore, stream: StreamName, part: SegmentSlice, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read(store: StreamStore, stream: StreamName, part: SegmentPart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     start: int | None = part.start
     if not part.is_first:
         start = find_start(store, stream, part.segment, part.start, part.end)
     if start is None or start >= part.high:
         return
-    walk = EventWalk(
-        store,
-        stream,
-        part.segment,
-        start=start,
-        high=part.high,
-        segment_end=part.end,
-        largest=LARGEST_EVENT_BYTES if part.is_first else MAX_EVENT_BYTES,
-    )
+    largest = LARGEST_EVENT_BYTES if part.is_first else MAX_EVENT_BYTES
+    walk = replace(part, start=start).walk(store, stream, largest)
     try:
         for block in walk.blocks():
             if block.end > part.emit_from:
@@ -146,10 +144,10 @@ def _batches(stream: StreamName, segment: SegmentId, block: EventBlock, schema: 
         yield batch.slice(low, BATCH_ROWS)
 
 
-def _prove_next(store: StreamStore, stream: StreamName, part: SegmentSlice, ended: int) -> None:
-    """Repeat the guesses of the following slices, up to the end of this slice's last event, and check them.
+def _prove_next(store: StreamStore, stream: StreamName, part: SegmentPart, ended: int) -> None:
+    """Repeat the guesses of the following parts, up to the end of this part's last event, and check them.
 
-    By induction from the first slice, whose start is known, the segment is read exactly if no task fails.
+    By induction from the first part, whose start is known, the segment is read exactly if no task fails.
     """
     for span in spans_of(part.high, part.end, part.range_size):
         guess = find_start(store, stream, part.segment, span.low, part.end)
@@ -163,7 +161,7 @@ def _prove_next(store: StreamStore, stream: StreamName, part: SegmentSlice, ende
         return
 
 
-def _wrong_guess(stream: StreamName, part: SegmentSlice, offset: int) -> Failed:
+def _wrong_guess(stream: StreamName, part: SegmentPart, offset: int) -> Failed:
     return Failed(
         "a guessed event boundary is wrong: a payload looks like events, or is larger than 8 MiB",
         where=f"offset {offset} of {part.segment.in_stream(stream)}",
@@ -171,7 +169,7 @@ def _wrong_guess(stream: StreamName, part: SegmentSlice, offset: int) -> Failed:
     )
 
 
-def _lost(stream: StreamName, part: SegmentSlice, start: int) -> DataLoss:
+def _lost(stream: StreamName, part: SegmentPart, start: int) -> DataLoss:
     return DataLoss(
         f"the segment was truncated and now begins at {start}",
         where=f"{part.segment.in_stream(stream)}, to be read from {part.start} to {part.high}",
