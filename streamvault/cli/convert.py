@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamvault.cli.costs import cost_fields
 from streamvault.cli.export import plan_fields
-from streamvault.cli.options import ArchiveArgument, DryRun, Master, RootArgument
+from streamvault.cli.options import ArchiveArgument, RootArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
 from streamvault.common.progress import Progress
@@ -18,8 +18,6 @@ def convert(
     root: RootArgument,
     options: ConvertOptions,
     *,
-    master: Master = "local[*]",
-    dry_run: DryRun = False,
     running: Running,
 ) -> int:
     """Copy an archive to another root in another layout.
@@ -30,10 +28,10 @@ def convert(
     def work(progress: Progress) -> ConvertReport:
         from streamvault.exporter.convert.convert import convert_archive
 
-        report = convert_archive(archive, root, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
+        report = convert_archive.with_options(archive, root, options, progress)
         return whole_command(report)
 
-    return run(work, show=_show, document=ConvertReport.to_json, running=running, resumable=not dry_run)
+    return run(work, show=_show, document=ConvertReport.to_json, running=running, resumable=not options.dry_run)
 
 
 def _show(results: Results, report: ConvertReport) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamvault.cli.costs import cost_fields
-from streamvault.cli.options import DryRun, Master, RootArgument, StreamArgument
+from streamvault.cli.options import RootArgument, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
 from streamvault.common.progress import Progress
@@ -19,8 +19,6 @@ def export(
     root: RootArgument,
     options: ExportOptions,
     *,
-    master: Master = "local[*]",
-    dry_run: DryRun = False,
     running: Running,
 ) -> int:
     """Archive a stream, or the events since the last export.
@@ -31,10 +29,10 @@ def export(
     def work(progress: Progress) -> ExportReport:
         from streamvault.exporter.export import export_stream
 
-        report = export_stream(stream, root, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
+        report = export_stream.with_options(stream, root, options, progress)
         return whole_command(report)
 
-    return run(work, show=_show, document=ExportReport.to_json, running=running, resumable=not dry_run)
+    return run(work, show=_show, document=ExportReport.to_json, running=running, resumable=not options.dry_run)
 
 
 def _show(results: Results, report: ExportReport) -> None:

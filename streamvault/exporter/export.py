@@ -10,6 +10,7 @@ from typing import Self
 
 from streamvault.common.progress import Progress
 from streamvault.common.report import Cost, GapReport
+from streamvault.common.verb import verb
 from streamvault.common.version import TOOL
 from streamvault.exporter.finish import finish_again
 from streamvault.exporter.options import ExportOptions
@@ -18,10 +19,9 @@ from streamvault.exporter.plan_options import PlanOptions, describe_options
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
 from streamvault.exporter.task import export_range
-from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import GenerationSpan, line_folder
-from streamvault.layouts.layout import LayoutName, layout_of, open_layout
-from streamvault.layouts.windows import WINDOW, check_window
+from streamvault.layouts.layout import layout_of, open_layout
+from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
@@ -30,36 +30,16 @@ from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.s3.storage_classes import check_storage_class
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.estimate import count_ranges, estimate_events
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
-from streamvault.streamstore.arithmetic.cut_option import Cut
 from streamvault.streamstore.arithmetic.cuts import live_ends, with_ends
-from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut, StreamName
+from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 
 
-def export_stream(
-    stream: str,
-    root: str,
-    *,
-    from_cut: Cut | None = None,
-    to_cut: Cut | None = None,
-    content: ContentKind | None = None,
-    layout: LayoutName | None = None,
-    compress: Compression | None = None,
-    range_size: int | None = None,
-    window: int = WINDOW,
-    largest_event: int = LARGEST_EVENT_BYTES,
-    storage_class: str = "",
-    same_stream: bool = False,
-    line: str = "",
-    restart: bool = False,
-    master: str = "local[*]",
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> ExportReport:
+@verb(ExportOptions)
+def export_stream(stream: str, root: str, options: ExportOptions, progress: Progress) -> ExportReport:
     """Archive a stream, or what has been added since the newest generation, as the next generation.
 
     Head and tail are fixed when the run starts. An unfinished generation is resumed with its plan, no matter which run
@@ -95,28 +75,11 @@ def export_stream(
     Raises:
         Problem: with the exit code of the command line.
     """
-    began = time.monotonic()
-    Master.parse(master)  # fail before a plan is made
-    options = ExportOptions(
-        from_cut=from_cut,
-        to_cut=to_cut,
-        content=content,
-        layout=layout,
-        compress=compress,
-        range_size=range_size,
-        window=window,
-        largest_event=largest_event,
-        storage_class=storage_class,
-        same_stream=same_stream,
-        line=line,
-        restart=restart,
-    )
     return export_next(
-        ResolvedExport.of(stream, root, options, restart=restart),
-        lambda: open_runner(master, [export_range]),
-        progress or Progress(),
-        began=began,
-        dry_run=dry_run,
+        ResolvedExport.of(stream, root, options, restart=options.restart),
+        lambda: open_runner(options.master, [export_range]),
+        progress,
+        dry_run=options.dry_run,
     )
 
 
@@ -177,7 +140,6 @@ def export_next(
     runner_of: Callable[[], AbstractContextManager[Runner]],
     progress: Progress,
     *,
-    began: float,
     dry_run: bool,
 ) -> ExportReport:
     """Export like `export_stream`, with a given runner.
@@ -186,9 +148,9 @@ def export_next(
         order: what to export.
         runner_of: opens the runner of tasks; called only if there is something to move.
         progress: receives the progress.
-        began: start time, on the monotonic clock (seconds).
         dry_run: report what would be done without writing.
     """
+    began = time.monotonic()
     source, window = order.source, order.options.window
     with source.open() as store:
         order = order.with_ends(store)

@@ -6,14 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from streamvault.common.options import CommandLine, Options
+from streamvault.common.options import CommandLine, Rehearsed
 from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import ArchivingOptions, CompressOption, Restart, Window
+from streamvault.sparkrun.options import Distributed
 from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 
 
-class ExportOptions(ArchivingOptions):
+class ExportOptions(ArchivingOptions, Distributed, Rehearsed):
     """Options of *export*."""
 
     from_cut: FromCut = None
@@ -21,7 +22,7 @@ class ExportOptions(ArchivingOptions):
     restart: Restart = False
 
 
-class ConvertOptions(Options):
+class ConvertOptions(Distributed, Rehearsed):
     """Options of *convert*."""
 
     layout: Annotated[LayoutName, Field(description="LayoutName of the copy."), CommandLine(environment=False)]

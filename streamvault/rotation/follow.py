@@ -276,8 +276,7 @@ class _Tally:
 
 
 def _export(order: ResolvedExport, tasks: Tasks, progress: Progress) -> ExportReport:
-    began = time.monotonic()
-    return export_next(order, lambda: nullcontext(tasks.runner), progress, began=began, dry_run=False)
+    return export_next(order, lambda: nullcontext(tasks.runner), progress, dry_run=False)
 
 
 def _rotate(

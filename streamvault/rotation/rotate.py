@@ -174,9 +174,7 @@ class Rotation:
 
     def export(self, *, dry_run: bool = False) -> ExportReport:
         """Run the first step."""
-        return export_next(
-            self.order, lambda: nullcontext(self.tasks.runner), self.progress, began=self.began, dry_run=dry_run
-        )
+        return export_next(self.order, lambda: nullcontext(self.tasks.runner), self.progress, dry_run=dry_run)
 
     def complete(self, exported: ExportReport, *, sweep: bool = True) -> RotateReport:
         """Run all steps but the first; may be called again after a failure.

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from streamvault.common.errors import Usage
 from streamvault.common.progress import Progress
+from streamvault.common.verb import verb
 from streamvault.exporter.convert.head import begin_where, check_beginning
 from streamvault.exporter.convert.plan import draft_conversion
 from streamvault.exporter.convert.run import convert_generation, convert_range, next_part
@@ -16,31 +17,19 @@ from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import Planned
 from streamvault.exporter.plan_options import describe_options
 from streamvault.exporter.reports import ConvertReport
-from streamvault.layouts.extent import Compression
-from streamvault.layouts.layout import LayoutName, layout_of, open_layout
-from streamvault.layouts.windows import WINDOW, check_window
+from streamvault.layouts.layout import layout_of, open_layout
+from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.changed import unless_changed
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import manifest_lost
 from streamvault.manifests.verbs.costs import cost_of_conversion
 from streamvault.objectstore.uri import RootAddress
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import open_runner
 
 
-def convert_archive(
-    archive: str,
-    root: str,
-    *,
-    layout: LayoutName,
-    compress: Compression | None = None,
-    window: int = WINDOW,
-    restart: bool = False,
-    master: str = "local[*]",
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> ConvertReport:
+@verb(ConvertOptions)
+def convert_archive(archive: str, root: str, options: ConvertOptions, progress: Progress) -> ConvertReport:
     """Copy an archive to another root in another layout.
 
     Every generation is verified: it is published only if its bytes match the manifest's digests. The old archive is not
@@ -67,18 +56,15 @@ def convert_archive(
             conversion cannot be given up, as only its manifest may be missing.
     """
     began = time.monotonic()
-    progress = progress or Progress()
-    options = ConvertOptions(layout=layout, compress=compress, window=window, restart=restart)
-    open_layout(layout, compress or "")
-    Master.parse(master)
+    open_layout(options.layout, options.compress or "")
     source = Archive.open(archive)
     target = Archive.at(RootAddress.parse(root).resolve(), source.stream)
     if source.uri == target.uri:
         raise Usage("an archive cannot be converted in place; choose another root", where=target.uri)
     history = source.history()
-    layout_of(history.generations[-1].manifest.content, layout)
+    layout_of(history.generations[-1].manifest.content, options.layout)
     largest_range = max(g.manifest.range_size for g in history.generations)
-    check_window(options.window, open_layout(layout).min_window(largest_range))
+    check_window(options.window, open_layout(options.layout).min_window(largest_range))
     listing = target.listing()
     if listing.missing is not None:
         raise manifest_lost(listing, target.uri)
@@ -95,15 +81,15 @@ def convert_archive(
         events=history.events,
         bytes=history.bytes,
         ranges=len(rows),
-        dry_run=dry_run,
-        cost=cost_of_conversion(rows, options.layout) if dry_run else None,
+        dry_run=options.dry_run,
+        cost=cost_of_conversion(rows, options.layout) if options.dry_run else None,
     )
     check_beginning(target, history)
-    if dry_run:
-        return _planned(report, _rehearse(todo, target, options)).timed(time.monotonic() - began)
+    if options.dry_run:
+        return _planned(report, _rehearse(todo, target, options))
     begin_where(target, history, source.listing().decision.begin)
     moved = 0
-    with open_runner(master if todo else "inline", [convert_range]) as runner:
+    with open_runner(options.master if todo else "inline", [convert_range]) as runner:
         for generation in wanted:
             with unless_changed(source, history, generation.manifest.first, doing="converted"):
                 done = convert_generation((source.root, generation), (target.root, target), runner, progress, options)

@@ -1,0 +1,103 @@
+"""Verbs: functions whose keyword arguments are the fields of an options class."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from streamvault.common.options import Options
+from streamvault.common.progress import Progress
+from streamvault.common.report import TimedReport
+
+Keywords = ParamSpec("Keywords")
+Called = ParamSpec("Called")
+Given = ParamSpec("Given")
+A = TypeVar("A")
+B = TypeVar("B")
+O = TypeVar("O", bound=Options)  # noqa: E741
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Verb(Protocol[Called, Given, R_co]):
+    """A public function, which takes options as keywords; `with_options` takes them as an object instead."""
+
+    def __call__(self, *args: Called.args, **kwargs: Called.kwargs) -> R_co:
+        """Call the verb as a user does."""
+
+    @property
+    def with_options(self) -> Callable[Given, R_co]:
+        """The same, for callers that have the options: takes the verb's arguments, the options and the progress."""
+
+
+def verb(kind: Callable[Keywords, O]) -> _Decorator[Keywords, O]:
+    """Make a function a verb: its parameter ``options`` becomes a keyword argument for each option.
+
+    The verb rejects options that are not valid, supplies a `Progress` if none is given, and notes how long a call took
+    in a `TimedReport`.
+
+    Args:
+        kind: the options class. If it is `Watched`, the function's last parameter is ``progress``.
+    """
+    return _Decorator(kind)
+
+
+class _Decorator(Generic[Keywords, O]):
+    def __init__(self, kind: Callable[Keywords, O]) -> None:
+        self.kind: Any = kind
+
+    @overload
+    def __call__(
+        self, function: Callable[[A, B, O, Progress], R]
+    ) -> Verb[Concatenate[A, B, Keywords], [A, B, O, Progress], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[A, O, Progress], R]
+    ) -> Verb[Concatenate[A, Keywords], [A, O, Progress], R]: ...
+    @overload
+    def __call__(self, function: Callable[[O, Progress], R]) -> Verb[Keywords, [O, Progress], R]: ...
+    @overload
+    def __call__(self, function: Callable[[A, B, O], R]) -> Verb[Concatenate[A, B, Keywords], [A, B, O], R]: ...
+    @overload
+    def __call__(self, function: Callable[[A, O], R]) -> Verb[Concatenate[A, Keywords], [A, O], R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        declared = signature(function, eval_str=True)
+        arguments = [one for one in declared.parameters.values() if one.name not in {"options", "progress"}]
+        is_watched = "progress" in declared.parameters
+
+        @wraps(function)
+        def with_options(*given: Any) -> Any:
+            began = time.monotonic()
+            report = function(*given)
+            if isinstance(report, TimedReport):
+                total = round(time.monotonic() - began, 3)
+                return replace(report, seconds=report.seconds or total, total_seconds=total)
+            return report
+
+        keywords = [
+            _keyword(name, field.annotation, Parameter.empty if field.is_required() else field.default)
+            for name, field in self.kind.all_fields()
+        ]
+        if is_watched:
+            keywords.append(_keyword("progress", Progress | None, None))
+        called = Signature([*arguments, *keywords], return_annotation=declared.return_annotation)
+
+        @wraps(function)
+        def public(*args: Any, **kwargs: Any) -> Any:
+            given = called.bind(*args, **kwargs).arguments
+            progress = given.pop("progress", None)
+            positional = [given.pop(one.name) for one in arguments]
+            options = self.kind(**given)
+            return with_options(*positional, options, *([progress or Progress()] if is_watched else []))
+
+        vars(public).update(__signature__=called, with_options=with_options)
+        public.__annotations__ = {one.name: one.annotation for one in called.parameters.values()}
+        return public
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

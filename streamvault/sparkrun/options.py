@@ -1,0 +1,26 @@
+"""Options of verbs that run tasks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from streamvault.common.options import CommandLine, Watched
+from streamvault.sparkrun.masters import Master
+
+
+def _valid(url: str) -> str:
+    Master.parse(url)
+    return url
+
+
+class Distributed(Watched):
+    """Options of a verb whose tasks run on Spark, or in threads of this process."""
+
+    master: Annotated[
+        str,
+        AfterValidator(_valid),
+        Field(description="The Spark master that runs the tasks."),
+        CommandLine(metavar="URL", of_call=True),
+    ] = "local[*]"
