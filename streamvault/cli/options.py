@@ -135,7 +135,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
 
 
 def _option_parameters(kind: type[Options]) -> Iterator[Parameter]:
-    for keyword, declared in kind.all_fields():
+    for keyword, declared in kind.own_first():
         form = command_line(declared)
         default = Parameter.empty if declared.is_required() else declared.default
         described: dict[str, Any] = {"metavar": form.metavar, "environment": form.environment}
@@ -187,7 +187,7 @@ def _default(default: Any, form: CommandLine) -> Any:
 def _read(kind: type[Options], given: dict[str, Any]) -> Options:
     """Create an options class from the given options, and remove those."""
     values = {}
-    for keyword, declared in kind.all_fields():
+    for keyword, declared in kind.keyword_fields().items():
         value = given.pop(keyword)
         form = command_line(declared)
         if form.destroys and value == declared.default and os.environ.get(form.variable(keyword)):

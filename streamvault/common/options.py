@@ -46,7 +46,6 @@ class CommandLine:
             command has an option of the same name and another meaning.
         destroys: whether the option makes a command delete, truncate or seal something. No variable sets it, and one
             that would is an error: a variable that was forgotten must not delete anything.
-        of_call: whether the option says how a command is run, and not what it does.
     """
 
     name: str = ""
@@ -57,7 +56,6 @@ class CommandLine:
     choices: Mapping[str, Any] = field(default_factory=dict)
     environment: bool = True
     destroys: bool = False
-    of_call: bool = False
 
     def named(self, name: str) -> Self:
         """Return a copy with another option name."""
@@ -105,19 +103,16 @@ class Options(BaseModel):
 
     @classmethod
     def keyword_fields(cls) -> dict[str, FieldInfo]:
-        """Return the fields that say what the verb does by keyword: the argument's name in Python."""
-        return {keyword: declared for keyword, declared in cls.all_fields() if not command_line(declared).of_call}
+        """Return the fields by keyword: the argument's name in Python."""
+        return {declared.alias or name: declared for name, declared in cls.model_fields.items()}
 
     @classmethod
-    def all_fields(cls) -> list[tuple[str, FieldInfo]]:
-        """Return all fields by keyword, a verb's own before those that it shares."""
+    def own_first(cls) -> list[tuple[str, FieldInfo]]:
+        """Return `keyword_fields` in the order for help texts: a verb's own before those that it shares."""
         homes = [vars(one).get("__annotations__", {}) for one in cls.__mro__]
-
-        def home(field: tuple[str, FieldInfo]) -> int:
-            return next(place for place, names in enumerate(homes) if field[0] in names)
-
-        ordered = sorted(cls.model_fields.items(), key=home)
-        return [(declared.alias or name, declared) for name, declared in ordered]
+        found = zip(cls.model_fields, cls.keyword_fields().items(), strict=True)
+        ordered = sorted(found, key=lambda one: next(place for place, home in enumerate(homes) if one[0] in home))
+        return [item for _, item in ordered]
 
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments."""
@@ -127,7 +122,7 @@ class Options(BaseModel):
     def _usage(cls, error: ValidationError) -> Usage:
         first = error.errors(include_url=False)[0]
         keyword, value = str(first["loc"][0]) if first["loc"] else "", first["input"]
-        declared = dict(cls.all_fields()).get(keyword)
+        declared = cls.keyword_fields().get(keyword)
         if declared is None:
             return Usage(first["msg"], where=keyword)
         form = command_line(declared)
@@ -161,11 +156,9 @@ class Watched(Options):
 class Rehearsed(Options):
     """Options of a verb that can say what it would do."""
 
-    dry_run: Annotated[
-        bool,
-        Field(description="Write nothing; print what would be done and what S3 would charge."),
-        CommandLine(of_call=True),
-    ] = False
+    dry_run: Annotated[bool, Field(description="Write nothing; print what would be done and what S3 would charge.")] = (
+        False
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -80,7 +80,7 @@ class _Decorator(Generic[Keywords, O]):
 
         keywords = [
             _keyword(name, field.annotation, Parameter.empty if field.is_required() else field.default)
-            for name, field in self.kind.all_fields()
+            for name, field in self.kind.own_first()
         ]
         if is_watched:
             keywords.append(_keyword("progress", Progress | None, None))

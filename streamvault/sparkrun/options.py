@@ -22,5 +22,5 @@ class Distributed(Watched):
         str,
         AfterValidator(_valid),
         Field(description="The Spark master that runs the tasks."),
-        CommandLine(metavar="URL", of_call=True),
+        CommandLine(metavar="URL"),
     ] = "local[*]"

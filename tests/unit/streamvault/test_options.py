@@ -74,7 +74,7 @@ def test_function_has_the_options_and_their_defaults(verb: str) -> None:
         name: inspect.Parameter.empty if field.is_required() else field.default
         for name, field in kind.keyword_fields().items()
     }
-    assert set(parameters) - COMMON - ONLY_IN_THE_FUNCTION.get(verb, set()) == set(declared)
+    assert set(parameters) - COMMON - ONLY_IN_THE_FUNCTION.get(verb, set()) == set(declared) - COMMON
     assert {name: parameters[name] for name in declared} == declared
 
 
@@ -92,7 +92,7 @@ def test_command_has_the_options(verb: str) -> None:
         str(each.name): each for each in load_command(verb).params if any(text.startswith("-") for text in each.opts)
     }
     declared = kind.keyword_fields()
-    assert set(options) - RUNNING - ONLY_IN_THE_COMMAND.get(verb, set()) == set(declared)
+    assert set(options) - RUNNING - ONLY_IN_THE_COMMAND.get(verb, set()) == set(declared) - RUNNING
     for name, field in declared.items():
         form = command_line(field)
         assert form.option(name) in options[name].opts
