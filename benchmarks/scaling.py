@@ -11,11 +11,10 @@ from benchmarks.product import PEAKS, Outcome
 from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.workload import Workload
-from streamvault.exporter.manifest_plan import plan_of
 from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import create_plan
+from streamvault.manifests.archive.plan import Plan, create_plan
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.objectstore.bulk import delete_all
@@ -162,7 +161,7 @@ def _resume(setting: Setting, length: int, repeats: int, results: Results) -> No
 def _undo(archive: Archive) -> float:
     """Turn a finished generation into one killed with a range or two left; return the share that is done."""
     generation = archive.load(1)
-    create_plan(archive.place, plan_of(generation.manifest))
+    create_plan(archive.place, Plan.of(generation.manifest))
     rows = [row for segment in generation.rows.values() for row in segment]
     undone, layout = 0, open_layout("chunks")
     while undone < generation.manifest.bytes * UNDONE:

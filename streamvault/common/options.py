@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Annotated, Any, Self, SupportsIndex, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -29,6 +29,8 @@ from streamvault.common.errors import Usage
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import parse_percent, parse_size, size_text
 from streamvault.common.times import duration_text, parse_duration, parse_moment
+
+T = TypeVar("T", bound="Options")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,10 @@ class Options(BaseModel):
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments."""
         return {declared.alias or name: getattr(self, name) for name, declared in type(self).model_fields.items()}
+
+    def shared_with(self, kind: type[T]) -> T:
+        """Return another verb's options: those that it shares with this one as they are, the others its defaults."""
+        return kind(**{name: value for name, value in self.keywords().items() if name in kind.keyword_fields()})
 
     @classmethod
     def _usage(cls, error: ValidationError) -> Usage:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 from streamvault.common.progress import Progress
 from streamvault.common.report import Cost, GapReport
 from streamvault.common.verb import verb
-from streamvault.common.version import TOOL
-from streamvault.exporter.finish import finish_again
+from streamvault.exporter.cleanup import clean_up_again
 from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import Planned, draft_plan, settle_plan
-from streamvault.exporter.plan_options import PlanOptions, describe_options
+from streamvault.exporter.plan_options import has_other_defaults, with_ends
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
 from streamvault.exporter.task import export_range
@@ -32,7 +31,6 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.estimate import count_ranges, estimate_events
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
-from streamvault.streamstore.arithmetic.cuts import live_ends, with_ends
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_stream
@@ -76,7 +74,7 @@ def export_stream(stream: str, root: str, options: ExportOptions, progress: Prog
         Problem: with the exit code of the command line.
     """
     return export_next(
-        ResolvedExport.of(stream, root, options, restart=options.restart),
+        Export.of(stream, root, options),
         lambda: open_runner(options.master, [export_range]),
         progress,
         dry_run=options.dry_run,
@@ -84,27 +82,23 @@ def export_stream(stream: str, root: str, options: ExportOptions, progress: Prog
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedExport:
-    """The stream, root and options of an export, parsed and validated.
+class Export:
+    """What to export, to where and how, parsed and validated.
 
     Attributes:
         source: the stream's store.
         name: the stream.
         root: the archive's root; of a line, the line's.
-        wanted: the options of a new plan.
         options: as given by the user.
-        restart: as for `export_stream`.
     """
 
     source: StoreAddress
     name: StreamName
     root: RootAddress
-    wanted: PlanOptions
-    options: ArchivingOptions
-    restart: bool = False
+    options: ExportOptions
 
     @classmethod
-    def of(cls, stream: str, root: str, options: ArchivingOptions, *, restart: bool = False) -> Self:
+    def of(cls, stream: str, root: str, options: ArchivingOptions) -> Self:
         """Parse and validate the arguments of `export_stream`.
 
         Raises:
@@ -112,23 +106,17 @@ class ResolvedExport:
             Problem: the root's bucket cannot be reached.
         """
         source, name = parse_stream(stream)
+        exporting = options.shared_with(ExportOptions)
+        for cut in (exporting.from_cut, exporting.to_cut):
+            if cut is not None:
+                StreamCut.from_json(cut, name, ends=True)  # only checked: what its ends are, the store knows
         address = RootAddress.parse(root).resolve()
         if options.line:
             address = address.below(line_folder(options.line))
         layout = open_layout(layout_of(options.content or "events", options.layout), options.compress or "")
         check_window(options.window, layout.min_window(options.range_size or RANGE_SIZE))
         check_storage_class(options.storage_class, address)
-        return cls(source, name, address, _wanted(name, options), options, restart)
-
-    def with_ends(self, store: StreamStore) -> Self:
-        """Return the same with the ends of segments in its cuts in place of `SEGMENT_END`.
-
-        Raises:
-            InvalidCut: a segment is not sealed, or its end is not known.
-        """
-        wanted, end_of = self.wanted, live_ends(store, self.name)
-        from_cut, to_cut = (cut and with_ends(cut, end_of) for cut in (wanted.from_cut, wanted.to_cut))
-        return replace(self, wanted=replace(wanted, from_cut=from_cut, to_cut=to_cut))
+        return cls(source, name, address, exporting)
 
     def archive(self) -> Archive:
         """Open the archive."""
@@ -136,7 +124,7 @@ class ResolvedExport:
 
 
 def export_next(
-    order: ResolvedExport,
+    export: Export,
     runner_of: Callable[[], AbstractContextManager[Runner]],
     progress: Progress,
     *,
@@ -145,42 +133,32 @@ def export_next(
     """Export like `export_stream`, with a given runner.
 
     Args:
-        order: what to export.
+        export: what to export.
         runner_of: opens the runner of tasks; called only if there is something to move.
         progress: receives the progress.
         dry_run: report what would be done without writing.
     """
     began = time.monotonic()
-    source, window = order.source, order.options.window
-    with source.open() as store:
-        order = order.with_ends(store)
-        archive, wanted = order.archive(), order.wanted
+    archive = export.archive()
+    with export.source.open() as store:
+        options = with_ends(export.options, store, export.name)
         if dry_run:
-            return _rehearse(archive, store, order, began)
+            return _rehearse(archive, store, options, began)
         plan_began = time.monotonic()
-        planned = settle_plan(archive, store, wanted, source.uri, restart=order.restart)
-        warnings = _warnings(planned, wanted)
-        if planned.newest is None and not planned.adopted:
+        planned = settle_plan(archive, store, options)
+        warnings = _warnings(planned, options)
+        if planned.newest is None and not planned.resumed:
             warnings += fit_server(archive.store, archive.prefix)
         for warning in warnings:
             progress.warn(warning)
         if planned.plan is not None:
-            check_window(window, open_layout(planned.plan.layout).min_window(planned.plan.range_size))
+            check_window(options.window, open_layout(planned.plan.layout).min_window(planned.plan.range_size))
         if planned.plan is None:
             return _unchanged(archive, planned, progress, began)
         opening = time.monotonic()
         with runner_of() as runner:
             start_seconds = time.monotonic() - opening  # in this call; when following, the runner is already open
-            run = ExportRun(
-                archive,
-                source,
-                planned.plan,
-                planned.attempt,
-                tool=TOOL,
-                window=window,
-                largest_event=order.options.largest_event,
-                storage_class=order.options.storage_class,
-            )
+            run = ExportRun(archive, export.source, planned.plan, planned.attempt, options)
             published = run.run(runner, progress)
             seconds = published.committed - plan_began - start_seconds
     manifest, ranges = published.generation.manifest, published.generation.rows.values()
@@ -191,9 +169,8 @@ def export_next(
     return ExportReport(
         archive=archive.uri,
         generation=manifest.generation,
-        resumed=planned.adopted,
-        resumes=describe_options(planned.plan if planned.adopted else None),
-        gave_up=describe_options(planned.gave_up),
+        resumed=planned.resumed,
+        **planned.described(),
         events=manifest.events,
         bytes=manifest.bytes,
         moved_bytes=published.moved_bytes,
@@ -206,26 +183,9 @@ def export_next(
     )
 
 
-def _wanted(name: StreamName, options: ArchivingOptions) -> PlanOptions:
-    from_cut, to_cut = (options.from_cut, options.to_cut) if isinstance(options, ExportOptions) else (None, None)
-    return PlanOptions(
-        from_cut=None if from_cut is None else StreamCut.from_json(from_cut, name, ends=True),
-        to_cut=None if to_cut is None else StreamCut.from_json(to_cut, name, ends=True),
-        layout=options.layout,
-        compression=options.compress,
-        range_size=options.range_size,
-        content=options.content,
-        same_stream=options.same_stream,
-    )
-
-
-def _warnings(planned: Planned, wanted: PlanOptions) -> list[str]:
+def _warnings(planned: Planned, options: ExportOptions) -> list[str]:
     plan = planned.plan
-    if plan is None:
-        return []
-    holds = PlanOptions(plan.from_, plan.to, plan.layout, plan.compression, plan.range_size, plan.content)
-    asked = replace(wanted, from_cut=plan.from_, to_cut=plan.to, content=plan.content, same_stream=False)
-    if asked.resolved(planned.newest) == holds:
+    if plan is None or not has_other_defaults(plan, options, planned.newest):
         return []
     layout = f"{plan.layout} ({plan.compression})" if plan.compression else plan.layout
     begun = f"content {plan.content}, layout {layout}, range size {plan.range_size}, its own cuts"
@@ -236,7 +196,7 @@ def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: fl
     if planned.newest is None:
         raise RuntimeError("a first generation always has a plan")
     # clean up after a run that was killed between publication and cleanup
-    finish_again(archive, GenerationSpan.of(planned.newest.generation), progress)
+    clean_up_again(archive, GenerationSpan.of(planned.newest.generation), progress)
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(
         archive=archive.uri,
@@ -247,19 +207,18 @@ def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: fl
     )
 
 
-def _rehearse(archive: Archive, store: StreamStore, order: ResolvedExport, began: float) -> ExportReport:
-    drafted = draft_plan(archive, store, order.wanted, restart=order.restart)
+def _rehearse(archive: Archive, store: StreamStore, options: ExportOptions, began: float) -> ExportReport:
+    drafted = draft_plan(archive, store, options)
     plan, newest = drafted.plan, drafted.newest
-    events, exact = estimate_events(store, plan, order.options.largest_event) if plan else (0, True)
+    events, exact = estimate_events(store, plan, options.largest_event) if plan else (0, True)
     ranges = count_ranges(plan) if plan else 0
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(
         archive=archive.uri,
         generation=plan.generation if plan else newest.generation if newest else 0,
         unchanged=plan is None,
-        resumed=drafted.adopted,
-        resumes=describe_options(plan if drafted.adopted else None),
-        gave_up=describe_options(drafted.gave_up),
+        resumed=drafted.resumed,
+        **drafted.described(),
         events=events,
         bytes=plan.bytes if plan else 0,
         ranges=ranges,

@@ -25,7 +25,7 @@ class ExportOptions(ArchivingOptions, Distributed, Rehearsed):
 class ConvertOptions(Distributed, Rehearsed):
     """Options of *convert*."""
 
-    layout: Annotated[LayoutName, Field(description="LayoutName of the copy."), CommandLine(environment=False)]
+    layout: Annotated[LayoutName, Field(description="Layout of the copy."), CommandLine(environment=False)]
     compress: CompressOption = None
     window: Window = WINDOW
     restart: Restart = False

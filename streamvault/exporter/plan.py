@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from streamvault.common.errors import Conflict, Overtaken, Usage
 from streamvault.common.times import now_utc
+from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan_options import (
-    PlanOptions,
     check_can_restart,
     check_same_options,
     compressed_alike,
+    cuts_of,
+    describe_options,
     has_other_options,
+    stored_as,
 )
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
@@ -49,35 +53,31 @@ class Planned:
         plan: the plan; None if the newest generation already has everything, or of a conversion, a part of it.
         newest: the newest generation's manifest, if there is one; None for a conversion.
         attempt: number of the plan, see `layouts.keys.work_folder`.
-        adopted: whether an earlier or concurrent run created the plan.
+        resumed: whether an earlier or concurrent run created the plan.
         gave_up: the plan of the unfinished run that this one has given up; None if there was none.
     """
 
     plan: Plan | None
     newest: Manifest | None
     attempt: int = 1
-    adopted: bool = False
+    resumed: bool = False
     gave_up: Plan | None = None
 
+    def described(self) -> dict[str, Any]:
+        """Return the options of the plans that were resumed and given up, as reports have them."""
+        resumes = describe_options(self.plan if self.resumed else None)
+        return {"resumes": resumes, "gave_up": describe_options(self.gave_up)}
 
-def settle_plan(
-    archive: Archive, store: StreamStore, wanted: PlanOptions, source: str, *, restart: bool = False
-) -> Planned:
+
+def settle_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> Planned:
     """Return the plan of the unfinished generation, or create the next one, create-only.
-
-    Args:
-        archive: the archive.
-        store: the stream's store.
-        wanted: the options of a new plan.
-        source: the store's address as given by the user.
-        restart: give up an unfinished plan with other options.
 
     Raises:
         InvalidCut, Usage: a cut is not valid, or the archive has another content, or the unfinished plan other options.
         Conflict: the stream is not the one archived or planned, or is not a user's stream; or a plan cannot be given
             up, as all of it is archived.
     """
-    return settle(archive, lambda: draft_plan(archive, store, wanted, source, restart=restart))
+    return settle(archive, lambda: draft_plan(archive, store, options))
 
 
 def settle(archive: Archive, draft: Callable[[], Planned]) -> Planned:
@@ -94,7 +94,7 @@ def settle(archive: Archive, draft: Callable[[], Planned]) -> Planned:
     while True:
         drafted = draft()
         plan, attempt = drafted.plan, drafted.attempt
-        if drafted.adopted:
+        if drafted.resumed:
             return replace(drafted, gave_up=gave_up)
         if drafted.gave_up is not None:
             if _give_up(archive, drafted.gave_up, attempt):
@@ -116,13 +116,11 @@ def settle(archive: Archive, draft: Callable[[], Planned]) -> Planned:
         remove_work(archive.place, plan.span)
 
 
-def draft_plan(
-    archive: Archive, store: StreamStore, wanted: PlanOptions, source: str = "", *, restart: bool = False
-) -> Planned:
+def draft_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> Planned:
     """Return what `settle_plan` would do next, and write nothing.
 
     Returns:
-        The unfinished plan (`Planned.adopted`), or a draft of the next one. If `Planned.gave_up` is set, the draft
+        The unfinished plan (`Planned.resumed`), or a draft of the next one. If `Planned.gave_up` is set, the draft
         comes after that plan was given up, and `Planned.attempt` is the number of the plan to give up.
 
     Raises:
@@ -135,22 +133,22 @@ def draft_plan(
     described = describe_source(store, archive.stream)
     for ended in ended_plans(archive.place, span, attempt):
         check_same_stream(described, store, ended)
-        wanted = compressed_alike(wanted, ended, newest)
+        options = compressed_alike(options, ended, newest)
     if found is not None:
         check_same_stream(described, store, found)
-        if not restart:
-            check_same_options(found, wanted, archive.uri)
-        if not (restart and has_other_options(found, wanted, described, newest)):
-            return Planned(found, newest, attempt, adopted=True)
-        check_can_restart(found, wanted, newest, archive.uri)
-        wanted = compressed_alike(wanted, found, newest)
+        if not options.restart:
+            check_same_options(found, options, archive.uri)
+        if not (options.restart and has_other_options(found, options, described, newest)):
+            return Planned(found, newest, attempt, resumed=True)
+        check_can_restart(found, options, newest, archive.uri)
+        options = compressed_alike(options, found, newest)
     try:
-        plan = make_plan(described, store, newest, wanted, source, archive=archive)
+        plan = make_plan(described, store, newest, options, archive)
     except Conflict:
         if archive.listing().newest < generation:
             raise
         # Another run has published the generation meanwhile, and may have truncated the source to its end.
-        return draft_plan(archive, store, wanted, source, restart=restart)
+        return draft_plan(archive, store, options)
     return Planned(plan, newest, attempt, gave_up=found)
 
 
@@ -193,9 +191,7 @@ def make_plan(
     described: StreamDescription,
     store: StreamStore,
     newest: Manifest | None,
-    wanted: PlanOptions,
-    source: str = "",
-    *,
+    options: ExportOptions,
     archive: Archive | None = None,
 ) -> Plan | None:
     """Return the plan that follows the newest generation; None if there is nothing new.
@@ -204,18 +200,18 @@ def make_plan(
         described: the stream's current state.
         store: the stream's store.
         newest: the manifest of the newest generation; None if this is the first.
-        wanted: the options.
-        source: the store's address as given by the user, for the manifest.
+        options: the options; `SEGMENT_END` in their cuts was replaced.
         archive: the archive, with whose data the stream is compared where the witness has nothing; None for a table.
 
     Raises:
         InvalidCut, Usage: a cut is not valid, or the archive has another content.
         Conflict: the stream is not the one of the newest generation, or is not known to be.
     """
-    content, layout = wanted.stored(newest)
-    to = wanted.to_cut or described.tail
-    if wanted.to_cut is not None:
-        _check_cut(described, store, wanted.to_cut)
+    content, layout = stored_as(options, newest)
+    from_cut, to_cut = cuts_of(options, described.name)
+    to = to_cut or described.tail
+    if to_cut is not None:
+        _check_cut(described, store, to_cut)
     epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
     configuration = Configuration.of(described.configuration)
     sealed = described.sealed and to == described.tail
@@ -223,9 +219,9 @@ def make_plan(
     is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
     # Before the check for the same stream: if another stream replaces it in between, one of the two does not match.
     witness = tuple(take_witness(store, to)) if is_new else ()
-    start = _start(described, store, newest, wanted)
+    start = _start(described, store, newest, from_cut)
     if archive is not None and newest is not None:
-        check_continues(described, store, archive, newest, same_stream=wanted.same_stream)
+        check_continues(described, store, archive, newest, same_stream=options.same_stream)
     elif newest is not None:
         check_same_stream(described, store, newest)
     if not is_new:
@@ -237,9 +233,9 @@ def make_plan(
         scope=described.name.scope,
         stream=described.name.stream,
         layout=layout,
-        compression=wanted.compression or "",
+        compression=options.compress or "",
         content=content,
-        range_size=wanted.range_size or RANGE_SIZE,
+        range_size=options.range_size or RANGE_SIZE,
         configuration=configuration,
         epochs=epochs,
         from_=start,
@@ -247,18 +243,20 @@ def make_plan(
         segments=tuple(segments),
         gaps=tuple(gaps),
         sealed=sealed,
-        source=source,
+        source=store.uri,
         witness=witness,
     )
 
 
-def _start(described: StreamDescription, store: StreamStore, newest: Manifest | None, wanted: PlanOptions) -> StreamCut:
+def _start(
+    described: StreamDescription, store: StreamStore, newest: Manifest | None, from_cut: StreamCut | None
+) -> StreamCut:
     """Return the cut at which the generation begins: the end of the previous one; for the first, the user's choice."""
     if newest is None:
-        if wanted.from_cut is not None:
-            _check_cut(described, store, wanted.from_cut)
-        return wanted.from_cut or described.head
-    if wanted.from_cut not in {None, newest.to}:
+        if from_cut is not None:
+            _check_cut(described, store, from_cut)
+        return from_cut or described.head
+    if from_cut not in {None, newest.to}:
         raise Usage(
             "--from is not where the archive ends",
             where=f"{described.name}, generation {newest.generation}",

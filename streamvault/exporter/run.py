@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
-from streamvault.exporter.finish import finish
+from streamvault.common.version import TOOL
+from streamvault.exporter.cleanup import clean_up
 from streamvault.exporter.plan import record_end
 from streamvault.exporter.task import ExportTask, export_range
-from streamvault.layouts.layout import open_layout
+from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, find_rows, leave_row
-from streamvault.manifests.archive.sweeping import SweepTask, prove, sweep_tasks
+from streamvault.manifests.archive.rows import FinishedSpan, find_rows, leave_row
+from streamvault.manifests.archive.sweeping import prove
 from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.entries import GapEntry, PlannedSegment, SegmentEntry
 from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.options import ArchivingOptions
 from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.reading.identity import check_same_stream, check_witness
 from streamvault.reading.proof import SegmentChain, prove_all
@@ -29,7 +31,7 @@ from streamvault.reading.ranges import NotEvents
 from streamvault.reading.spans import Span
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.errors import InvalidCut, NoSuchStream
-from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId
+from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.uri import StoreAddress
 
 
@@ -58,32 +60,17 @@ class ExportRun:
         source: address of the stream's store, for tasks.
         plan: the generation's plan.
         attempt: number of the plan, see `layouts.keys.work_folder`.
-        tool: name and version of the program, for the manifest.
-        window: maximum data a task buffers in memory (bytes).
-        largest_event: maximum payload of an event (bytes).
-        storage_class: S3 storage class of the data objects; empty for the bucket's default.
+        options: how tasks archive; what the plan has, they take from it.
     """
 
     def __init__(
-        self,
-        archive: Archive,
-        source: StoreAddress,
-        plan: Plan,
-        attempt: int,
-        *,
-        tool: str,
-        window: int,
-        largest_event: int = LARGEST_EVENT_BYTES,
-        storage_class: str = "",
+        self, archive: Archive, source: StoreAddress, plan: Plan, attempt: int, options: ArchivingOptions
     ) -> None:
         self._archive = archive
         self._source = source
         self._plan = plan
         self._attempt = attempt
-        self._tool = tool
-        self._window = window
-        self._largest_event = largest_event
-        self._storage_class = storage_class
+        self._options = options
         self._gaps: dict[SegmentId, list[GapEntry]] = {}
         for gap in plan.gaps:
             self._gaps.setdefault(segment_key(gap.segment), []).append(gap)
@@ -107,9 +94,9 @@ class ExportRun:
         """
         try:
             self._move(runner, progress)
-            self._check_source()
-            strays = self._prove(runner, progress)
             manifest, rows = self._manifest()
+            self._check_source()
+            strays = self._prove(Generation(manifest, by_segment(rows)), runner, progress)
             record_end(self._archive, self._plan, self._attempt)
             generation = self._archive.commit(manifest, rows)
         except Problem as problem:
@@ -119,7 +106,7 @@ class ExportRun:
                 raise
             generation, strays = None, 0
         committed = time.monotonic()
-        finish(self._archive, self._plan.span, progress, strays=bool(strays) or self._attempt > 1)
+        clean_up(self._archive, self._plan.span, progress, strays=bool(strays) or self._attempt > 1)
         progress.end()
         first = generation is not None
         return Published(
@@ -190,61 +177,36 @@ class ExportRun:
             stream=self._archive.stream,
             segment=segment,
             segment_end=self._segments[segment].end,
-            root=self._archive.root,
-            prefix=self._archive.prefix,
+            archive=self._archive.address,
             generation=self._plan.generation,
             attempt=self._attempt,
             layout=self._plan.layout,
             compression=self._plan.compression,
-            window=self._window,
+            window=self._options.window,
             span=span,
-            storage_class=self._storage_class,
-            largest=self._largest_event,
+            storage_class=self._options.storage_class,
+            largest=self._options.largest_event,
             content=self._plan.content,
         )
 
-    def _prove(self, runner: Runner, progress: Progress) -> int:
-        """Prove, before publication, that every object exists; return the number of strays.
-
-        Raises:
-            Damaged: an object of this generation has disappeared.
-        """
-        held = [segment for segment, chain in self._chains.items() if chain.start < chain.end]
-        tasks = [task for segment in held for task in sweep_tasks(self._whole_segment(segment))]
-        events = [piece.events for chain in self._chains.values() for piece in chain.pieces()]
-        objects = open_layout(self._plan.layout).object_count(len(events), sum(events))
-        return prove(tasks, objects, lambda: runner, progress)
-
-    def _whole_segment(self, segment: SegmentId) -> SweepTask:
-        return SweepTask(
-            address=self._archive.address,
-            layout=self._plan.layout,
-            segment=segment,
-            start=self._segments[segment].start,
-            end=self._segments[segment].end,
-            ranges=tuple((piece.start, piece.end) for piece in self._chains[segment].pieces()),
-        )
+    def _prove(self, generation: Generation, runner: Runner, progress: Progress) -> int:
+        return prove(generation, self._archive.address, lambda: runner, progress)
 
     def _manifest(self) -> tuple[Manifest, list[ArchivedRange]]:
         entries, gaps, rows = [], [], []
         for segment, chain in self._chains.items():
             planned = self._segments[segment]
-            held = [_row(segment, piece) for piece in chain.pieces()]
+            held = [one.of_segment(segment) for one in chain.pieces()]
             entries.append(_entry(planned, held))
             gaps += self._gaps.get(segment, [])
             gaps += [
                 GapEntry(segment=planned.name, start=gap.start, end=gap.end, reason=gap.reason) for gap in chain.gaps()
             ]
             rows += held
-        return self._plan.manifest(entries, gaps, self._tool), rows
+        return self._plan.manifest(entries, gaps, TOOL), rows
 
 
-def _row(segment: SegmentId, piece: RangeEntry) -> ArchivedRange:
-    return ArchivedRange(segment, piece.start, piece.end, piece.events, piece.digest, piece.frames)
-
-
-def _entry(planned: PlannedSegment, held: Iterable[ArchivedRange]) -> SegmentEntry:
-    rows = list(held)
+def _entry(planned: PlannedSegment, rows: Sequence[ArchivedRange]) -> SegmentEntry:
     return SegmentEntry(
         name=planned.name,
         start=planned.start,

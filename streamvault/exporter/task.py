@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from streamvault.layouts.extent import Compression, Extent
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LayoutName, open_layout
-from streamvault.layouts.place import Place
+from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.objectstore.store import ObjectStore
-from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.ranges import read_range
 from streamvault.reading.reader import LargeEventReader, PieceReader
 from streamvault.reading.spans import Span
@@ -27,8 +26,7 @@ class ExportTask:
         stream: the stream.
         segment: the range's segment.
         segment_end: the segment's end in this generation (bytes).
-        root: the archive's root.
-        prefix: the archive's folder below the root.
+        archive: the archive.
         generation: the plan's generation.
         attempt: the plan's attempt.
         layout: the plan's layout.
@@ -44,8 +42,7 @@ class ExportTask:
     stream: StreamName
     segment: SegmentId
     segment_end: int
-    root: RootAddress
-    prefix: str
+    archive: PlaceAddress
     generation: int
     attempt: int
     layout: LayoutName
@@ -77,7 +74,7 @@ def export_range(task: ExportTask) -> Exported:
         NotEvents: a range that begins at a known boundary does not consist of events.
         InvalidCut: the segment's end in this generation is inside an event.
     """
-    data = replace(task.root, storage_class=task.storage_class).open()
+    data = replace(task.archive.root, storage_class=task.storage_class).open()
     with task.source.lend() as source:
         row = read_range(
             source,
@@ -91,13 +88,13 @@ def export_range(task: ExportTask) -> Exported:
         )
     if row is None:
         return Exported(task.segment, None)
-    place, generation = Place(task.root.open(), task.prefix), GenerationSpan.of(task.generation)
-    left = leave_row(place, generation, task.segment, row, attempt=task.attempt)
+    generation = GenerationSpan.of(task.generation)
+    left = leave_row(task.archive.open(), generation, task.segment, row, attempt=task.attempt)
     return Exported(task.segment, left)
 
 
 def _write(objects: ObjectStore, task: ExportTask, piece: PieceReader | LargeEventReader) -> RangeEntry:
-    layout, place = open_layout(task.layout, task.compression), Place(objects, task.prefix)
+    layout, place = open_layout(task.layout, task.compression), Place(objects, task.archive.prefix)
     if isinstance(piece, LargeEventReader):
         event = Extent(task.segment, piece.start, piece.start + piece.length)
         written = layout.write_large(place, event, piece.data(), task.window)

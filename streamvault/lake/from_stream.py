@@ -12,8 +12,8 @@ from functools import cached_property
 
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
+from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import make_plan
-from streamvault.exporter.plan_options import PlanOptions
 from streamvault.lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
 from streamvault.lake.origin import Origin
 from streamvault.lake.plan import TablePlan
@@ -71,8 +71,8 @@ class StreamOrigin(Origin):
 
         There is no draft without new events or gaps, even if the stream was sealed or scaled.
         """
-        chunks = PlanOptions(layout="chunks", range_size=options.target_size)
-        plan = make_plan(self._description(last), self._store, last, chunks, self._address.uri)
+        chunks = ExportOptions(layout="chunks", range_size=options.target_size)
+        plan = make_plan(self._description(last), self._store, last, chunks)
         if plan is None or not (plan.bytes or plan.gaps):
             return None
         return _table_plan(plan, 0 if last is None else last.generation)
@@ -129,7 +129,7 @@ class StreamOrigin(Origin):
     @cached_property
     def _segments(self) -> list[tuple[SegmentId, int, int]]:
         """The segments' offsets between head and tail."""
-        plan = make_plan(self._description(None), self._store, None, PlanOptions(layout="chunks"))
+        plan = make_plan(self._description(None), self._store, None, ExportOptions(layout="chunks"))
         return [] if plan is None else [(segment_key(one.name), one.start, one.end) for one in plan.segments]
 
     def _read(self, place: tuple[SegmentId, Span, int]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:

@@ -16,6 +16,7 @@ from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore.errors import NoSuchObject
+from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import StoppedReport
 
 if TYPE_CHECKING:
@@ -26,39 +27,12 @@ JUMP = timedelta(days=31)
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """Expiry policy: by number, age or time. If no attribute is set, no generation expires.
-
-    Attributes:
-        keep: number of generations with data to keep.
-        keep_for: seconds to keep a generation.
-        until: generations whose tail was taken by this time expire.
-    """
-
-    keep: int | None = None
-    keep_for: float | None = None
-    until: datetime | None = None
-
-    def expires(self, created: datetime, now: datetime) -> bool:
-        """Return whether a generation expires.
-
-        Args:
-            created: when its tail was taken.
-            now: the time from which ages count back.
-        """
-        if self.keep is not None:
-            return True
-        until = self.until if self.keep_for is None else now - timedelta(seconds=self.keep_for)
-        return until is not None and created <= until
-
-
-@dataclass(frozen=True, slots=True)
 class Expiry:
     """The generations that expire.
 
     Attributes:
         manifests: their manifests, oldest first.
-        stopped: the generation that must stay although the policy lets it expire; None if there is none.
+        stopped: the generation that must stay although the options let it expire; None if there is none.
     """
 
     manifests: tuple[Manifest, ...] = ()
@@ -68,7 +42,7 @@ class Expiry:
 def plan_expiry(
     archive: Archive,
     listing: Listing,
-    policy: Policy,
+    options: RotateOptions,
     locks_of: Callable[[], ObjectLocks | None],
     *,
     made: int | None = None,
@@ -84,27 +58,27 @@ def plan_expiry(
     Args:
         archive: the archive.
         listing: its generations in force.
-        policy: which generations expire.
+        options: which generations expire: by number, age or time; none if there is no such option.
         locks_of: returns the bucket's object locks, if it has any; called only if a generation expires.
         made: the generation that this run has published, if any; its time comes from this machine's clock, so it cannot
             confirm that clock.
         coming: number of generations with data that will be published before (dry run).
     """
-    spans = listing.spans[: _stays_from(archive, listing, policy.keep or 1, coming)]
-    if policy == Policy() or not spans:
+    spans = listing.spans[: _stays_from(archive, listing, options.keep or 1, coming)]
+    if (options.keep, options.keep_for, options.until) == (None, None, None) or not spans:
         return Expiry()
     now = now_utc()
-    newest = _latest(archive, listing, policy, made)
-    if policy.until is not None and policy.until > newest:
+    newest = _latest(archive, listing, options.keep_for, made)
+    if options.until is not None and options.until > newest:
         reason = f"--until, which is later than the newest generation ({moment_text(newest)})"
         return Expiry((), StoppedReport(generation=spans[0].last, reason=reason))
     gone: list[Manifest] = []
     locks: ObjectLocks | None = None
     for index, span in enumerate(spans):
         manifest = archive.read_manifest(span)
-        if not policy.expires(manifest.created, now):
+        if not _expires(options, manifest.created, now):
             break
-        if not policy.expires(manifest.created, min(now, newest)):
+        if not _expires(options, manifest.created, min(now, newest)):
             reason = (
                 f"its age, counted from {moment_text(newest)}: the clock may be wrong; if not, use --until or --keep"
             )
@@ -122,7 +96,15 @@ def plan_expiry(
     return Expiry(tuple(gone))
 
 
-def _latest(archive: Archive, listing: Listing, policy: Policy, made: int | None) -> datetime:
+def _expires(options: RotateOptions, created: datetime, now: datetime) -> bool:
+    """Return whether a generation expires whose tail was taken at a time; ages count back from now."""
+    if options.keep is not None:
+        return True
+    until = options.until if options.keep_for is None else now - timedelta(seconds=options.keep_for)
+    return until is not None and created <= until
+
+
+def _latest(archive: Archive, listing: Listing, keep_for: float | None, made: int | None) -> datetime:
     """Return the latest time from which ages count back; later ones depend on this machine's clock alone."""
     key = archive.prefix + manifest_key(listing.spans[-1])
     try:
@@ -132,9 +114,9 @@ def _latest(archive: Archive, listing: Listing, policy: Policy, made: int | None
     if written is not None:
         return written
     before = listing.spans[:-1] if listing.newest == made else listing.spans
-    if policy.keep_for is None:
+    if keep_for is None:
         return archive.read_manifest(before[-1]).created
-    longest = max(JUMP, timedelta(seconds=policy.keep_for))
+    longest = max(JUMP, timedelta(seconds=keep_for))
     latest: datetime | None = None
     for span in before:
         manifest = archive.read_manifest(span)
@@ -159,9 +141,9 @@ def _stays_from(archive: Archive, listing: Listing, keep: int, coming: int) -> i
 
 
 def expire(
-    archive: Archive, policy: Policy, locks_of: Callable[[], ObjectLocks | None], *, made: int | None = None
+    archive: Archive, options: RotateOptions, locks_of: Callable[[], ObjectLocks | None], *, made: int | None = None
 ) -> Expiry:
-    """Let generations expire: from now on no reader sees them. Nothing is deleted yet.
+    """Let generations expire: from now on no reader sees them. Nothing is deleted yet. Arguments as `plan_expiry`.
 
     If a hold or a merge takes the decision's number first, the expiry is planned again.
     """
@@ -173,7 +155,7 @@ def expire(
             raise manifest_lost(listing, archive.uri)
         if found.manifests and listing.dropped >= found.manifests[-1].generation:
             return None  # decided already
-        found = plan_expiry(archive, listing, policy, locks_of, made=made)
+        found = plan_expiry(archive, listing, options, locks_of, made=made)
         gone = found.manifests
         return listing.decision.expire(gone[-1].generation, gone[0].from_) if gone else None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text
-from streamvault.exporter.export import ResolvedExport, export_next
+from streamvault.exporter.export import Export
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
 from streamvault.layouts.extent import Compression
@@ -28,9 +28,8 @@ from streamvault.objectstore.s3.storage_classes import check_readable
 from streamvault.rotation.compact.choose import choose_tiers
 from streamvault.rotation.compact.compact import Choose, Compaction
 from streamvault.rotation.compact.task import join_ranges
-from streamvault.rotation.expire import Policy
-from streamvault.rotation.options import EVERY, FollowOptions
-from streamvault.rotation.reports import FollowedGeneration, FollowReport
+from streamvault.rotation.options import EVERY, CompactOptions, FollowOptions, RotateOptions
+from streamvault.rotation.reports import FollowedGeneration, FollowReport, RotateReport
 from streamvault.rotation.rotate import Rotation
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
@@ -134,80 +133,91 @@ def follow_stream(
     )
     if options.rotates:
         check_readable(storage_class)
-    order = ResolvedExport.of(stream, root, options)
+    following = _Following(
+        Export.of(stream, root, options),
+        options,
+        Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting),
+        _Tally(progress),
+    )
     with ExitStack() as stack:
         tasks = Tasks(master, stack, [export_range, join_ranges])
-        archive = order.archive()
-        retrier = Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting)
-        watched = retrier.watched
-        compaction = Compaction(
-            archive, lambda: tasks.runner, watched, grace=grace, window=window, storage_class=storage_class
-        )
-        tally = _Tally(progress)
-        run_export: Callable[[], ExportReport]
-        if options.rotates:
-            policy = Policy(keep, keep_for)
-            run_export = partial(_rotate, order, policy, tasks, tally, retrier, truncate=truncate_source)
-        else:
-            run_export = partial(retrier, partial(_export, order, tasks, watched))
-        _check_reachable(order, archive)
-        choose = partial(choose_tiers, target=target)
+        report = following.run(tasks, began)
+        progress.end()
+        return report.timed(time.monotonic() - began, tasks.start_seconds)
+
+
+@dataclass
+class _Following:
+    """A stream that is archived as it grows."""
+
+    export: Export
+    options: FollowOptions
+    retrier: Retrier
+    tally: _Tally
+
+    def run(self, tasks: Tasks, began: float) -> FollowReport:
+        """Repeat rounds until one of the ends that the options name."""
+        options, tally, archive = self.options, self.tally, self.export.archive()
+        compaction = Compaction(archive, options.shared_with(CompactOptions), tasks, self.retrier.watched)
+        self._check_reachable(archive)
         ended = repeat_rounds(
-            partial(_one_round, run_export, archive, compaction, tally, retrier, choose),
-            retrier,
-            every=every,
-            idle=idle,
-            lasting=lasting,
+            partial(self._round, tasks, compaction),
+            self.retrier,
+            every=options.every,
+            idle=options.idle,
+            lasting=options.lasting,
             began=began,
         )
-        progress.end()
-        total = time.monotonic() - began
         done = compaction.done
         return FollowReport(
             archive=archive.uri,
             generation=tally.generation,
             ended=ended,
             rounds=tally.rounds,
-            retries=retrier.retries,
+            retries=self.retrier.retries,
             made=tally.made,
             events=tally.events,
             bytes=tally.bytes,
             newest=tuple(tally.newest),
             merges=tally.merges,
             moved_bytes=done.moved_bytes,
-            generations_in_force=len(retrier(archive.generations)),
+            generations_in_force=len(self.retrier(archive.generations)),
             expired_count=tally.expired,
             objects_deleted=tally.deleted + done.deleted.objects,
             cut=tally.cut,
             warnings=tuple(tally.warnings),
-            seconds=round(total - tasks.start_seconds, 3),
-            total_seconds=round(total, 3),
         )
 
+    def _check_reachable(self, archive: Archive) -> None:
+        """Check that stream and archive can be reached: one that has never answered is probably not the right one."""
+        archive.listing()
+        with self.export.source.open() as store:
+            describe_source(store, self.export.name)
 
-def _check_reachable(order: ResolvedExport, archive: Archive) -> None:
-    """Check that stream and archive can be reached: a server that has never answered is probably the wrong address."""
-    archive.listing()
-    with order.source.open() as store:
-        describe_source(store, order.name)
+    def _round(self, tasks: Tasks, compaction: Compaction) -> Round:
+        """Archive what is new, and merge; return whether the archive changed, and whether it is complete."""
+        report = self._archive_new(tasks)
+        self.tally.add(report)
+        if not report.unchanged:
+            choose = partial(choose_tiers, target=self.options.target)
+            self.retrier(partial(self.tally.merge, compaction, choose))
+        self.retrier(compaction.clear)
+        self.tally.warn(compaction.problems)
+        sealed = report.unchanged and self.retrier(partial(_is_sealed, compaction.archive))
+        return Round(changed=not report.unchanged, sealed=sealed)
 
+    def _archive_new(self, tasks: Tasks) -> ExportReport:
+        """Archive what is new; rotate, too, if the options say so."""
+        if not self.options.rotates:
+            return self.retrier(lambda: self._rotation(tasks).archive_new())
+        rotation = self._rotation(tasks)
+        exported = self.retrier(rotation.archive_new)
+        self.tally.add_rotation(self.retrier(partial(rotation.complete, exported, sweep=not self.tally.rounds)))
+        return exported
 
-def _one_round(
-    run_export: Callable[[], ExportReport],
-    archive: Archive,
-    compaction: Compaction,
-    tally: _Tally,
-    retrier: Retrier,
-    choose: Choose,
-) -> Round:
-    """Archive what is new, and merge; return whether the archive changed, and whether it is complete."""
-    report = run_export()
-    tally.add(report)
-    if not report.unchanged:
-        retrier(partial(tally.merge, compaction, choose))
-    retrier(compaction.clear)
-    tally.warn(compaction.problems)
-    return Round(changed=not report.unchanged, sealed=report.unchanged and retrier(partial(_is_sealed, archive)))
+    def _rotation(self, tasks: Tasks) -> Rotation:
+        options = self.options.shared_with(RotateOptions)
+        return Rotation(self.export, options, tasks, self.retrier.watched, time.monotonic())
 
 
 def _is_sealed(archive: Archive) -> bool:
@@ -252,6 +262,13 @@ class _Tally:
             f"generation {report.generation}: {events}{bytes_text(report.bytes)} in {report.seconds:.2f} s"
         )
 
+    def add_rotation(self, report: RotateReport) -> None:
+        """Add what a round's rotation did besides archiving."""
+        self.expired += len(report.expired)
+        self.deleted += report.objects_deleted
+        if report.truncated:
+            self.cut = report.cut
+
     def warn(self, problems: list[Problem]) -> None:
         """Warn of generations that could not be merged or read back."""
         for problem in problems:
@@ -273,26 +290,3 @@ class _Tally:
                     self.progress.say(f"merged generations {run.first} to {run.generation}")
             if not runs:
                 return
-
-
-def _export(order: ResolvedExport, tasks: Tasks, progress: Progress) -> ExportReport:
-    return export_next(order, lambda: nullcontext(tasks.runner), progress, dry_run=False)
-
-
-def _rotate(
-    order: ResolvedExport,
-    policy: Policy,
-    tasks: Tasks,
-    tally: _Tally,
-    retrier: Retrier,
-    *,
-    truncate: bool,
-) -> ExportReport:
-    rotation = Rotation(order, policy, tasks, retrier.watched, began=time.monotonic(), truncate=truncate)
-    exported = retrier(rotation.export)
-    report = retrier(partial(rotation.complete, exported, sweep=not tally.rounds))
-    tally.expired += len(report.expired)
-    tally.deleted += report.objects_deleted
-    if report.truncated:
-        tally.cut = report.cut
-    return report.export

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text, parse_moment
-from streamvault.exporter.export import ResolvedExport, export_next
+from streamvault.exporter.export import Export, export_next
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
 from streamvault.layouts.extent import Compression
@@ -29,7 +29,7 @@ from streamvault.objectstore.s3.storage_classes import check_readable
 from streamvault.requests.deletions import request_deletions
 from streamvault.requests.streams import check_queue
 from streamvault.rotation.compact.task import join_ranges
-from streamvault.rotation.expire import Expiry, Policy, expire, plan_expiry
+from streamvault.rotation.expire import Expiry, expire, plan_expiry
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import RotateReport
 from streamvault.rotation.truncate import truncate_source
@@ -127,16 +127,13 @@ def rotate_stream(
     check_readable(storage_class)
     if queue:
         check_queue(queue, create=not dry_run)
-    order = ResolvedExport.of(stream, root, options, restart=restart)
-    policy = Policy(options.keep, options.keep_for, options.until)
+    export = Export.of(stream, root, options)
     with ExitStack() as stack:
         tasks = Tasks(master, stack, [export_range, join_ranges])
-        rotation = Rotation(
-            order, policy, tasks, progress, began=began, hold=hold, truncate=truncate_source, queue=queue
-        )
+        rotation = Rotation(export, options, tasks, progress, began)
         if dry_run:
             return rotation.rehearse()
-        report = rotation.complete(rotation.export())
+        report = rotation.complete(rotation.archive_new())
     progress.end()
     return report
 
@@ -146,35 +143,27 @@ class Rotation:
     """The steps of one rotation.
 
     Attributes:
-        order: the export.
-        policy: which generations expire.
-        tasks: where tasks run.
-        progress: receives the progress.
+        export: the first step.
+        options: those of all steps.
         began: when the rotation began, on the monotonic clock (seconds).
-        truncate: as `truncate_source` of `rotate_stream`.
-        hold: as for `rotate_stream`.
-        queue: as for `rotate_stream`.
         warnings: what the user is warned of.
     """
 
-    order: ResolvedExport
-    policy: Policy
+    export: Export
+    options: RotateOptions
     tasks: Tasks
     progress: Progress
     began: float
-    truncate: bool
-    hold: str = ""
-    queue: str = ""
     warnings: list[str] = field(default_factory=list)
 
     @cached_property
     def archive(self) -> Archive:
         """The archive."""
-        return self.order.archive()
+        return self.export.archive()
 
-    def export(self, *, dry_run: bool = False) -> ExportReport:
+    def archive_new(self, *, dry_run: bool = False) -> ExportReport:
         """Run the first step."""
-        return export_next(self.order, lambda: nullcontext(self.tasks.runner), self.progress, dry_run=dry_run)
+        return export_next(self.export, lambda: nullcontext(self.tasks.runner), self.progress, dry_run=dry_run)
 
     def complete(self, exported: ExportReport, *, sweep: bool = True) -> RotateReport:
         """Run all steps but the first; may be called again after a failure.
@@ -183,18 +172,18 @@ class Rotation:
             exported: report of the first step.
             sweep: also delete what late tasks left below the head if nothing expires.
         """
-        if self.hold:
-            put_hold(self.archive, self.hold, exported.generation, why="rotate")
+        if self.options.hold:
+            put_hold(self.archive, self.options.hold, exported.generation, why="rotate")
         checked, ranges = read_back(self.archive, lambda: self.tasks.runner, self.progress)
         # Before generations expire: afterwards their bytes could no longer be compared with the source's.
-        checked_up_to = last_checked(self.archive) if self.truncate else None
+        checked_up_to = last_checked(self.archive) if self.options.truncate_source else None
         truncated = checked_up_to is not None and self._truncate(checked_up_to)
         deleted, _ = delete_replaced(self.archive)
-        resumed = self.archive.listing().unfinished and not self.queue
+        resumed = self.archive.listing().unfinished and not self.options.queue
         made = None if exported.unchanged else exported.generation
-        expiry = expire(self.archive, self.policy, self._locks, made=made)
+        expiry = expire(self.archive, self.options, self._locks, made=made)
         queued: tuple[int, ...] = ()
-        if self.queue:
+        if self.options.queue:
             queued = self._ask_for_deletions()
         elif resumed or expiry.manifests or sweep:
             deleted += self._delete()
@@ -210,21 +199,23 @@ class Rotation:
         )
 
     def rehearse(self) -> RotateReport:
-        """Report what `export` and `complete` would do."""
-        exported = self.export(dry_run=True)
+        """Report what a rotation would do."""
+        exported = self.archive_new(dry_run=True)
         coming = () if exported.unchanged else (exported.generation,)
 
         def plan(listing: Listing) -> tuple[Listing, Expiry]:
-            return listing, plan_expiry(self.archive, listing, self.policy, self._locks, coming=int(exported.bytes > 0))
+            return listing, plan_expiry(
+                self.archive, listing, self.options, self._locks, coming=int(exported.bytes > 0)
+            )
 
         listing, expiry = self.archive.stable(plan)
         cut = None
-        if self.truncate:
-            with self.order.source.open() as store:
+        if self.options.truncate_source:
+            with self.export.source.open() as store:
                 newest = self.archive.newest()
-                cut = newest.to if newest and not coming else store.describe(self.order.name).tail
+                cut = newest.to if newest and not coming else store.describe(self.export.name).tail
                 if newest:
-                    same = self.order.options.same_stream
+                    same = self.options.same_stream
                     truncate_source(self.archive, store, newest, same_stream=same, dry_run=True)
         checked = (*listing.unchecked, *coming)
         return replace(self._report(exported, checked, expiry, cut, resumed=listing.unfinished), dry_run=True)
@@ -241,7 +232,7 @@ class Rotation:
             export=exported,
             generation=exported.generation,
             first_generation=first,
-            hold=self.hold,
+            hold=self.options.hold,
             checked=tuple(checked),
             expired=expired,
             stopped=expiry.stopped,
@@ -255,7 +246,7 @@ class Rotation:
     def _delete(self) -> DeletedData:
         """Delete the data of expired generations, up to the first object that S3 has locked."""
         self.progress.say("deleting expired generations")
-        done = delete_expired(self.order.root, self.order.name)
+        done = delete_expired(self.export.root, self.export.name)
         if done.lock is not None:
             until = "" if done.lock.until is None else f" until {moment_text(done.lock.until)}"
             self.warnings.append(
@@ -267,19 +258,18 @@ class Rotation:
     def _ask_for_deletions(self) -> tuple[int, ...]:
         """Queue the deletion of expired data that were not deleted yet."""
         listing = self.archive.listing()
-        wanted = [listing.dropped] if listing.unfinished else []
-        return request_deletions(self.queue, self.order.root.uri, self.archive.stream, wanted)
+        dropped = [listing.dropped] if listing.unfinished else []
+        return request_deletions(self.options.queue, self.export.root.uri, self.export.name, dropped)
 
     def _locks(self) -> ObjectLocks | None:
         from streamvault.objectstore.s3.locks import open_locks  # noqa: PLC0415  (it imports botocore)
 
-        return open_locks(self.order.root)
+        return open_locks(self.export.root)
 
     def _truncate(self, archived: Manifest) -> bool:
         """Truncate the source to a generation's end, see `truncate_source`."""
-        options = self.order.options
-        with self.order.source.open() as store:
-            done = truncate_source(self.archive, store, archived, same_stream=options.same_stream)
+        with self.export.source.open() as store:
+            done = truncate_source(self.archive, store, archived, same_stream=self.options.same_stream)
         if not done:
             self.warnings.append("the stream is sealed, so it cannot be truncated; it is archived completely")
         return done

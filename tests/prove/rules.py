@@ -94,7 +94,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "end-of-conversion-swept",
         "deletion of strays: not while a plan of overlapping generations may yet be published",
-        "exporter/finish.py",
+        "exporter/cleanup.py",
         "    return [one for one in found if one != span and one.first <= span.last and span.first <= one.last]\n",
         "    return []\n",
         tests=("tests/unit/exporter/convert/test_convert_restart.py",),
@@ -156,7 +156,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "stray-out-of-force",
         "deletion of strays: not for a generation that was merged or has expired",
-        "exporter/finish.py",
+        "exporter/cleanup.py",
         "if span not in listing.spans:",
         "if False:",
         tests=(LATE,),
@@ -382,7 +382,7 @@ RULES: tuple[Mutant, ...] = (
         "stream-unknown",
         "an archive is continued only by a stream that is known to be the archived one",
         "exporter/plan.py",
-        "check_continues(described, store, archive, newest, same_stream=wanted.same_stream)",
+        "check_continues(described, store, archive, newest, same_stream=options.same_stream)",
         "check_same_stream(described, store, newest)",
         tests=(TRUNCATE,),
     ),

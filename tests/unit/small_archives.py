@@ -11,12 +11,16 @@ from streamvault import export_stream
 from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
 from streamvault.exporter.reports import ExportReport
+from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
+from streamvault.rotation.compact import run as compacting
+from streamvault.rotation.compact.run import Compacted
+from streamvault.rotation.options import CompactOptions
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import EventPointer, StreamName
@@ -112,6 +116,13 @@ def replace_object(root: str, key: str, data: bytes | None) -> None:
     store.delete([key])
     if data is not None:
         store.put(key, data)
+
+
+def merge(vault: Vault, first: int, last: int, *, grace: float = 0.0) -> Compacted:
+    """Merge generations into one, with a grace that may be shorter than a user's."""
+    options = CompactOptions().model_copy(update={"grace": grace})
+    span = GenerationSpan(first, last)
+    return compacting.compact_generations(archive_of(vault.root), span, options, lambda: InlineRunner(1), Progress())
 
 
 def clear(vault: Vault) -> int:

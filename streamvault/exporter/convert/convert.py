@@ -6,26 +6,26 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from streamvault.common.errors import Usage
+from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
 from streamvault.common.verb import verb
-from streamvault.exporter.convert.head import begin_where, check_beginning
-from streamvault.exporter.convert.plan import draft_conversion
+from streamvault.exporter.convert.plan import ANOTHER_ROOT, draft_conversion
 from streamvault.exporter.convert.run import convert_generation, convert_range, next_part
-from streamvault.exporter.manifest_plan import plan_of
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import Planned
-from streamvault.exporter.plan_options import describe_options
 from streamvault.exporter.reports import ConvertReport
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.changed import unless_changed
-from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.archive.listing import manifest_lost
+from streamvault.manifests.archive.history import Generation, History
+from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.marks import Decision
+from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.verbs.costs import cost_of_conversion
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.opening import open_runner
+from streamvault.streamstore.model import StreamCut
 
 
 @verb(ConvertOptions)
@@ -69,8 +69,8 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
     if listing.missing is not None:
         raise manifest_lost(listing, target.uri)
     # earlier generations have expired in the target
-    wanted = [g for g in history.generations if g.manifest.generation > listing.dropped]
-    todo = [generation for generation in wanted if generation.manifest.generation > listing.newest]
+    kept = [generation for generation in history.generations if generation.manifest.generation > listing.dropped]
+    todo = [generation for generation in kept if generation.manifest.generation > listing.newest]
     rows = [(g.manifest.layout, row) for g in todo for held in g.rows.values() for row in held]
     report = ConvertReport(
         source=source.uri,
@@ -84,15 +84,15 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
         dry_run=options.dry_run,
         cost=cost_of_conversion(rows, options.layout) if options.dry_run else None,
     )
-    check_beginning(target, history)
+    _check_beginning(target, history)
     if options.dry_run:
         return _planned(report, _rehearse(todo, target, options))
-    begin_where(target, history, source.listing().decision.begin)
+    _begin_where(target, history, source.listing().decision.begin)
     moved = 0
     with open_runner(options.master if todo else "inline", [convert_range]) as runner:
-        for generation in wanted:
+        for generation in kept:
             with unless_changed(source, history, generation.manifest.first, doing="converted"):
-                done = convert_generation((source.root, generation), (target.root, target), runner, progress, options)
+                done = convert_generation(source, generation, target, options, runner, progress)
             moved += done.moved_bytes
             report = _planned(report, done.planned)
         start_seconds = runner.start_seconds
@@ -104,13 +104,39 @@ def _planned(report: ConvertReport, planned: Planned | None) -> ConvertReport:
     """Return the report with the plan that was resumed or given up, if there is one: only the first can be."""
     if planned is None:
         return report
-    return replace(
-        report,
-        resumes=report.resumes or describe_options(planned.plan if planned.adopted else None),
-        gave_up=report.gave_up or describe_options(planned.gave_up),
-    )
+    return replace(report, **{name: getattr(report, name) or plan for name, plan in planned.described().items()})
 
 
 def _rehearse(todo: Sequence[Generation], target: Archive, options: ConvertOptions) -> Planned | None:
     part = next_part(todo[0], target, options) if todo else None
-    return None if part is None else draft_conversion(target, plan_of(part.manifest), restart=options.restart)
+    return None if part is None else draft_conversion(target, Plan.of(part.manifest), restart=options.restart)
+
+
+def _check_beginning(target: Archive, history: History) -> None:
+    """Reject a target archive that ends before the old one begins.
+
+    Raises:
+        Conflict: generations between them have expired.
+    """
+    listing, first = target.listing(), history.first
+    newest = listing.newest
+    if not listing.is_new and newest + 1 < first:
+        raise Conflict(
+            f"the target archive ends with generation {newest}, but the source begins with generation {first}",
+            where=target.uri,
+            todo=ANOTHER_ROOT,
+        )
+
+
+def _begin_where(target: Archive, history: History, begin: StreamCut | None) -> None:
+    """Let a new archive begin with the old one's first generation, by a decision that earlier ones have expired.
+
+    `begin` is the cut at which the old archive's first generation began, if that is recorded.
+    """
+    before = history.first - 1
+
+    def change(listing: Listing) -> Decision | None:
+        is_behind = listing.is_new and listing.dropped < before
+        return listing.decision.begin_after(before, begin) if is_behind else None
+
+    target.decide(change)

@@ -9,34 +9,33 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
 from streamvault.exporter.archived_events import verified_events
-from streamvault.exporter.convert.plan import draft_conversion
-from streamvault.exporter.finish import finish, overlapping_plans, tidy_up
-from streamvault.exporter.manifest_plan import plan_of
+from streamvault.exporter.cleanup import clean_up, overlapping_plans, remove_work_files
+from streamvault.exporter.convert.plan import ANOTHER_ROOT, draft_conversion
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import Planned, record_end, settle
 from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LayoutName, open_layout
-from streamvault.layouts.place import Place
+from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.plan import current_plan
+from streamvault.manifests.archive.plan import Plan, current_plan
 from streamvault.manifests.archive.range_bytes import read_verified
 from streamvault.manifests.archive.remainder import Remainder, remainder_of
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, find_rows, leave_row
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.model import Manifest
-from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.arithmetic.splitting import EventBlock
-from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.model import SegmentId, StreamCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,8 @@ class ConvertTask:
     """Arguments of a task that converts one range.
 
     Attributes:
-        source: the old archive's root.
-        target: the new archive's root.
-        prefix: the archive's folder below either root.
+        source: the old archive.
+        target: the new archive.
         row: the range in the old archive.
         stored: its layout in the old archive.
         start: offset of the first byte to write; the range's start, unless the new archive has a part of it.
@@ -58,9 +56,8 @@ class ConvertTask:
         window: maximum data buffered in memory (bytes).
     """
 
-    source: RootAddress
-    target: RootAddress
-    prefix: str
+    source: PlaceAddress
+    target: PlaceAddress
     row: ArchivedRange
     stored: LayoutName
     start: int
@@ -101,20 +98,14 @@ class Part:
 
 
 def convert_generation(
-    source: tuple[RootAddress, Generation],
-    target: tuple[RootAddress, Archive],
+    source: Archive,
+    generation: Generation,
+    archive: Archive,
+    options: ConvertOptions,
     runner: Runner,
     progress: Progress,
-    options: ConvertOptions,
 ) -> Converted:
-    """Convert one generation; earlier ones have been converted.
-
-    Args:
-        source: the old archive's root, and the generation.
-        target: the new archive's root, and the archive.
-        runner: runs the tasks.
-        progress: receives the progress.
-        options: the options.
+    """Convert one generation of an archive to a new archive, which has the earlier ones.
 
     Raises:
         Usage: an unfinished conversion has other options.
@@ -122,59 +113,53 @@ def convert_generation(
             given up the plan of this one.
         Damaged: a range's bytes differ from the manifest; nothing is published.
     """
-    (old_root, generation), (new_root, archive) = source, target
     while True:
         part = next_part(generation, archive, options)
         if part is None:
             _clean_up(archive, generation.manifest.span, progress, originals=False)
             return Converted()
-        planned = settle(archive, partial(draft_conversion, archive, plan_of(part.manifest), restart=options.restart))
+        planned = settle(archive, partial(draft_conversion, archive, Plan.of(part.manifest), restart=options.restart))
         if planned.plan is not None:
             break
-    wanted, attempt, parts = part.manifest, planned.attempt, part.parts
+    manifest, attempt, parts = part.manifest, planned.attempt, part.parts
     done: dict[SegmentId, list[RangeEntry]] = {}
-    if planned.adopted:
-        for segment, row in find_rows(archive.place, wanted.span, attempt=attempt):
+    if planned.resumed:
+        for segment, row in find_rows(archive.place, manifest.span, attempt=attempt):
             done.setdefault(segment, []).extend(row.ranges)
     total = sum(row.end - start for row, start in parts)
-    progress.begin(
-        f"converting generation {wanted.generation}",
-        total,
-        sum(p.end - p.start for held in done.values() for p in held),
-    )
+    finished = sum(one.end - one.start for held in done.values() for one in held)
+    progress.begin(f"converting generation {manifest.generation}", total, finished)
     moved = 0
     # An earlier run may have written ranges with other bounds, if the old archive has been compacted since: keep them.
     while missing := list(_missing(parts, done)):
         tasks = [
             ConvertTask(
-                source=old_root,
-                target=new_root,
-                prefix=archive.prefix,
+                source=source.address,
+                target=archive.address,
                 row=row,
                 stored=generation.manifest.layout,
                 start=start,
                 end=end,
-                span=wanted.span,
+                span=manifest.span,
                 attempt=attempt,
-                layout=wanted.layout,
-                compression=wanted.compression,
+                layout=manifest.layout,
+                compression=manifest.compression,
                 window=options.window,
             )
             for row, start, end in missing
         ]
-        for index, piece in runner.run(convert_range, tasks):
-            done.setdefault(tasks[index].row.segment, []).append(piece)
-            moved += piece.end - piece.start
-            progress.advance(piece.events, piece.end - piece.start)
+        for index, written in runner.run(convert_range, tasks):
+            done.setdefault(tasks[index].row.segment, []).append(written)
+            moved += written.end - written.start
+            progress.advance(written.events, written.end - written.start)
     rows = [
-        ArchivedRange(segment, piece.start, piece.end, piece.events, piece.digest, piece.frames)
-        for segment in sorted(done)
-        for piece in sorted(done[segment], key=lambda piece: piece.start)
+        one.of_segment(segment) for segment in sorted(done) for one in sorted(done[segment], key=lambda one: one.start)
     ]
-    manifest = wanted if part.remainder is None else part.remainder.completed(rows, archive.uri)
+    if part.remainder is not None:
+        manifest = part.remainder.completed(rows, archive.uri)
     record_end(archive, planned.plan, attempt)
     archive.commit(manifest, rows)
-    _clean_up(archive, wanted.span, progress, originals=True)
+    _clean_up(archive, manifest.span, progress, originals=True)
     return Converted(moved, planned)
 
 
@@ -186,16 +171,16 @@ def next_part(generation: Generation, archive: Archive, options: ConvertOptions)
         Damaged: a manifest of the new archive is missing.
     """
     written = {"layout": options.layout, "compression": options.compress or "", "tool": TOOL}
-    wanted = generation.manifest.model_copy(update=written)
+    whole = generation.manifest.model_copy(update=written)
     listing = archive.listing()
-    if listing.newest >= wanted.generation:
-        _check_same(archive, listing, wanted)
+    if listing.newest >= whole.generation:
+        _check_same(archive, listing, whole)
         return None
-    if listing.newest >= wanted.first:  # the old archive has merged converted generations with others
-        _check_same_end(archive, wanted)
-        remainder = remainder_of(Generation(wanted, generation.rows), listing.newest)
+    if listing.newest >= whole.first:  # the old archive has merged converted generations with others
+        _check_same_end(archive, whole)
+        remainder = remainder_of(Generation(whole, generation.rows), listing.newest)
         return Part(remainder.manifest, remainder.parts, remainder)
-    return Part(wanted, [(row, row.start) for segment in sorted(generation.rows) for row in generation.rows[segment]])
+    return Part(whole, [(row, row.start) for segment in sorted(generation.rows) for row in generation.rows[segment]])
 
 
 def _clean_up(archive: Archive, span: GenerationSpan, progress: Progress, *, originals: bool) -> None:
@@ -206,23 +191,23 @@ def _clean_up(archive: Archive, span: GenerationSpan, progress: Progress, *, ori
     """
     others = overlapping_plans(archive, span)
     _, attempt = current_plan(archive.place, span)
-    finish(archive, span, progress, strays=attempt > 1 and not others)
+    clean_up(archive, span, progress, strays=attempt > 1 and not others)
     for one in others:
         if originals and span.first <= one.first and one.last <= span.last:
-            tidy_up(archive, one, progress)
+            remove_work_files(archive, one, progress)
 
 
 def _missing(
     parts: Iterable[tuple[ArchivedRange, int]], done: Mapping[SegmentId, Sequence[RangeEntry]]
 ) -> Iterator[tuple[ArchivedRange, int, int]]:
-    """Yield the parts of ranges that no piece covers, as (range, start, end)."""
+    """Yield the parts of ranges that were not converted yet, as (range, start, end)."""
     for row, start in parts:
         at = start
-        for piece in sorted(done.get(row.segment, ()), key=lambda piece: piece.start):
-            if at < piece.end and piece.start < row.end:
-                if at < piece.start:
-                    yield row, at, piece.start
-                at = piece.end
+        for one in sorted(done.get(row.segment, ()), key=lambda one: one.start):
+            if at < one.end and one.start < row.end:
+                if at < one.start:
+                    yield row, at, one.start
+                at = one.end
         if at < row.end:
             yield row, at, row.end
 
@@ -233,10 +218,10 @@ def convert_range(task: ConvertTask) -> RangeEntry:
     Raises:
         Damaged: its bytes differ from the manifest.
     """
-    row, target = task.row, task.target.open()
-    layout, place = open_layout(task.layout, task.compression), Place(target, task.prefix)
+    row, place = task.row, task.target.open()
+    layout = open_layout(task.layout, task.compression)
     if row.is_large:
-        data = read_verified(Place(task.source.open(), task.prefix), task.stored, row, task.window)
+        data = read_verified(task.source.open(), task.stored, row, task.window)
         written = layout.write_large(place, row.extent, data, task.window)
         archived = RangeEntry(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=written.frames)
     else:
@@ -257,41 +242,41 @@ def convert_range(task: ConvertTask) -> RangeEntry:
             start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames
         )
     finished = FinishedSpan(start=task.start, end=task.end, ranges=(archived,))
-    return leave_row(Place(target, task.prefix), task.span, row.segment, finished, attempt=task.attempt).ranges[0]
+    return leave_row(place, task.span, row.segment, finished, attempt=task.attempt).ranges[0]
 
 
 def _blocks(task: ConvertTask) -> Iterator[EventBlock]:
     part = (task.start, task.end)
-    return verified_events(Place(task.source.open(), task.prefix), task.stored, task.row, task.window, part=part)
+    return verified_events(task.source.open(), task.stored, task.row, task.window, part=part)
 
 
-def _check_same_end(archive: Archive, wanted: Manifest) -> None:
+def _check_same_end(archive: Archive, merged: Manifest) -> None:
     """Reject a target archive that does not end like an original generation of the merged one."""
     newest = archive.manifest()
-    ends = {one.generation: (one.to, one.created) for one in wanted.replaces}
-    if ends.get(newest.generation) != (newest.to, newest.created):
-        raise Conflict(
-            f"the target has generation {newest.generation} of another archive",
-            where=archive.uri,
-            todo="Convert to another root.",
-        )
+    if _ends(merged).get(newest.generation) != (newest.to, newest.created):
+        raise _another_archive(archive, newest)
 
 
-def _check_same(archive: Archive, listing: Listing, wanted: Manifest) -> None:
+def _check_same(archive: Archive, listing: Listing, manifest: Manifest) -> None:
     """Reject the archive of another stream; in either archive, generations may have been merged meanwhile."""
-    holder = listing.holder(wanted.generation)
+    holder = listing.holder(manifest.generation)
     if holder is None:
-        raise Damaged(f"the manifest of generation {wanted.generation} is missing", where=archive.uri)
+        raise Damaged(f"the manifest of generation {manifest.generation} is missing", where=archive.uri)
     found = archive.read_manifest(holder)
-    if not wanted.replaces:
-        is_same = found.is_same(wanted)
+    if manifest.replaces:
+        is_same = _ends(found).get(manifest.generation) == (manifest.to, manifest.created)
     else:
-        ends = {one.generation: (one.to, one.created) for one in found.replaces}
-        ends[found.generation] = (found.to, found.created)
-        is_same = ends.get(wanted.generation) == (wanted.to, wanted.created)
+        is_same = found.is_same(manifest)
     if not is_same:
-        raise Conflict(
-            f"the target has generation {found.generation} of another archive",
-            where=archive.uri,
-            todo="Convert to another root.",
-        )
+        raise _another_archive(archive, found)
+
+
+def _ends(manifest: Manifest) -> dict[int, tuple[StreamCut, datetime]]:
+    """Return where and when a generation, and each original one of a merged one, ended."""
+    ends = {one.generation: (one.to, one.created) for one in manifest.replaces}
+    return {**ends, manifest.generation: (manifest.to, manifest.created)}
+
+
+def _another_archive(archive: Archive, found: Manifest) -> Conflict:
+    what = f"the target has generation {found.generation} of another archive"
+    return Conflict(what, where=archive.uri, todo=ANOTHER_ROOT)

@@ -28,6 +28,20 @@ class Plan(GenerationModel):
     gaps: tuple[GapEntry, ...]
     sealed: bool
 
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self:
+        """Return the plan that an export of a generation would have had."""
+        return cls(
+            **manifest.in_common(),
+            range_size=manifest.range_size,
+            segments=tuple(
+                PlannedSegment(name=entry.name, start=entry.start, end=entry.end, sealed=entry.sealed)
+                for entry in manifest.segments
+            ),
+            gaps=manifest.gaps,
+            sealed=manifest.sealed,
+        )
+
     @property
     def bytes(self) -> int:
         """Number of segment bytes between the cuts."""

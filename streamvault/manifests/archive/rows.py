@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import GenerationSpan, parse_row, row_key, work_folder
 from streamvault.layouts.place import Place
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.fields import Count, Digest, Offset
 from streamvault.manifests.format.jsonfile import File, Model, decide_file, decode
 from streamvault.objectstore.bulk import get_all
@@ -30,6 +31,10 @@ class RangeEntry(Model):
     events: Count
     digest: Digest
     frames: tuple[Count, ...] = ()
+
+    def of_segment(self, segment: SegmentId) -> ArchivedRange:
+        """Return the row for the index."""
+        return ArchivedRange(segment, self.start, self.end, self.events, self.digest, self.frames)
 
 
 class Gap(Model):

@@ -7,7 +7,7 @@ late sweep is harmless, and any later run may repeat it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from streamvault.common.progress import Progress
@@ -50,7 +50,7 @@ class SweepTask:
     known: frozenset[str] = frozenset()
 
 
-def sweep_tasks(whole: SweepTask) -> Iterator[SweepTask]:
+def _parts(whole: SweepTask) -> Iterator[SweepTask]:
     """Divide the sweep of a segment into tasks that can run in parallel."""
     at = whole.start
     for first in range(0, len(whole.ranges), RANGES_A_TASK):
@@ -81,23 +81,20 @@ def tasks_of(
                 segment = segment_key(entry.name)
                 ranges = tuple((row.start, row.end) for row in generation.rows.get(segment, ()))
                 kept = frozenset(known(segment)) if open_layout(manifest.layout).joinable else frozenset()
-                yield from sweep_tasks(
-                    SweepTask(address, manifest.layout, segment, entry.start, entry.end, ranges, kept)
-                )
+                yield from _parts(SweepTask(address, manifest.layout, segment, entry.start, entry.end, ranges, kept))
 
 
-def prove(tasks: Sequence[SweepTask], objects: int, runner_of: Callable[[], Runner], progress: Progress) -> int:
+def prove(generation: Generation, address: PlaceAddress, runner_of: Callable[[], Runner], progress: Progress) -> int:
     """Prove, before a generation is published, that every object of its ranges exists; return the number of strays.
 
-    Args:
-        tasks: the parts of all segments.
-        objects: how many objects the ranges have.
-        runner_of: returns the runner of tasks; called only if there are many objects.
-        progress: receives the progress.
+    The runner of tasks is opened only if there are many objects.
 
     Raises:
         Damaged: an object has disappeared, or has the wrong size.
     """
+    manifest = generation.manifest
+    tasks = list(tasks_of([generation], address, lambda _: ()))
+    objects = open_layout(manifest.layout).object_count(sum(map(len, generation.rows.values())), manifest.events)
     progress.begin("verifying", sum(task.end - task.start for task in tasks))
     strays = 0
     for index, found in (InlineRunner(4) if objects <= FEW_OBJECTS else runner_of()).run(count_strays, tasks):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
 from streamvault.common.errors import Conflict, Problem
 from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text, now_utc
-from streamvault.exporter.finish import tidy_up
+from streamvault.exporter.cleanup import remove_work_files
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.windows import WINDOW, check_window
@@ -78,7 +78,7 @@ def compact_archive(
     began = time.monotonic()
     progress = progress or Progress()
     Master.parse(master)
-    CompactOptions(target=target, at_least=at_least, grace=grace, storage_class=storage_class, window=window)
+    options = CompactOptions(target=target, at_least=at_least, grace=grace, storage_class=storage_class, window=window)
     check_readable(storage_class)
     source = Archive.open(archive)
     check_storage_class(storage_class, source.root)
@@ -86,17 +86,15 @@ def compact_archive(
     choose = partial(choose_runs, target=target, at_least=at_least)
     with ExitStack() as stack:
         tasks = Tasks(master, stack, [join_ranges])
-        work = Compaction(
-            source, lambda: tasks.runner, progress, grace=grace, window=window, storage_class=storage_class
-        )
+        compaction = Compaction(source, options, tasks, progress)
         if dry_run:
-            return work.rehearse(choose).report(source, began, dry_run=True)
-        work.run(choose)
-        work.clear()
+            return compaction.rehearse(choose).report(source, began, dry_run=True)
+        compaction.run(choose)
+        compaction.clear()
         progress.end()
-        if work.problems:
-            raise work.problems[0]  # all else is done
-        return work.done.report(source, began, start_seconds=tasks.start_seconds)
+        if compaction.problems:
+            raise compaction.problems[0]  # all else is done
+        return compaction.done.report(source, began, start_seconds=tasks.start_seconds)
 
 
 @dataclass
@@ -147,23 +145,14 @@ class Compaction:
     Generations that cannot be merged or read back are skipped from then on; the others are still processed.
 
     Attributes:
-        archive: the archive.
-        runner_of: returns the runner of tasks; called only if chunks must be joined.
-        progress: receives the progress.
-        grace: how long replaced objects are kept (seconds).
-        window: maximum data a task buffers in memory (bytes).
-        storage_class: S3 storage class of joined chunks.
         done: the totals so far.
         problems: why generations were skipped.
     """
 
     archive: Archive
-    runner_of: Callable[[], Runner]
+    options: CompactOptions
+    tasks: Tasks
     progress: Progress
-    _: KW_ONLY
-    grace: float
-    window: int
-    storage_class: str
     done: Done = field(default_factory=Done, init=False)
     problems: list[Problem] = field(default_factory=list, init=False)
     _left_alone: set[int] = field(default_factory=set, init=False)
@@ -199,10 +188,13 @@ class Compaction:
         for one in archive.stable(lambda now: replacements(archive, now)):
             if one.due <= now_utc() and self._left_alone.isdisjoint(one.unchecked):
                 with self._leaving_alone(one.span):
-                    read_back(archive, self.runner_of, self.progress, one.unchecked)
+                    read_back(archive, self._runner, self.progress, one.unchecked)
         deleted, waiting = delete_replaced(archive)
         self.done.deleted += deleted
         self.done.waits_until = min((one.due for one in waiting), default=None)
+
+    def _runner(self) -> Runner:
+        return self.tasks.runner
 
     def _chosen(self, choose: Choose) -> list[tuple[Manifest, ...]]:
         archive = self.archive
@@ -231,7 +223,7 @@ class Compaction:
         for span in merges_under_way(self.archive):
             listing = self.archive.listing()
             if span in listing.spans or span.last <= listing.dropped:
-                tidy_up(self.archive, span, self.progress)
+                remove_work_files(self.archive, span, self.progress)
             elif listing.within(span) and self._left_alone.isdisjoint(span.generations):
                 self.progress.say(f"resuming the merge of {span}")
                 with self._leaving_alone(span):
@@ -248,17 +240,11 @@ class Compaction:
             self.progress.say(f"not merging {span}: their range sizes are not multiples of each other")
             return False
         range_size = max(manifest.range_size for manifest in manifests)
-        check_window(self.window, max(open_layout(manifest.layout).min_window(range_size) for manifest in manifests))
+        check_window(
+            self.options.window, max(open_layout(manifest.layout).min_window(range_size) for manifest in manifests)
+        )
         try:
-            compacted: Compacted = compact_generations(
-                archive,
-                span,
-                self.runner_of,
-                self.progress,
-                window=self.window,
-                storage_class=self.storage_class,
-                grace=self.grace,
-            )
+            compacted: Compacted = compact_generations(archive, span, self.options, self._runner, self.progress)
         except Conflict as conflict:
             if archive.listing().within(span):
                 raise

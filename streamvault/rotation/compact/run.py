@@ -13,20 +13,19 @@ from dataclasses import dataclass
 from streamvault.common.errors import Conflict, Damaged, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
-from streamvault.exporter.finish import tidy_up
-from streamvault.exporter.manifest_plan import plan_of
+from streamvault.exporter.cleanup import remove_work_files
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.merging import Merger, MergeSpan
-from streamvault.manifests.archive.plan import create_plan
+from streamvault.manifests.archive.plan import Plan, create_plan
 from streamvault.manifests.archive.rows import RangeEntry, find_rows
-from streamvault.manifests.archive.sweeping import prove, tasks_of
+from streamvault.manifests.archive.sweeping import prove
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.rotation.compact.task import JoinTask, join_ranges
+from streamvault.rotation.options import CompactOptions
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId
 
@@ -47,23 +46,18 @@ class Compacted:
 def compact_generations(
     archive: Archive,
     span: GenerationSpan,
+    options: CompactOptions,
     runner_of: Callable[[], Runner],
     progress: Progress,
-    *,
-    window: int,
-    storage_class: str,
-    grace: float,
 ) -> Compacted:
     """Merge generations into one. Replaced objects are kept for now; see `manifests.archive.replaced`.
 
     Args:
         archive: the archive.
         span: the original generations to merge.
+        options: how chunks are joined, and how long replaced objects are kept.
         runner_of: returns the runner of tasks; called only if chunks must be joined.
         progress: receives the progress.
-        window: maximum data a task buffers in memory (bytes).
-        storage_class: S3 storage class of joined chunks.
-        grace: how long replaced objects are kept (seconds).
 
     Raises:
         Damaged: a range's bytes do not match the manifest; nothing is published.
@@ -73,30 +67,29 @@ def compact_generations(
         merger = Merger(_load(archive, span), archive.uri)
         spans = list(merger.spans())
         # the plan needs no digests
-        plan = plan_of(merger.manifest(by_segment(join.rows[0] for join in spans), tool=""))
+        plan = Plan.of(merger.manifest(by_segment(join.rows[0] for join in spans), tool=""))
         found, created = create_plan(archive.place, plan)
         if found != plan:
             raise Conflict("another compaction with the same name is in progress", where=archive.uri)
         if created and not archive.listing().within(span):
-            tidy_up(archive, span, progress)  # too late, and nothing was written yet
+            remove_work_files(archive, span, progress)  # too late, and nothing was written yet
             raise _gone(archive)
         done = {} if created else _finished(archive, span, spans)
         todo = [join for join in spans if len(join.rows) > 1 and (join.segment, join.start) not in done]
         progress.begin(f"merging {span}", sum(join.end - join.start for join in todo))
-        root, prefix, layout = archive.root, archive.prefix, plan.layout
-        tasks = [JoinTask(root, prefix, storage_class, layout, join, plan.compression, span, window) for join in todo]
+        address, storage_class, window = archive.address, options.storage_class, options.window
+        tasks = [JoinTask(address, storage_class, plan.layout, join, plan.compression, span, window) for join in todo]
         moved = 0
-        for index, piece in runner_of().run(join_ranges, tasks) if tasks else ():
-            done[todo[index].segment, piece.start] = piece
-            moved += piece.end - piece.start
-            progress.advance(piece.events, piece.end - piece.start)
+        for index, joined in runner_of().run(join_ranges, tasks) if tasks else ():
+            done[todo[index].segment, joined.start] = joined
+            moved += joined.end - joined.start
+            progress.advance(joined.events, joined.end - joined.start)
         rows = [_row(join, done.get((join.segment, join.start))) for join in spans]
         manifest = merger.manifest(by_segment(rows), tool=TOOL)
-        listed = tasks_of([Generation(manifest, by_segment(rows))], archive.address, lambda _: ())
-        prove(list(listed), open_layout(layout).object_count(len(rows), manifest.events), runner_of, progress)
-        published = archive.commit(manifest, rows, grace=grace) is not None
+        prove(Generation(manifest, by_segment(rows)), archive.address, runner_of, progress)
+        published = archive.commit(manifest, rows, grace=options.grace) is not None
         if published or span in archive.listing().spans:
-            tidy_up(archive, span, progress)
+            remove_work_files(archive, span, progress)
         # else it is part of a larger merge by now, and the plan lists the unused chunks
         return Compacted(moved, len(todo))
     return Compacted()
@@ -117,7 +110,7 @@ def _unless_merged(archive: Archive, span: GenerationSpan, progress: Progress) -
         holder = listing.holder(span.last)
         if holder is not None and holder.first <= span.first:
             if span in listing.spans:
-                tidy_up(archive, span, progress)
+                remove_work_files(archive, span, progress)
             return
         if listing.within(span) != before:
             raise _gone(archive) from None
@@ -149,12 +142,12 @@ def _finished(
     """
     ends = {(join.segment, join.start): join.end for join in spans}
     rows = find_rows(archive.place, span)
-    found = {(segment, piece.start): piece for segment, row in rows for piece in row.ranges}
-    return {key: piece for key, piece in found.items() if ends.get(key) == piece.end}
+    found = {(segment, one.start): one for segment, row in rows for one in row.ranges}
+    return {key: one for key, one in found.items() if ends.get(key) == one.end}
 
 
-def _row(join: MergeSpan, piece: RangeEntry | None) -> ArchivedRange:
-    return join.rows[0] if len(join.rows) == 1 or piece is None else join.row(piece.digest, piece.frames)
+def _row(join: MergeSpan, joined: RangeEntry | None) -> ArchivedRange:
+    return join.rows[0] if len(join.rows) == 1 or joined is None else join.row(joined.digest, joined.frames)
 
 
 def _gone(archive: Archive) -> Overtaken:

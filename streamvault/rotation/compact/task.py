@@ -10,10 +10,9 @@ from streamvault.exporter.archived_events import verified_events
 from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LayoutName, open_layout
-from streamvault.layouts.place import Place
+from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.merging import MergeSpan
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
-from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.arithmetic.splitting import EventBlock
 
 
@@ -22,8 +21,7 @@ class JoinTask:
     """Specification of a task that joins several chunks.
 
     Attributes:
-        root: root of the archive.
-        prefix: prefix of the archive's keys.
+        archive: the archive.
         storage_class: S3 storage class of the new object; empty for the bucket's default.
         layout: their layout.
         join: the ranges.
@@ -32,8 +30,7 @@ class JoinTask:
         window: maximum data buffered in memory (bytes).
     """
 
-    root: RootAddress
-    prefix: str
+    archive: PlaceAddress
     storage_class: str
     layout: LayoutName
     join: MergeSpan
@@ -43,26 +40,25 @@ class JoinTask:
 
 
 def join_ranges(task: JoinTask) -> RangeEntry:
-    """MergeSpan several chunks into one. Repeated or concurrent calls write the same object.
+    """Join several chunks into one. Repeated or concurrent calls write the same object.
 
     Raises:
         Damaged: a chunk's bytes do not match its manifest; nothing is written.
     """
-    join, store = task.join, task.root.open()
+    join, place = task.join, task.archive.open()
     digest = hashlib.sha256()
 
     def blocks() -> Iterator[EventBlock]:
         for row in join.rows:
-            for block in verified_events(Place(store, task.prefix), task.layout, row, task.window):
+            for block in verified_events(place, task.layout, row, task.window):
                 digest.update(block.data)
                 yield block
 
-    data = replace(task.root, storage_class=task.storage_class).open()
-    place = Place(data, task.prefix)
-    written = open_layout(task.layout, task.compression).write_run(place, join.segment, blocks(), task.window)
+    data = Place(replace(task.archive.root, storage_class=task.storage_class).open(), place.prefix)
+    written = open_layout(task.layout, task.compression).write_run(data, join.segment, blocks(), task.window)
     joined = RangeEntry(
         start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames
     )
     row = FinishedSpan(start=join.start, end=join.end, ranges=(joined,))
-    left = leave_row(Place(store, task.prefix), task.span, join.segment, row).ranges[0]
+    left = leave_row(place, task.span, join.segment, row).ranges[0]
     return left if left.end == join.end else joined  # a row of other bounds says nothing about this chunk

@@ -10,8 +10,8 @@ import pytest
 from streamvault import check_archive, export_stream, rotate_stream
 from streamvault.common.errors import Conflict, Damaged, Overtaken
 from streamvault.exporter import plan as planning
+from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import settle_plan
-from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.run import ExportRun
 from streamvault.layouts.keys import WORK, GenerationSpan, chunk_key, event_key, manifest_key
 from streamvault.layouts.layout import Compression, LayoutName
@@ -43,7 +43,7 @@ def test_missing_segment_that_should_exist_ends_the_run(
     """A segment store may answer so while it recovers. That is neither a gap nor a reason to retry forever."""
     place.fill([bytes([number + 1]) * size for number in range(6)])
     with place.store as store:
-        settle_plan(archive_of(place), store, PlanOptions(), "")
+        settle_plan(archive_of(place), store, ExportOptions())
     read, asked = LocalStore.read, 0
 
     def losing(self: LocalStore, stream: StreamName, segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:
@@ -300,6 +300,6 @@ def test_plan_of_a_generation_that_was_published_meanwhile_is_removed(
 
     monkeypatch.setattr(planning, "create_plan", late)
     with place.store as store:
-        planned = settle_plan(archive, store, PlanOptions(), "")
+        planned = settle_plan(archive, store, ExportOptions())
     assert (planned.plan, planned.newest) == (None, archive.manifest())
     assert archive.store.folders(archive.prefix + WORK) == []

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import settle_plan
-from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.task import ExportTask, export_range
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import WINDOW
@@ -122,11 +122,9 @@ def test_wrong_ranges_of_a_killed_run_are_removed_by_the_next(
     place = Place(tmp_path, on_disk=True)
     place.fill([nested(60, bytes(100))] * 6)
     root, (source, _) = RootAddress.parse(place.root), parse_stream(place.uri())
-    archive = Archive(root.open(), NAME)
+    archive = Archive.at(root, NAME)
     with place.store as store:
-        plan = settle_plan(
-            archive, store, PlanOptions(layout=kind[0], compression=kind[1], range_size=512), source.uri
-        ).plan
+        plan = settle_plan(archive, store, ExportOptions(layout=kind[0], compress=kind[1], range_size=512)).plan
     assert plan is not None
     end = plan.segments[0].end
     for low in range(512, end, 512):
@@ -135,8 +133,7 @@ def test_wrong_ranges_of_a_killed_run_are_removed_by_the_next(
             stream=NAME,
             segment=SEGMENT,
             segment_end=end,
-            root=root,
-            prefix=archive.prefix,
+            archive=archive.address,
             generation=1,
             attempt=1,
             layout=kind[0],

@@ -9,8 +9,8 @@ import pytest
 
 from streamvault import check_archive
 from streamvault.common.errors import Conflict
+from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import settle_plan
-from streamvault.exporter.plan_options import PlanOptions
 from streamvault.exporter.run import ExportRun
 from streamvault.reading import identity
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
@@ -32,9 +32,7 @@ def made(folder: Path, *payloads: bytes, root: str | None = None) -> Vault:
 def plan(vault: Vault) -> None:
     """The state left by a run that was killed right after planning."""
     with vault.store as store:
-        settle_plan(
-            archive_of(vault.root), store, PlanOptions(range_size=RANGE_SIZE), f"local://{vault.folder}/streams"
-        )
+        settle_plan(archive_of(vault.root), store, ExportOptions(range_size=RANGE_SIZE))
 
 
 def refused(vault: Vault, first: Vault) -> None:

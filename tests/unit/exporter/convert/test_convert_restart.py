@@ -16,7 +16,7 @@ from streamvault.exporter import plan as planning
 from streamvault.exporter.convert import run as converting
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import create_plan, current_plan
+from streamvault.manifests.archive.plan import Plan, create_plan, current_plan
 from tests.killed import Killed
 from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, data_keys, segments_of
 
@@ -206,7 +206,7 @@ def test_other_compression_is_refused_before_the_plan_is_given_up(
 
 
 def test_export_that_is_not_finished_is_not_given_up(vault: Vault, root: str) -> None:
-    plan = converting.plan_of(archive_of(vault.root).manifest())
+    plan = Plan.of(archive_of(vault.root).manifest())
     archive = archive_of(root)
     create_plan(archive.place, plan.model_copy(update={"range_size": 1}))
     with pytest.raises(Conflict, match="an export or another conversion has begun"):

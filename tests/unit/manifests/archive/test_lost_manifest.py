@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,18 +25,18 @@ from streamvault import (
 from streamvault.common.errors import Damaged, Failed
 from streamvault.common.progress import Progress
 from streamvault.exporter import plan as planning
-from streamvault.exporter.manifest_plan import plan_of
 from streamvault.layouts.keys import GenerationSpan, checked_key, manifest_key, plan_key, ranges_key
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import create_plan, find_plan
+from streamvault.manifests.archive.plan import Plan, create_plan, find_plan
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.manifests.format.jsonfile import decode
 from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.rotation.compact.choose import choose_runs
 from streamvault.rotation.compact.compact import Compaction
-from streamvault.rotation.expire import Policy, expire
-from streamvault.sparkrun.inline import InlineRunner
+from streamvault.rotation.expire import expire
+from streamvault.rotation.options import CompactOptions, RotateOptions
+from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.model import StreamName
 from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, replace_object
 
@@ -68,9 +69,7 @@ def loses(vault: Vault, *lost: Callable[[GenerationSpan], str], span: Generation
 
 
 def compaction(vault: Vault) -> Compaction:
-    return Compaction(
-        archive_of(vault.root), lambda: InlineRunner(1), Progress(), grace=0.0, window=1 << 26, storage_class=""
-    )
+    return Compaction(archive_of(vault.root), CompactOptions(), Tasks("inline[1]", ExitStack(), []), Progress())
 
 
 VERBS: dict[str, Callable[[Vault], object]] = {
@@ -83,7 +82,7 @@ VERBS: dict[str, Callable[[Vault], object]] = {
     "compact": lambda vault: compact_archive(vault.archive, master="inline[1]"),
     "compact-run": lambda vault: compaction(vault).run(partial(choose_runs, target=1 << 30, at_least=2)),
     "clear": lambda vault: delete_replaced(archive_of(vault.root)),
-    "expire": lambda vault: expire(archive_of(vault.root), Policy(keep=1), lambda: None),
+    "expire": lambda vault: expire(archive_of(vault.root), RotateOptions(keep=1), lambda: None),
     "import": lambda vault: import_stream(vault.archive, vault.uri(StreamName("scope", "b")), master="inline[1]"),
     "convert": lambda vault: convert_archive(vault.archive, a_root(), layout="chunks", master="inline[1]"),
     "timeline": lambda vault: show_timeline(vault.archive),
@@ -182,7 +181,7 @@ def test_publication_between_a_listing_and_the_look_for_its_plan_is_no_damage(
 
 
 def _plan_of(vault: Vault, held: dict[str, bytes]) -> Any:
-    return plan_of(decode(Manifest, held[f"{NAME}/{manifest_key(NEWEST)}"], vault.archive))
+    return Plan.of(decode(Manifest, held[f"{NAME}/{manifest_key(NEWEST)}"], vault.archive))
 
 
 def test_late_plan_of_a_generation_whose_manifest_was_lost_is_removed(

@@ -18,10 +18,9 @@ from streamvault.manifests.archive import replaced
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.replaced import delete_replaced, replacements
 from streamvault.manifests.verbs.read_back import read_back
-from streamvault.rotation.compact import run as compact
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration
-from tests.unit.small_archives import NAME, Vault, archive_of, contents
+from tests.unit.small_archives import NAME, Vault, archive_of, contents, merge
 
 LATER = timedelta(hours=2)
 RANGE_SIZE = 16 * 1024
@@ -39,18 +38,6 @@ def vault(tmp_path: Path) -> Vault:
         vault.add(*(bytes([number]) * size for _ in range(10)))
         export_stream(vault.uri(), vault.root, layout="chunks", range_size=RANGE_SIZE, master="inline[1]")
     return vault
-
-
-def merges(vault: Vault, first: int, last: int, grace: float = 0.0) -> None:
-    compact.compact_generations(
-        archive_of(vault.root),
-        GenerationSpan(first, last),
-        lambda: InlineRunner(1),
-        Progress(),
-        window=1 << 26,
-        storage_class="",
-        grace=grace,
-    )
 
 
 def reads_back(vault: Vault, *numbers: int) -> None:
@@ -78,17 +65,17 @@ def test_copy_that_was_read_back_stays_if_it_is_merged_meanwhile(
     vault: Vault, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deletion pauses anywhere after it has found what is due; what is merged then has no mark yet."""
-    merges(vault, 1, 2)
+    merge(vault, 1, 2)
     reads_back(vault, 2)
     proved = chunks_of(vault, 1, 2)
     if name == "open_locks":
 
         def late(_: object) -> None:
-            merges(vault, 1, 3)
+            merge(vault, 1, 3)
 
         monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", late)
     else:
-        once_before(monkeypatch, name, lambda: merges(vault, 1, 3))
+        once_before(monkeypatch, name, lambda: merge(vault, 1, 3))
     deleted, _ = delete_replaced(archive_of(vault.root), now=now_utc() + LATER)
     assert deleted.objects > 0
     assert archive_of(vault.root).listing().spans == ((1, 3), (4, 4))
@@ -106,10 +93,10 @@ def test_span_in_force_without_its_mark_stops_the_deletion(vault: Vault, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(Archive, "decide", stopped)
         with pytest.raises(Failed):
-            merges(vault, 2, 3)
+            merge(vault, 2, 3)
     proved = chunks_of(vault, 3, 3)
-    merges(vault, 1, 2)
-    merges(vault, 3, 4)
+    merge(vault, 1, 2)
+    merge(vault, 3, 4)
     reads_back(vault, 2)
     archive = archive_of(vault.root)
     waiting = delete_replaced(archive, now=now_utc() + LATER)[1]
@@ -130,8 +117,8 @@ def test_compaction_reads_back_what_lies_beside_an_abandoned_merge(
     with monkeypatch.context() as patch:
         patch.setattr(Archive, "decide", stopped)
         with pytest.raises(Failed):
-            merges(vault, 2, 3)
-    merges(vault, 1, 2)
+            merge(vault, 2, 3)
+    merge(vault, 1, 2)
     monkeypatch.setattr("streamvault.rotation.compact.compact.now_utc", lambda: now_utc() + LATER)
     monkeypatch.setattr(replaced, "now_utc", lambda: now_utc() + LATER)
     assert compact_archive(vault.archive, target=1, master="inline[1]").waits_until == ""
@@ -145,11 +132,11 @@ def due(vault: Vault) -> datetime:
 
 def test_each_merge_has_its_own_grace(vault: Vault) -> None:
     """A later merge with a shorter grace does not shorten that of an earlier one, nor a longer one that of its own."""
-    merges(vault, 1, 2, grace=24 * 3600.0)
+    merge(vault, 1, 2, grace=24 * 3600.0)
     promised = due(vault)
-    merges(vault, 1, 3, grace=600.0)
+    merge(vault, 1, 3, grace=600.0)
     assert due(vault) == promised
-    merges(vault, 1, 4, grace=48 * 3600.0)
+    merge(vault, 1, 4, grace=48 * 3600.0)
     assert due(vault) > promised + timedelta(hours=23)
     reads_back(vault, 4)
     assert delete_replaced(archive_of(vault.root), now=promised)[0].objects == 0

@@ -25,7 +25,6 @@ from streamvault import (
 )
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Usage
-from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
 from streamvault.exporter import run as exporting
 from streamvault.exporter.convert import run as convert
@@ -47,10 +46,20 @@ from streamvault.manifests.verbs import check as checking
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.rotation.compact import run as compact
 from streamvault.rotation.reports import CompactReport
-from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of, shape_of
-from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents, data_keys, replace_object
+from tests.unit.small_archives import (
+    KINDS,
+    NAME,
+    Vault,
+    a_root,
+    archive_of,
+    clear,
+    contents,
+    data_keys,
+    merge,
+    replace_object,
+)
 
 PREFIX = f"{NAME}/"
 LATER = timedelta(hours=2)
@@ -249,7 +258,7 @@ def test_conversion_is_resumed_after_a_compaction(
         convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
     monkeypatch.setattr(convert, "convert_range", real)
     assert archive_of(root).generations() == [1, 2]
-    compacts(chunks, (1, 5) if stop else (1, 3))  # of 1 to 3 the rest is the third alone, which has a plan
+    merge(chunks, 1, 5 if stop else 3)  # of 1 to 3 the rest is the third alone, which has a plan
     clear(chunks)
     report = convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
     assert report.converted == ((5,) if stop else (3, 4, 5))
@@ -479,18 +488,6 @@ def test_compaction_stopped_at_any_step_is_resumed(chunks: Vault, stops: Callabl
     assert is_sound(chunks)
 
 
-def compacts(vault: Vault, span: tuple[int, int]) -> compact.Compacted:
-    return compact.compact_generations(
-        archive_of(vault.root),
-        GenerationSpan(*span),
-        lambda: InlineRunner(1),
-        Progress(),
-        window=1 << 26,
-        storage_class="",
-        grace=0.0,
-    )
-
-
 def drops(vault: Vault, upto: int) -> None:
     """Decide, as a rotation does, that generations have expired."""
     archive_of(vault.root).decide(lambda listing: listing.decision.expire(upto) if listing.dropped < upto else None)
@@ -513,7 +510,7 @@ def test_merge_of_generations_that_expire_before_its_commit_is_a_conflict(
 ) -> None:
     before_commit(monkeypatch, lambda: drops(chunks, 2))
     with pytest.raises(Conflict):
-        compacts(chunks, (1, 5))
+        merge(chunks, 1, 5)
     assert names(chunks) == [(3, 3), (4, 4), (5, 5)]
     assert is_sound(chunks)
     assert compacted(chunks).runs[0].first == 3
@@ -531,7 +528,7 @@ def test_plan_of_a_merge_that_comes_too_late_is_removed(chunks: Vault, monkeypat
 
     monkeypatch.setattr(compact, "create_plan", late)
     with pytest.raises(Conflict, match="have expired or were merged"):
-        compacts(chunks, (1, 5))
+        merge(chunks, 1, 5)
     assert data_keys(chunks.root) == before
     assert not [key for key in contents(chunks.root) if "/_work/" in key]
 
@@ -554,7 +551,7 @@ def test_merge_overtaken_by_an_expiry_is_a_conflict(chunks: Vault, monkeypatch: 
     options: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "keep": 3, "master": "inline[2]"}
     before_a_decision(monkeypatch, lambda: rotate_stream(chunks.uri(), chunks.root, **options))
     with pytest.raises(Conflict, match="have expired or were merged"):
-        compacts(chunks, (1, 5))
+        merge(chunks, 1, 5)
     assert names(chunks) == [(3, 3), (4, 4), (5, 5)]
     assert is_sound(chunks)
     assert compacted(chunks).runs[0].first == 3
@@ -603,12 +600,12 @@ def test_decision_put_long_after_its_number_was_superseded_is_void(
 
 def test_merge_overtaken_by_an_overlapping_one_is_a_conflict(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     def others() -> None:
-        compacts(chunks, (3, 5))
+        merge(chunks, 3, 5)
         clear(chunks)
 
     before_a_decision(monkeypatch, others)
     with pytest.raises(Conflict):
-        compacts(chunks, (1, 4))
+        merge(chunks, 1, 4)
     assert names(chunks) == [(1, 1), (2, 2), (3, 5)]
     assert is_sound(chunks)
     chunks.add(b"more")
@@ -658,7 +655,7 @@ def test_late_run_of_a_merge_done_meanwhile_changes_nothing(chunks: Vault, monke
         clear(chunks)
 
     before_commit(monkeypatch, others)
-    compacts(chunks, (1, 3))
+    merge(chunks, 1, 3)
     assert names(chunks) == [(1, 5)]
     monkeypatch.undo()
     assert is_sound(chunks), "what it has written is known by its plan"
@@ -666,14 +663,14 @@ def test_late_run_of_a_merge_done_meanwhile_changes_nothing(chunks: Vault, monke
     assert not merges_under_way(archive_of(chunks.root))
     assert is_sound(chunks)
     with pytest.raises(Conflict):
-        compacts(chunks, (2, 4))
+        merge(chunks, 2, 4)
     assert archive_of(chunks.root).history().events == len(chunks.events())
 
 
 def test_of_two_overlapping_plans_one_is_committed(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    before_commit(monkeypatch, lambda: compacts(chunks, (3, 5)))
+    before_commit(monkeypatch, lambda: merge(chunks, 3, 5))
     with pytest.raises(Conflict):
-        compacts(chunks, (1, 4))
+        merge(chunks, 1, 4)
     assert names(chunks) == [(1, 1), (2, 2), (3, 5)]
     assert is_sound(chunks)
     compacted(chunks)

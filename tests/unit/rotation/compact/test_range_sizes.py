@@ -9,7 +9,6 @@ import pytest
 
 from streamvault import check_archive, compact_archive, convert_archive, export_stream, import_stream
 from streamvault.common.errors import Damaged, Failed
-from streamvault.common.progress import Progress
 from streamvault.layouts.keys import GenerationSpan, chunk_key, plan_key
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive.merging import can_merge
@@ -17,10 +16,9 @@ from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_r
 from streamvault.rotation.compact import choose
 from streamvault.rotation.compact import compact as compacting
 from streamvault.rotation.compact import run as compact
-from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from tests.streams import digest_of
-from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents
+from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents, merge
 
 K = 1024
 SEGMENT = SegmentId(0, 0)
@@ -150,15 +148,7 @@ def begun(vault: Vault, span: GenerationSpan, at: str = "join_ranges") -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compact, at, stopped)
         with pytest.raises(Failed):
-            compact.compact_generations(
-                archive_of(vault.root),
-                span,
-                lambda: InlineRunner(1),
-                Progress(),
-                window=1 << 26,
-                storage_class="",
-                grace=0.0,
-            )
+            merge(vault, *span)
 
 
 def test_merge_that_an_earlier_version_has_planned_is_not_gone_on_with(chunks: Vault) -> None:

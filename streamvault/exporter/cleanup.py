@@ -16,27 +16,23 @@ from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable
 from streamvault.sparkrun.opening import open_runner
 
 
-def finish(archive: Archive, span: GenerationSpan, progress: Progress, *, strays: bool) -> None:
-    """Delete the strays of a published generation and the work files of its runs. Any later run may repeat it.
+def clean_up(archive: Archive, span: GenerationSpan, progress: Progress, *, strays: bool) -> None:
+    """Delete the strays of a published generation, if there may be any, and the work files of its runs.
 
-    Args:
-        archive: the archive.
-        span: the generation.
-        progress: receives warnings about what could not be deleted.
-        strays: whether there may be strays.
+    Any later run may repeat it.
     """
     if strays:
         try:
             _sweep(archive, span)
         except (AccessDenied, ObjectStoreUnavailable) as error:
             progress.warn(f"stray objects could not be deleted; they are harmless: {error}")
-    tidy_up(archive, span, progress)
+    remove_work_files(archive, span, progress)
 
 
-def finish_again(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
-    """Like `finish`, for a generation that an earlier run published: its plan remains if that run was interrupted."""
+def clean_up_again(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
+    """Like `clean_up`, for a generation that an earlier run published: its plan remains if that run was interrupted."""
     if find_plan(archive.place, span) is not None:
-        finish(archive, span, progress, strays=True)
+        clean_up(archive, span, progress, strays=True)
 
 
 def _sweep(archive: Archive, span: GenerationSpan) -> None:
@@ -82,7 +78,7 @@ def overlapping_plans(archive: Archive, span: GenerationSpan) -> list[Generation
     return [one for one in found if one != span and one.first <= span.last and span.first <= one.last]
 
 
-def tidy_up(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
+def remove_work_files(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
     """Delete a published generation's plan and rows.
 
     If deletion is not allowed, or the server becomes unavailable, they remain, which is harmless: the generation is
