@@ -30,6 +30,7 @@ from streamvault.mirrors.source import open_source
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.framing import frame_many
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 
@@ -254,9 +255,8 @@ def _idle(setting: Setting, standby: PravegaServer, arguments: argparse.Namespac
 def _rounds(uri: str, target: str) -> list[float]:
     """Return the durations of rounds with nothing new (seconds)."""
     found = []
-    address, name = parse_stream(target)
     with ExitStack() as stack:
-        replica = Replica(stack.enter_context(address.open()), address, name)
+        replica = Replica(stack.enter_context(open_stream(target)))
         replication = Replication(
             open_source(uri, stack),
             replica,

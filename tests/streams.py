@@ -18,7 +18,9 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
+from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 
 BLOCK = 1024 * 1024
 LARGEST_BLOCK = 4 * 1024 * 1024
@@ -51,6 +53,11 @@ def payloads(count: int, seed: int, *, largest: int = 1024 * 1024) -> Iterator[b
 
 def frame(payload: bytes) -> bytes:
     return _HEADER.pack(0, len(payload)) + payload
+
+
+def opened(store: StreamStore, stream: StreamName) -> OpenStream:
+    """A stream in a store that is open."""
+    return OpenStream(store, *parse_stream(f"{store.uri}/{stream}"))
 
 
 def append_events(

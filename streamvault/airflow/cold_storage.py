@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
 from streamvault.common.times import parse_moment
-from streamvault.importer.import_ import generation_at
+from streamvault.importer.planner import generation_at
 from streamvault.layouts.keys import MANIFESTS
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.archive import Archive

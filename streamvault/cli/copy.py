@@ -11,8 +11,8 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
-from streamvault.importer.reports import CopyReport
 from streamvault.mirrors.options import CopyOptions
+from streamvault.mirrors.reports import CopyReport
 
 
 def copy(

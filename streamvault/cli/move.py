@@ -8,8 +8,8 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run, whole_command
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, seconds_text
-from streamvault.importer.reports import MoveReport
 from streamvault.mirrors.options import MoveOptions
+from streamvault.mirrors.reports import MoveReport
 
 
 def move(

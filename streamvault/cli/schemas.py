@@ -18,16 +18,10 @@ from pydantic import TypeAdapter
 from streamvault.common.report import Report
 from streamvault.demo.report import DemoReport
 from streamvault.exporter.reports import ConvertReport, ExportReport
-from streamvault.importer.reports import (
-    CopyReport,
-    ImportReport,
-    MoveReport,
-    PromoteReport,
-    ReplicateReport,
-    TranslateReport,
-)
+from streamvault.importer.reports import ImportReport
 from streamvault.lake.reports import HandoffReport
 from streamvault.manifests.verbs.reports import ArchiveList, CheckReport, HoldReport, Timeline, WarmReport
+from streamvault.mirrors.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport, TranslateReport
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
 from streamvault.rotation.reports import CompactReport, FollowReport, RotateReport
 

@@ -10,7 +10,7 @@ import typer
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running, run
 from streamvault.common.progress import Progress
-from streamvault.importer.reports import TranslateReport
+from streamvault.mirrors.reports import TranslateReport
 
 
 def translate(

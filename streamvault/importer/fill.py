@@ -29,22 +29,59 @@ after it.
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """A section of a target segment and the source of its bytes.
+class Part:
+    """A part of an archived range or of a stream's segment, to be restored.
+
+    Attributes:
+        origin: where its bytes are: all of the range, or of a piece of the segment.
+        start: offset of its first byte, in the source's offsets (bytes).
+        end: offset after its last byte.
+        events: number of events in it; None to count them.
+    """
+
+    origin: ByteSource
+    start: int
+    end: int
+    events: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all of the origin."""
+        return (self.start, self.end) == (self.origin.start, self.origin.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span of a target segment, and what is to be there.
 
     Attributes:
         start: first offset in the target (bytes); of events, a boundary.
         end: offset after the last byte, likewise.
-        origin: where the bytes are; None for filler, either truncated later or in place of a gap: zeros, in a stream of
-            events framed as events. Filler to be truncated follows a torn event of a killed run, and may be too short
-            for an event.
-        source: the offset in the origin's segment that corresponds to `start` (bytes).
+        part: its bytes; None for filler, either truncated later or in place of a gap: zeros, in a stream of events
+            framed as events. Filler to be truncated follows a torn event of a killed run, and may be too short for an
+            event.
     """
 
     start: int
     end: int
-    origin: ByteSource | None = None
-    source: int = 0
+    part: Part | None = None
+
+    @property
+    def shift(self) -> int:
+        """How much lower offsets are in the target than in the source (bytes)."""
+        return self.part.start - self.start if self.part is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSegment:
+    """A segment of a target, for tasks."""
+
+    address: StoreAddress
+    stream: StreamName
+    segment: SegmentId
+
+    def __str__(self) -> str:
+        return f"{self.address.uri}/{self.segment.in_stream(self.stream)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,37 +89,28 @@ class FillTask:
     """Specification of a task that fills one segment.
 
     Attributes:
-        target: address of the target's store.
-        stream: the target.
-        segment: the target's segment.
+        target: the segment.
         window: maximum data buffered in memory (bytes).
         head: the segment's start offset in the target; everything below is filler and is truncated at once.
-        sections: from offset 0 to the segment's end, without holes.
+        spans: from offset 0 to the segment's end, without holes.
         compare: how many of the last bytes that the segment holds already are compared with their sources first.
         whole_events: append whole events, so that after a kill the segment ends with one. Larger events than 8 MiB are
             appended in pieces nevertheless, and so is what is no event.
         content: what the segment holds.
     """
 
-    target: StoreAddress
-    stream: StreamName
-    segment: SegmentId
+    target: TargetSegment
     window: int
     head: int
-    sections: tuple[Section, ...]
+    spans: tuple[Span, ...]
     compare: int = 0
     whole_events: bool = False
     content: ContentKind = "events"
 
     @property
-    def where(self) -> str:
-        """The segment, for a message."""
-        return f"{self.target.uri}/{self.segment.in_stream(self.stream)}"
-
-    @property
     def end(self) -> int:
         """The segment's final write offset (bytes)."""
-        return self.sections[-1].end if self.sections else 0
+        return self.spans[-1].end if self.spans else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +121,7 @@ class Filled:
         segment: the segment, now complete.
         appended: bytes that this run appended, filler included.
         moved: bytes that this run appended, filler not included.
-        proved_from: target offset. This run appended every byte of the sections that begin there or later, and the
+        proved_from: target offset. This run appended every byte of the spans that begin there or later, and the
             appended bytes had the digests that were known.
     """
 
@@ -110,13 +138,13 @@ def fill_segment(task: FillTask) -> Filled:
         Conflict: the segment is longer than planned, holds other bytes, or another process appends to it.
         Damaged: an object of the archive is missing or has the wrong size or digest.
     """
-    with advising_new_import(task.stream), task.target.lend() as store:
+    with advising_new_import(task.target.stream), task.target.address.lend() as store:
         for _ in range(FOREIGN_APPENDS):
             try:
                 return _append_rest(store, task)
             except (OffsetConflict, SegmentSealed):
                 continue
-    raise Conflict("another process is appending to the segment", where=task.where)
+    raise Conflict("another process is appending to the segment", where=str(task.target))
 
 
 @contextmanager
@@ -133,32 +161,29 @@ def advising_new_import(target: StreamName) -> Iterator[None]:
 
 
 def _append_rest(store: StreamStore, task: FillTask) -> Filled:
-    with store.appender(task.stream, task.segment) as appender:
+    with store.appender(task.target.stream, task.target.segment) as appender:
         begun = appender.offset
         if begun > task.end:
-            raise Conflict(
-                f"the segment has {begun} bytes, but the source only {task.end}",
-                where=task.where,
-            )
+            raise Conflict(f"the segment has {begun} bytes, but the source only {task.end}", where=str(task.target))
         if task.compare:
             compare_last(store, task, begun)
         dropped = begun
-        for section in task.sections:
-            start = max(section.start, appender.offset)
-            for block in _blocks(task, section, start):
+        for span in task.spans:
+            start = max(span.start, appender.offset)
+            for block in _blocks(task, span, start):
                 appender.append(block)
                 if appender.offset <= task.head and appender.offset - dropped >= TRUNCATE_EVERY:
                     dropped = _drop(store, task, appender)
-            if section.end == task.head > dropped:
+            if span.end == task.head > dropped:
                 dropped = _drop(store, task, appender)
-        moved = (s.end - max(s.start, begun) for s in task.sections if s.origin is not None and s.end > begun)
-        return Filled(task.segment, appender.flush() - begun, sum(moved), begun)
+        moved = (s.end - max(s.start, begun) for s in task.spans if s.part is not None and s.end > begun)
+        return Filled(task.target.segment, appender.flush() - begun, sum(moved), begun)
 
 
 def compare_segment(spec: tuple[FillTask, int]) -> None:
     """Run `compare_last` as a task of its own; ``spec`` are its arguments."""
     task, end = spec
-    with task.target.lend() as store:
+    with task.target.address.lend() as store:
         compare_last(store, task, end)
 
 
@@ -168,43 +193,42 @@ def compare_last(store: StreamStore, task: FillTask, end: int) -> None:
     Raises:
         Conflict: they differ.
     """
-    for section in task.sections:
-        low, high = max(section.start, end - task.compare), min(section.end, end)
-        if section.origin is None or low >= high:
+    for span in task.spans:
+        low, high = max(span.start, end - task.compare), min(span.end, end)
+        if span.part is None or low >= high:
             continue
-        shift = section.source - section.start
-        there = b"".join(bytes(block) for block in store.read(task.stream, task.segment, low, high))
-        expected = b"".join(bytes(block) for block in section.origin.blocks(low + shift, high + shift, task.window))
+        there = b"".join(bytes(block) for block in store.read(task.target.stream, task.target.segment, low, high))
+        blocks = span.part.origin.blocks(low + span.shift, high + span.shift, task.window)
+        expected = b"".join(bytes(block) for block in blocks)
         if there != expected:
             at = next(i for i, (one, other) in enumerate(zip(there, expected, strict=True)) if one != other)
             raise Conflict(
                 f"the target has other bytes than the source, from offset {low + at} on",
-                where=task.where,
+                where=str(task.target),
                 todo="Something else wrote to it, or the source is another stream now. Choose another name.",
             )
 
 
 def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:
     offset = appender.flush()
-    store.truncate_segment(task.stream, task.segment, offset)
+    store.truncate_segment(task.target.stream, task.target.segment, offset)
     return offset
 
 
-def _blocks(task: FillTask, section: Section, start: int) -> Iterator[bytes | memoryview]:
-    """Yield the section's bytes from ``start`` on, in blocks small enough to append."""
-    if start >= section.end:
+def _blocks(task: FillTask, span: Span, start: int) -> Iterator[bytes | memoryview]:
+    """Yield the span's bytes from ``start`` on, in blocks small enough to append."""
+    if start >= span.end:
         return
-    if section.origin is None:
-        length = section.end - start
-        is_framed = task.content == "events" and not (section.end <= task.head and length < HEADER_BYTES)
+    if span.part is None:
+        length = span.end - start
+        is_framed = task.content == "events" and not (span.end <= task.head and length < HEADER_BYTES)
         yield from filler(length) if is_framed else zeros(length)
         return
-    shift = section.source - section.start
-    blocks = section.origin.blocks(start + shift, section.end + shift, task.window)
+    blocks = span.part.origin.blocks(start + span.shift, span.end + span.shift, task.window)
     if task.whole_events:
         yield from whole_event_blocks(blocks)
         return
     for block in blocks:
         view = memoryview(block)
-        for piece in range(0, len(view), MAX_BLOCK_BYTES):
-            yield view[piece : piece + MAX_BLOCK_BYTES]
+        for at in range(0, len(view), MAX_BLOCK_BYTES):
+            yield view[at : at + MAX_BLOCK_BYTES]

@@ -4,90 +4,108 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Damaged
+from streamvault.common.report import GapReport
+from streamvault.importer.fill import Part
 from streamvault.importer.options import RestoreOptions
-from streamvault.importer.plan import Content, Part
+from streamvault.importer.plan import Content, RestorePlan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.damage import Lost
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.selection import RangePart
+from streamvault.manifests.format.fields import segment_key
 from streamvault.streamstore.model import Retention, SegmentId, StreamCut
 
 
-def archived_content(
-    archive: Archive,
-    history: History,
-    selected: Iterable[RangePart],
-    options: RestoreOptions,
-    *,
-    from_cut: StreamCut | None = None,
-    to_cut: StreamCut | None = None,
-    lost: Sequence[Lost] = (),
-) -> Content:
-    """Return what an import restores.
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is restored of an archive.
 
-    Args:
+    Attributes:
         archive: the archive.
         history: its generations to restore.
-        selected: the ranges between the cuts (see `select_parts`).
-        options: the target's content and name do not depend on `RestoreOptions.retention`, so an unfinished import can
-            be resumed with either value.
+        parts: the parts of ranges between the cuts (see `select_parts`).
         from_cut: begin at this cut; None for the archive's head.
         to_cut: end at this cut; None for the archive's tail.
         lost: what is left out of the ranges because it is damaged; it becomes gaps.
     """
-    parts: dict[SegmentId, list[Part]] = {}
-    for chosen in selected:
-        origin = RangeBytes(archive.address, chosen.layout, chosen.row)
-        part = Part(origin, chosen.start, chosen.end)
-        is_counted = part.whole or chosen.row.content == "bytes"
-        parts.setdefault(chosen.segment, []).append(replace(part, events=chosen.row.events) if is_counted else part)
 
-    def check_gap(segment: SegmentId, start: int, end: int) -> None:
-        gaps = [*history.gaps(segment), *((hole.start, hole.end) for hole in lost if hole.segment == segment)]
+    archive: Archive
+    history: History
+    parts: Sequence[RangePart]
+    from_cut: StreamCut | None = None
+    to_cut: StreamCut | None = None
+    lost: Sequence[Lost] = ()
+
+    def content(self, options: RestoreOptions) -> Content:
+        """Return what the target gets; `RestoreOptions.retention` does not change what it is and how it is named."""
+        parts: dict[SegmentId, list[Part]] = {}
+        for chosen in self.parts:
+            row = chosen.row
+            part = Part(RangeBytes(self.archive.address, chosen.layout, row), chosen.start, chosen.end)
+            is_counted = part.whole or row.content == "bytes"
+            parts.setdefault(chosen.segment, []).append(replace(part, events=row.events) if is_counted else part)
+        history, described = self.history, self.history.description
+        if options.retention == "off":
+            described = replace(described, configuration=replace(described.configuration, retention=Retention()))
+        tail = self.to_cut or history.tail
+        return Content(
+            described=described,
+            generation=history.generation,
+            head=self.from_cut or history.head,
+            tail=tail,
+            parts=parts,
+            bases={},
+            sealed=described.sealed and tail == history.tail,
+            import_id=self.import_id(options),
+            ends={hole.segment: hole.end for hole in self.lost},
+            check_gap=self._check_gap,
+            kind=history.generations[-1].manifest.content,
+        )
+
+    def import_id(self, options: RestoreOptions) -> str:
+        """Return the name of the import, see `RestorePlan`; an unfinished one can be resumed with either retention."""
+        history = self.history
+        head, tail = self.from_cut or history.head, self.to_cut or history.tail
+        content = [str(history.stream), history.generation, history.content_digest]
+        content += [head.to_json(), tail.to_json(), options.offsets]
+        if options.numbers != "keep":  # so that imports of earlier releases keep their names
+            content.append(options.numbers)
+        if self.lost:
+            content.append([(hole.segment.value, hole.start, hole.end) for hole in self.lost])
+        return f"{history.generation}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"
+
+    def gaps(self, plan: RestorePlan) -> tuple[GapReport, ...]:
+        """Return the gaps of the restored segments: those that the manifests declare, and what is damaged."""
+        declared = (
+            GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
+            for generation in self.history.generations
+            for gap in generation.manifest.gaps
+            if segment_key(gap.segment) in plan.segments
+        )
+        name = self.history.stream
+        damaged = (
+            GapReport(segment=one.segment.in_stream(name), start=one.start, end=one.end, reason=f"damaged: {one.what}")
+            for one in self.lost
+        )
+        return (*declared, *damaged)
+
+    def _check_gap(self, segment: SegmentId, start: int, end: int) -> None:
+        holes = ((hole.start, hole.end) for hole in self.lost if hole.segment == segment)
+        gaps = [*self.history.gaps(segment), *holes]
         declared = sum(max(0, min(gap_end, end) - max(gap_start, start)) for gap_start, gap_end in gaps)
         if declared < end - start:
             raise Damaged(
                 "the manifests have an undeclared gap",
-                where=f"{segment.in_stream(history.stream)} bytes {start} to {end}",
+                where=f"{segment.in_stream(self.history.stream)} bytes {start} to {end}",
             )
 
-    head, tail = from_cut or history.head, to_cut or history.tail
-    described = history.description
-    if options.retention == "off":
-        described = replace(described, configuration=replace(described.configuration, retention=Retention()))
-    return Content(
-        described=described,
-        generation=history.generation,
-        head=head,
-        tail=tail,
-        parts=parts,
-        bases={},
-        sealed=described.sealed and tail == history.tail,
-        work=_work_name(history, head, tail, options, lost),
-        ends={hole.segment: hole.end for hole in lost},
-        check_gap=check_gap,
-        kind=history.generations[-1].manifest.content,
-    )
 
-
-def generation_of(work: str) -> int | None:
-    """Return the generation in an import's name (`RestorePlan.work`); None if it is not such a name."""
-    number = work.partition(".")[0]
+def generation_of(import_id: str) -> int | None:
+    """Return the generation in the name of an import of an archive; None if it is not such a name."""
+    number = import_id.partition(".")[0]
     return int(number) if number.isdecimal() else None
-
-
-def _work_name(
-    history: History, head: StreamCut, tail: StreamCut, options: RestoreOptions, lost: Sequence[Lost]
-) -> str:
-    content = [str(history.stream), history.generation, history.content_digest]
-    content += [head.to_json(), tail.to_json(), options.offsets]
-    if options.numbers != "keep":  # so that imports of earlier releases keep their names
-        content.append(options.numbers)
-    if lost:
-        content.append([(hole.segment.value, hole.start, hole.end) for hole in lost])
-    return f"{history.generation}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"

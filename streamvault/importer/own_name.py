@@ -7,12 +7,8 @@ from dataclasses import replace
 from streamvault.importer.plan import RestorePlan
 from streamvault.importer.run import Restored
 from streamvault.importer.target import TargetTaken
-from streamvault.streamstore.model import StreamName
-from streamvault.streamstore.own import RESTORED
-from streamvault.streamstore.store import StreamStore
-
-MOST_TAGS = 128
-"""Pravega accepts no more tags of a stream."""
+from streamvault.streamstore.open_stream import OpenStream
+from streamvault.streamstore.own import MOST_TAGS, RESTORED
 
 
 def tagged(plan: RestorePlan, *, is_own_name: bool) -> RestorePlan:
@@ -22,11 +18,11 @@ def tagged(plan: RestorePlan, *, is_own_name: bool) -> RestorePlan:
     """
     tags = tuple(tag for tag in plan.configuration.tags if not tag.startswith(RESTORED))
     if is_own_name and len(tags) < MOST_TAGS:
-        tags += (RESTORED + plan.work,)
+        tags += (RESTORED + plan.import_id,)
     return replace(plan, configuration=replace(plan.configuration, tags=tags))
 
 
-def check_not_source(store: StreamStore, target: StreamName, found: Restored, plan: RestorePlan) -> None:
+def check_not_source(target: OpenStream, found: Restored, plan: RestorePlan) -> None:
     """Reject a stream that looks restored, and is the archived one itself.
 
     A stream that was restored under its own name has a tag, or other segment numbers.
@@ -35,9 +31,9 @@ def check_not_source(store: StreamStore, target: StreamName, found: Restored, pl
         TargetTaken: it is the archived stream.
     """
     is_renumbered = any(old != new for old, new in found.segments.items())
-    if not is_renumbered and RESTORED + plan.work not in store.describe(target).configuration.tags:
+    if not is_renumbered and RESTORED + plan.import_id not in target.describe().configuration.tags:
         raise TargetTaken(
             "this is the archived stream itself, and nothing was restored into it",
-            where=f"{store.uri}/{target}",
+            where=target.uri,
             todo="Give the restored stream another name.",
         )

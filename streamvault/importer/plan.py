@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from streamvault.common.errors import Usage
-from streamvault.importer.fill import Section
+from streamvault.importer.fill import Part, Span
 from streamvault.importer.options import Numbers, Offsets, TargetOptions
 from streamvault.importer.replay import Replay, plan_replay
-from streamvault.streamstore.arithmetic.byte_source import ByteSource
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import (
     ContentKind,
@@ -25,51 +23,25 @@ from streamvault.streamstore.own import OWN
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A source of bytes, or the part of it that is restored.
-
-    Attributes:
-        origin: the source.
-        start: offset of the part's first byte, in the source's offsets (bytes).
-        end: offset after its last byte.
-        events: number of events in the part; None if it is not known.
-        shift: how much lower its offsets are in the target (bytes).
-    """
-
-    origin: ByteSource
-    start: int
-    end: int
-    events: int | None = None
-    shift: int = 0
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of the source is restored."""
-        return (self.start, self.end) == (self.origin.start, self.origin.end)
-
-
-@dataclass(frozen=True, slots=True)
 class SegmentPlan:
     """Plan of one segment of the target.
 
     Attributes:
         head: its start offset; the filler below is truncated.
-        sections: its content, from offset 0 on, without holes.
-        parts: the sections' sources, in order.
+        spans: its content, from offset 0 on, without holes.
         gap_bytes: bytes of filler in place of gaps.
         shift: how much lower its first offset is than in the archive; 0 if offsets are kept.
     """
 
-    head: int
-    sections: tuple[Section, ...]
-    parts: tuple[Part, ...]
-    gap_bytes: int
-    shift: int
+    head: int = 0
+    spans: tuple[Span, ...] = ()
+    gap_bytes: int = 0
+    shift: int = 0
 
     @property
     def end(self) -> int:
         """The segment's final write offset (bytes)."""
-        return self.sections[-1].end if self.sections else 0
+        return self.spans[-1].end if self.spans else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +59,7 @@ class RestorePlan:
         offsets: whether offsets are kept or segments start at 0.
         numbers: whether the target's segments must have the source's numbers; all segments here are the source's.
         content: what the segments hold.
-        work: name of this import: the same for the same archive, cuts and options, whatever the target's name. It
+        import_id: names this import: the same for the same archive, cuts and options, whatever the target's name. It
             contains the generation of an archive, see `importer.from_archive.generation_of`.
     """
 
@@ -101,12 +73,13 @@ class RestorePlan:
     offsets: Offsets
     numbers: Numbers
     content: ContentKind
-    work: str
+    import_id: str
 
     @property
-    def parts(self) -> Iterator[tuple[SegmentId, Part]]:
-        """Every source of bytes, in the stream's order."""
-        return ((segment, part) for segment, plan in self.segments.items() for part in plan.parts)
+    def restored(self) -> Iterator[tuple[SegmentId, Span, Part]]:
+        """Every span that is no filler, with its part of the source, in the stream's order."""
+        for segment, plan in self.segments.items():
+            yield from ((segment, span, span.part) for span in plan.spans if span.part is not None)
 
     @property
     def tail(self) -> Mapping[SegmentId, int]:
@@ -114,9 +87,14 @@ class RestorePlan:
         return {segment: self.segments[segment].end for segment in self.replay.epochs[-1].segments}
 
     @property
+    def shifts(self) -> Mapping[str, int]:
+        """Name of a segment → how much lower its offsets are in the target, of those where that is not 0."""
+        return {s.in_stream(self.source): plan.shift for s, plan in self.segments.items() if plan.shift}
+
+    @property
     def bytes(self) -> int:
         """Segment bytes that come from the archive; filler is not included."""
-        return sum(part.end - part.start for _, part in self.parts)
+        return sum(part.end - part.start for _, _, part in self.restored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +109,7 @@ class Content:
         parts: segment → the places of its bytes between the cuts, in order.
         bases: segment → its offset that becomes offset 0 if offsets are shifted; of others, that is where they start.
         sealed: whether to seal the target.
-        work: see `RestorePlan`.
+        import_id: see `RestorePlan`.
         check_gap: raises if the bytes of a segment from one offset to another should be there, but no part has them.
         kind: what the segments hold.
         ends: segment → the offset after its last byte (bytes), where neither the parts nor `tail` say it.
@@ -144,7 +122,7 @@ class Content:
     parts: Mapping[SegmentId, Sequence[Part]]
     bases: Mapping[SegmentId, int]
     sealed: bool
-    work: str
+    import_id: str
     check_gap: Callable[[SegmentId, int, int], None]
     kind: ContentKind = "events"
     ends: Mapping[SegmentId, int] = field(default_factory=dict)
@@ -168,21 +146,11 @@ def plan_restore(content: Content, options: TargetOptions, *, limit_filler: bool
     created = described.created_in()
     last = max(created[segment] for segment in tail.offsets)
     replay = plan_replay([epoch for epoch in described.epochs if epoch.number <= last], options.numbers)
-    segments: dict[SegmentId, SegmentPlan] = {}
-    for segment in sorted({s for epoch in replay.epochs for s in epoch.segments}):
-        if segment in between:
-            start, end = between[segment]
-            segments[segment] = _plan_segment(
-                content.parts.get(segment, ()),
-                start,
-                content.ends.get(segment) if end is None else end,
-                at_head=segment in head.offsets,
-                base=0 if options.offsets == "keep" else content.bases.get(segment, start),
-                keep=options.offsets == "keep",
-                check_gap=partial(content.check_gap, segment),
-            )
-        else:
-            segments[segment] = SegmentPlan(0, (), (), 0, 0)
+    keep = options.offsets == "keep"
+    segments = {
+        segment: _plan_segment(content, segment, between[segment], keep=keep) if segment in between else SegmentPlan()
+        for segment in sorted({s for epoch in replay.epochs for s in epoch.segments})
+    }
     if limit_filler:
         check_filler(described.name, segments, options.filler_limit)
     return RestorePlan(
@@ -196,7 +164,7 @@ def plan_restore(content: Content, options: TargetOptions, *, limit_filler: bool
         offsets=options.offsets,
         numbers=options.numbers,
         content=content.kind,
-        work=content.work,
+        import_id=content.import_id,
     )
 
 
@@ -214,49 +182,37 @@ def fitting_configuration(configuration: StreamConfiguration, open_segments: int
     return replace(configuration, scaling=replace(scaling, min_segments=open_segments))
 
 
-def _plan_segment(
-    parts: Sequence[Part],
-    start: int,
-    end: int | None,
-    *,
-    at_head: bool,
-    base: int,
-    keep: bool,
-    check_gap: Callable[[int, int], None],
-) -> SegmentPlan:
-    """Plan a segment: filler below its head, ranges, filler for gaps; no filler if offsets are shifted.
+def _plan_segment(content: Content, segment: SegmentId, between: tuple[int, int | None], *, keep: bool) -> SegmentPlan:
+    """Plan a segment: filler below its head, parts, filler for gaps; no filler if offsets are shifted.
 
     Args:
-        parts: the places of its bytes, in order.
-        start: its first offset to restore, in the source (bytes).
-        end: the offset after its last byte; None if the parts say it.
-        at_head: whether the target begins in this segment.
-        base: the offset that becomes 0.
+        content: what is to be restored.
+        segment: the segment.
+        between: its first offset to restore, in the source (bytes), and the offset after its last byte; None if the
+            content says it.
         keep: whether gaps are filled; if not, what follows moves up.
-        check_gap: raises if a gap is not one.
     """
-    sections: list[Section] = []
-    laid: list[Part] = []
-    if at_head and parts and parts[0].start > start and keep:
-        check_gap(start, parts[0].start)
+    parts, (start, end) = content.parts.get(segment, ()), between
+    end = content.ends.get(segment) if end is None else end
+    base = 0 if keep else content.bases.get(segment, start)
+    if segment in content.head.offsets and parts and parts[0].start > start and keep:
+        content.check_gap(segment, start, parts[0].start)
         start = parts[0].start  # a gap at the head: the stream starts after it
     head, shift, at, gap_bytes = start - base, base, start, 0
-    if head:
-        sections.append(Section(0, head))
+    spans = [Span(0, head)] if head else []
     for part in [*parts, None]:
         until = part.start if part is not None else max(end or 0, at)
         if until > at:
-            check_gap(at, until)
+            content.check_gap(segment, at, until)
             gap_bytes += until - at
             if keep:
-                sections.append(Section(at - shift, until - shift))
+                spans.append(Span(at - shift, until - shift))
             else:
                 shift += until - at
         if part is not None:
-            sections.append(Section(part.start - shift, part.end - shift, part.origin, part.start))
-            laid.append(replace(part, shift=shift))
+            spans.append(Span(part.start - shift, part.end - shift, part))
             at = part.end
-    return SegmentPlan(head, tuple(sections), tuple(laid), gap_bytes, base)
+    return SegmentPlan(head, tuple(spans), gap_bytes, base)
 
 
 def check_filler(
@@ -278,8 +234,7 @@ def check_filler(
     """
     for segment, plan in segments.items():
         begun = (held or {}).get(segment, 0)
-        filler = [section for section in plan.sections if section.origin is None]
-        size = sum(max(0, section.end - max(section.start, begun)) for section in filler)
+        size = sum(max(0, span.end - max(span.start, begun)) for span in plan.spans if span.part is None)
         if size > limit:
             raise Usage(
                 f"keeping offsets needs {size} bytes of filler, more than --filler-limit {limit}",

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from streamvault.common.progress import Progress
-from streamvault.common.report import GapReport
-from streamvault.importer.plan import RestorePlan
-from streamvault.manifests.archive.archive import Archive
+from streamvault.importer.from_archive import Selection
 from streamvault.manifests.archive.changed import check_in_force
 from streamvault.manifests.archive.damage import Lost, Remains, find_remains
-from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.selection import RangePart
-from streamvault.manifests.format.fields import segment_key
 from streamvault.sparkrun.opening import open_runner
 
 
-def without_damaged(
-    archive: Archive, history: History, selected: Sequence[RangePart], master: str, progress: Progress
-) -> tuple[list[RangePart], tuple[Lost, ...]]:
+def without_damaged(selection: Selection, master: str, progress: Progress) -> Selection:
     """Read all selected ranges and compare their digests; return what is left of them, and what is lost.
 
     The result depends only on the archive, so a repeated import skips the same bytes and can be resumed.
@@ -28,6 +21,7 @@ def without_damaged(
     Raises:
         Conflict: the ranges were not damaged, but expired or were merged meanwhile.
     """
+    archive, history, selected = selection.archive, selection.history, selection.parts
     progress.begin("checking", sum(part.row.end - part.row.start for part in selected))
     found: dict[int, Remains] = {}
     with open_runner(master, [find_remains]) as runner:
@@ -54,20 +48,4 @@ def without_damaged(
             if start < end:
                 is_whole = (start, end) == (hole.start, hole.end)
                 lost.append(replace(hole, start=start, end=end, events=hole.events if is_whole else None))
-    return left, tuple(lost)
-
-
-def gaps_of(history: History, plan: RestorePlan, lost: Sequence[Lost]) -> tuple[GapReport, ...]:
-    """Return the gaps of the restored segments: those that the manifests declare, and what is damaged."""
-    declared = (
-        GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
-        for generation in history.generations
-        for gap in generation.manifest.gaps
-        if segment_key(gap.segment) in plan.segments
-    )
-    name = history.stream
-    damaged = (
-        GapReport(segment=one.segment.in_stream(name), start=one.start, end=one.end, reason=f"damaged: {one.what}")
-        for one in lost
-    )
-    return (*declared, *damaged)
+    return replace(selection, parts=left, lost=tuple(lost))

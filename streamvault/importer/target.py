@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.importer.from_archive import generation_of
-from streamvault.importer.lease import incarnation, marked_work
-from streamvault.importer.plan import RestorePlan, check_filler
+from streamvault.importer.lease import first_segment_id, marked_import
+from streamvault.importer.plan import RestorePlan
 from streamvault.importer.replay import MAP_NUMBERS, ScaleStep
 from streamvault.streamstore.arithmetic.counterparts import counterparts
-from streamvault.streamstore.arithmetic.cuts import is_before, segments_between
+from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamExists
 from streamvault.streamstore.model import (
     Epoch,
@@ -29,17 +29,14 @@ from streamvault.streamstore.model import (
     StreamConfiguration,
     StreamCut,
     StreamDescription,
-    StreamName,
 )
+from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import OWN, RESTORED, UNFINISHED, is_own, own_stream
 from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import StoreAddress, is_same_store
+from streamvault.streamstore.uri import is_same_store
 
 OTHER_NAME = "Choose another name. Delete the stream only if its events are elsewhere, too."
-
-LOOKS = 10
-"""How often a target is looked at if it is truncated meanwhile."""
 
 
 class TargetTaken(Conflict):
@@ -57,64 +54,60 @@ class Target:
         marked: whether it has the mark of an unfinished import. If not, an earlier run has verified it and set its
             policies, and only the seal may be missing.
         epoch: its newest epoch.
-        incarnation: see `importer.lease.incarnation`.
+        first_segment_id: see `importer.lease.first_segment_id`.
     """
 
     def __init__(
-        self, store: StreamStore, described: StreamDescription, plan: RestorePlan, lease: Lease, *, resumed: bool
+        self, stream: OpenStream, described: StreamDescription, plan: RestorePlan, lease: Lease, *, resumed: bool
     ) -> None:
-        self._store = store
-        self._name = described.name
-        self._uri = f"{store.uri}/{described.name}"
+        self._stream = stream
+        self._store = stream.store
         self._configuration = described.configuration
         self._plan = plan
         self._lease = lease
         self._epochs = described.epochs
-        self.segments: Mapping[SegmentId, SegmentId] = _matching(described.epochs, plan) or {}
+        self.segments: Mapping[SegmentId, SegmentId] = matching(described.epochs, plan) or {}
         self.resumed = resumed
         self.marked = _is_marked(described, plan)
         self.epoch = described.epochs[-1].number
-        self.incarnation = incarnation(described)
+        self.first_segment_id = first_segment_id(described)
         if self.marked:
             self._fix_segments(len(described.epochs[-1].segments))
 
     @staticmethod
-    def find_finished(store: StreamStore, name: StreamName, plan: RestorePlan) -> Mapping[SegmentId, SegmentId] | None:
+    def find_finished(stream: OpenStream, plan: RestorePlan) -> Mapping[SegmentId, SegmentId] | None:
         """Return the segments of a stream that looks restored, as `segments`; None if there is none.
 
         Its bytes are not read, and its user may have changed its policies and tags. A stream that was written to since
         it was restored does not look restored.
         """
-        try:
-            described = store.describe(name)
-        except (NoSuchStream, NoSuchScope):
-            return None
-        segments = _matching(described.epochs, plan)
+        described = stream.find()
+        segments = None if described is None else matching(described.epochs, plan)
         if (
-            segments is None
+            described is None
+            or segments is None
             or len(described.epochs) < len(plan.replay.epochs)
             or is_own(described.configuration)
-            or described.head.offsets != _renamed(plan.head.offsets, segments)
-            or described.tail.offsets != _renamed(plan.tail, segments)
+            or described.head.offsets != renamed(plan.head.offsets, segments)
+            or described.tail.offsets != renamed(plan.tail, segments)
             or described.sealed != plan.sealed
         ):
             return None
         between = segments_between(described, described.head, described.tail)
         sealed = [segment for segment, (_, end) in between.items() if end is None]
         try:
-            ends = {info.segment: info.write_offset for info in store.segment_info(name, sealed)}
+            ends = {info.segment: info.write_offset for info in stream.store.segment_info(stream.name, sealed)}
         except (NoSuchSegment, NoSuchStream, NoSuchScope):
             return None  # it was truncated or deleted meanwhile
         planned = {new: plan.segments[old].end for old, new in segments.items()}
         return segments if all(planned[segment] == end for segment, end in ends.items()) else None
 
     @classmethod
-    def take(cls, store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease) -> Target:
+    def take(cls, stream: OpenStream, plan: RestorePlan, lease: Lease) -> Target:
         """Create the target, or resume this import's unfinished one.
 
         Args:
-            store: the target's store.
-            name: the target.
+            stream: the target.
             plan: the target's final content.
             lease: the lease on the target; confirmed before each change, also by `scale` and `finish`. If an earlier
                 run was finishing, the target may have lost its mark already.
@@ -123,15 +116,15 @@ class Target:
             TargetTaken: another stream has the name.
             LeaseHeld: the lease was lost.
         """
-        if not store.exists(name):
-            return cls(store, _create(store, name, plan, lease), plan, lease, resumed=False)
-        described = store.describe(name)
-        marked, matches = _is_marked(described, plan), _matching(described.epochs, plan) is not None
+        if not stream.exists():
+            return cls(stream, _create(stream, plan, lease), plan, lease, resumed=False)
+        described = stream.describe()
+        marked, matches = _is_marked(described, plan), matching(described.epochs, plan) is not None
         if not (matches and (marked or _was_finishing(described, plan, lease))):
             if not marked or has_data(described):
-                raise taken_error(store, described, plan)
-            described = _create(store, name, plan, lease, described)
-        return cls(store, described, plan, lease, resumed=True)
+                raise target_exists_error(stream.store, described, plan)
+            described = _create(stream, plan, lease, described)
+        return cls(stream, described, plan, lease, resumed=True)
 
     def scale(self, step: ScaleStep) -> None:
         """Replay one scale; the segments it seals must be full.
@@ -146,14 +139,14 @@ class Target:
             # A store rejects a scale below the policy's minimum, and scales by itself if given a fixed number other
             # than that of the open segments. So until the scale is done, the policy is a rate that is never reached.
             self._configure(Scaling(ScaleKind.BY_EVENTS, 2**31 - 1, 2, len(expected.segments)))
-        made = self._store.scale(self._name, seal, step.ranges)
+        made = self._store.scale(self._stream.name, seal, step.ranges)
         self.epoch = made.number
         self._epochs = (*self._epochs, made)
-        segments = _matching([made], self._plan, self.segments)
+        segments = matching([made], self._plan, self.segments)
         if segments is None:
             raise Failed(
                 f"the store created other segments in epoch {step.epoch} than the source has",
-                where=f"{self._uri}: {_text(made)} instead of {_text(expected)}",
+                where=f"{self._stream.uri}: {_text(made)} instead of {_text(expected)}",
                 todo="Please report this with the stream's scale history.",
             )
         self.segments = segments
@@ -166,9 +159,9 @@ class Target:
             self._configure(Scaling(min_segments=segments))
 
     def _configure(self, scaling: Scaling) -> None:
-        wanted = replace(self._configuration, scaling=scaling)
-        self._store.update_stream(self._name, wanted, was=self._configuration)
-        self._configuration = wanted
+        changed = replace(self._configuration, scaling=scaling)
+        self._store.update_stream(self._stream.name, changed, was=self._configuration)
+        self._configuration = changed
 
     def move_head(self) -> None:
         """Truncate the target up to the plan's head.
@@ -176,13 +169,13 @@ class Target:
         Raises:
             LeaseHeld: the lease was lost.
         """
-        self._move_head(self._store.describe(self._name))
+        self._move_head(self._stream.describe())
 
     def _move_head(self, described: StreamDescription) -> None:
-        head = _renamed(self._plan.head.offsets, self.segments)
+        head = renamed(self._plan.head.offsets, self.segments)
         if described.head.offsets != head:
             self._lease.confirm()
-            self._store.truncate(StreamCut(self._name, head))
+            self._store.truncate(StreamCut(self._stream.name, head))
 
     def finish(self) -> None:
         """Set the head, then the source's policies and tags (which removes the mark), then seal.
@@ -194,11 +187,11 @@ class Target:
             Conflict: the stream was written to before it was sealed.
             StreamChanged: another process deleted or configured the stream.
         """
-        described = self._store.describe(self._name)
+        described = self._stream.describe()
         if described.epochs != self._epochs or self.epoch != self._plan.replay.epochs[-1].number:
             raise Failed(
                 "another process scaled the stream during the import",
-                where=self._uri,
+                where=self._stream.uri,
                 todo="Import into another name, or delete this stream if nobody uses it, and import again.",
             )
         if described.sealed:
@@ -206,16 +199,16 @@ class Target:
         if _is_marked(described, self._plan):
             self._move_head(described)
             self._lease.confirm()
-            self._store.update_stream(self._name, self._final_configuration(), was=described.configuration)
+            self._store.update_stream(self._stream.name, self._final_configuration(), was=described.configuration)
         if self._plan.sealed:
-            if described.tail.offsets != _renamed(self._plan.tail, self.segments):
+            if described.tail.offsets != renamed(self._plan.tail, self.segments):
                 raise Conflict(
                     "another process wrote to the restored stream before it was sealed",
-                    where=self._uri,
+                    where=self._stream.uri,
                     todo="Seal it yourself if what was written may stay; otherwise import into another name.",
                 )
             self._lease.confirm()
-            self._store.seal(self._name, first=described.epochs[0])
+            self._store.seal(self._stream.name, first=described.epochs[0])
 
     def _final_configuration(self) -> StreamConfiguration:
         """Return the source's policies and tags. What has other segment numbers is told from the source by them."""
@@ -226,114 +219,23 @@ class Target:
         return replace(configuration, tags=tags)
 
 
-def check_other_stream(source: tuple[StoreAddress, StreamName], target: tuple[StoreAddress, StreamName]) -> None:
+def check_other_stream(source: OpenStream, target: OpenStream) -> None:
     """Check that source and target are not the same stream.
 
     Raises:
         Usage: they are, even if their URIs are spelled differently.
     """
-    if source[1] == target[1] and is_same_store(source[0], target[0]):
-        where = f"{target[0].uri}/{target[1]}"
-        raise Usage("source and target are the same stream", where=where, todo="Give the target another name.")
-
-
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """What an unfinished target holds at one moment.
-
-    Look at it before the source: whatever runs of the same work have appended, the source has.
-
-    Attributes:
-        store: its store.
-        described: the target.
-        ends: its segment → the segment's end (bytes), of those that are not truncated.
-    """
-
-    store: StreamStore
-    described: StreamDescription
-    ends: Mapping[SegmentId, int]
-
-    @classmethod
-    def find(cls, store: StreamStore, name: StreamName) -> Unfinished | None:
-        """Look at a target; None if it does not exist, or is a user's stream."""
-        for look in range(LOOKS):
-            try:
-                described = store.describe(name)
-                if not is_own(described.configuration):
-                    return None
-                live = segments_between(described, described.head, described.tail)
-                ends = {info.segment: info.write_offset for info in store.segment_info(name, list(live))}
-                return cls(store, described, ends)
-            except (NoSuchStream, NoSuchScope):
-                return None
-            except NoSuchSegment:
-                if look == LOOKS - 1:
-                    raise
-        raise AssertionError
-
-    def check(self, plan: RestorePlan) -> Mapping[SegmentId, SegmentId]:
-        """Check that only runs of the same work can have changed the target, as far as its shape shows.
-
-        Args:
-            plan: its final content.
-
-        Returns:
-            The plan's segment → the target's.
-
-        Raises:
-            TargetTaken: it was sealed, scaled, truncated or written to.
-        """
-        where = f"{self.store.uri}/{self.described.name}"
-        if self.described.sealed:
-            raise TargetTaken("the unfinished stream was sealed", where=where, todo=OTHER_NAME)
-        segments = _matching(self.described.epochs, plan)
-        if segments is None:
-            if not has_data(self.described):
-                return {}  # it only uses up numbers, and will be created again
-            raise TargetTaken("the unfinished stream was scaled by another process", where=where, todo=OTHER_NAME)
-        checked = {segments[old] for old in segments if plan.segments[old].sections}
-        if segments.keys() >= plan.head.offsets.keys():
-            head = StreamCut(self.described.name, _renamed(plan.head.offsets, segments))
-            if not is_before(self.described, self.described.head, head):
-                raise TargetTaken(
-                    "the unfinished stream was truncated by another process", where=where, todo=OTHER_NAME
-                )
-            if is_before(self.described, head, self.described.tail):  # else it is behind the source's head
-                checked = set(segments_between(self.described, head, self.described.tail))
-        for old, new in segments.items():
-            end = plan.segments[old].end
-            if new in checked and self.ends.get(new, 0) > end:
-                what = f"the unfinished stream was written to by another process; the source has {end} bytes"
-                where = f"{self.store.uri}/{new.in_stream(self.described.name)} offset {end}"
-                raise TargetTaken(what, where=where, todo=OTHER_NAME)
-        return segments
-
-
-def check_missing_filler(plan: RestorePlan, limit: int, unfinished: Unfinished | None) -> None:
-    """Check how much filler a target still needs.
-
-    Args:
-        plan: its final content.
-        limit: see `TargetOptions.filler_limit`.
-        unfinished: what it holds already; None if it does not exist.
-
-    Raises:
-        Usage: it is more than the limit.
-    """
-    held: Mapping[SegmentId, int] = {}
-    if unfinished is not None:
-        segments = counterparts(plan.replay.epochs, unfinished.described.epochs) or {}
-        held = {old: unfinished.ends.get(new, plan.segments[old].end) for old, new in segments.items()}
-    check_filler(plan.source, plan.segments, limit, held)
+    if source.name == target.name and is_same_store(source.address, target.address):
+        raise Usage("source and target are the same stream", where=target.uri, todo="Give the target another name.")
 
 
 def mark(plan: RestorePlan) -> str:
     """Return the tag that marks an unfinished target as this plan's."""
-    return UNFINISHED + plan.work
+    return UNFINISHED + plan.import_id
 
 
 def _create(
-    store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease, described: StreamDescription | None = None
+    stream: OpenStream, plan: RestorePlan, lease: Lease, described: StreamDescription | None = None
 ) -> StreamDescription:
     """Create the target with the source's first segments, a fixed policy and the mark.
 
@@ -342,8 +244,7 @@ def _create(
     was used before, its numbers may be too high already; then they are mapped, if the plan says so.
 
     Args:
-        store: the target's store.
-        name: the target.
+        stream: the target.
         plan: the target's final content.
         lease: the lease on the target.
         described: the empty stream that an earlier run created, which starts with other segments; None if there is
@@ -353,35 +254,36 @@ def _create(
         Conflict: the name was used before, so the segments would get higher numbers.
     """
     first = plan.replay.first
-    wanted, segments = min(segment.number for segment in first.segments), len(first.segments)
+    lowest, segments = min(segment.number for segment in first.segments), len(first.segments)
     if described is None:
         # a killed run may have used them up already
-        described = _make(store, name, plan, lease, segments if lease.died_before else wanted or segments)
+        described = _make(stream, plan, lease, segments if lease.died_before else lowest or segments)
     while described.epochs[0] != first:
         number = min(segment.number for segment in described.epochs[0].segments)
         following = number + len(described.epochs[0].segments)
-        if number > wanted and _matching(described.epochs, plan) is not None:
+        if number > lowest and matching(described.epochs, plan) is not None:
             break
         lease.confirm()
-        store.delete(name, first=described.epochs[0])
-        if following > wanted and plan.numbers == "keep":
+        stream.store.delete(stream.name, first=described.epochs[0])
+        if following > lowest and plan.numbers == "keep":
             raise Conflict(
-                f"the name was used before, so segments would be numbered from {number}, not {wanted}",
-                where=f"{store.uri}/{name}",
+                f"the name was used before, so segments would be numbered from {number}, not {lowest}",
+                where=stream.uri,
                 todo=f"Choose a name that was never used. {MAP_NUMBERS}",
             )
-        described = _make(store, name, plan, lease, wanted - following if following < wanted else segments)
+        described = _make(stream, plan, lease, lowest - following if following < lowest else segments)
     return described
 
 
-def _make(store: StreamStore, name: StreamName, plan: RestorePlan, lease: Lease, segments: int) -> StreamDescription:
+def _make(stream: OpenStream, plan: RestorePlan, lease: Lease, segments: int) -> StreamDescription:
     """Create a marked stream. An existing one with the mark was created by a request whose answer was lost."""
     lease.confirm()
     with suppress(StreamExists):
-        store.create_stream(name, StreamConfiguration(Scaling(min_segments=segments), tags=(OWN, mark(plan))))
-    described = store.describe(name)
+        configuration = StreamConfiguration(Scaling(min_segments=segments), tags=(OWN, mark(plan)))
+        stream.store.create_stream(stream.name, configuration)
+    described = stream.describe()
     if not _is_marked(described, plan):
-        raise taken_error(store, described, plan)
+        raise target_exists_error(stream.store, described, plan)
     return described
 
 
@@ -394,14 +296,15 @@ def _was_finishing(described: StreamDescription, plan: RestorePlan, lease: Lease
     if lease.former is None or not lease.finished_before or len(described.epochs) < len(plan.replay.epochs):
         return False
     # Records of earlier releases do not say which stream it was; another one has other numbers.
-    return lease.former.about == incarnation(described) or (not lease.former.about and plan.numbers == "keep")
+    return lease.former.about == first_segment_id(described) or (not lease.former.about and plan.numbers == "keep")
 
 
-def _renamed(offsets: Mapping[SegmentId, int], segments: Mapping[SegmentId, SegmentId]) -> dict[SegmentId, int]:
+def renamed(offsets: Mapping[SegmentId, int], segments: Mapping[SegmentId, SegmentId]) -> dict[SegmentId, int]:
+    """Return offsets by the target's segments, given the plan's segment → the target's."""
     return {segments[segment]: offset for segment, offset in offsets.items()}
 
 
-def _matching(
+def matching(
     epochs: Sequence[Epoch], plan: RestorePlan, known: Mapping[SegmentId, SegmentId] | None = None
 ) -> Mapping[SegmentId, SegmentId] | None:
     """Return the plan's segment → the target's; None if the target's epochs are not as planned.
@@ -423,7 +326,7 @@ def has_data(described: StreamDescription) -> bool:
     return len(described.epochs) > 1 or any(described.tail.offsets.values())
 
 
-def taken_error(
+def target_exists_error(
     store: StreamStore, described: StreamDescription, plan: RestorePlan | None = None, begun: str = ""
 ) -> Conflict:
     """Return the error for a target that is not this import's.
@@ -432,10 +335,10 @@ def taken_error(
         store: the target's store.
         described: the existing stream.
         plan: the plan to restore, if there is one.
-        begun: the unfinished import that it belongs to (`unfinished_work`), if it has no mark.
+        begun: the unfinished import that it belongs to (`unfinished_import`), if it has no mark.
     """
     what, where, todo = "the stream exists", f"{store.uri}/{described.name}", OTHER_NAME
-    begun = marked_work(described) or begun
+    begun = marked_import(described) or begun
     if begun:
         what = "the stream is the unfinished target of another import, copy or replication"
         generation = generation_of(begun)
@@ -453,7 +356,7 @@ def taken_error(
 def _written_since(described: StreamDescription, plan: RestorePlan) -> str:
     """Return what a stream has more than planned; empty if it does not look restored."""
     planned = len(plan.replay.epochs)
-    segments = _matching(described.epochs[:planned], plan)
+    segments = matching(described.epochs[:planned], plan)
     if segments is None or len(described.epochs) < planned:
         return ""
     if len(described.epochs) > planned:

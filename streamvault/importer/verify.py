@@ -6,12 +6,9 @@ import hashlib
 from dataclasses import dataclass
 
 from streamvault.common.errors import Failed
-from streamvault.importer.fill import advising_new_import
+from streamvault.importer.fill import Part, TargetSegment, advising_new_import
 from streamvault.objectstore.bulk import WINDOW_BYTES
-from streamvault.streamstore.arithmetic.byte_source import ByteSource
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
-from streamvault.streamstore.model import SegmentId, StreamName
-from streamvault.streamstore.uri import StoreAddress
 
 
 class Differs(Failed):
@@ -20,38 +17,27 @@ class Differs(Failed):
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """Specification of a task that verifies bytes of one segment.
+    """Specification of a task that verifies a restored part.
 
     Attributes:
-        target: address of the target's store.
-        stream: the target.
-        segment: the target's segment.
-        origin: the source of the bytes.
-        start: where the restored part of it begins, in the source's offsets (bytes).
-        end: where it ends, likewise.
-        shift: how much lower the offsets are in the target (bytes).
-        events: number of events in the part; None to count them.
+        target: the segment that it was restored to.
+        start: where it begins there (bytes).
+        part: what was restored.
     """
 
-    target: StoreAddress
-    stream: StreamName
-    segment: SegmentId
-    origin: ByteSource
+    target: TargetSegment
     start: int
-    end: int
-    shift: int
-    events: int | None
+    part: Part
 
     @property
-    def whole(self) -> bool:
-        """Whether all of the source was restored."""
-        return (self.origin.start, self.origin.end) == (self.start, self.end)
+    def end(self) -> int:
+        """Where it ends in the target (bytes)."""
+        return self.start + self.part.end - self.part.start
 
     @property
     def where(self) -> str:
-        """The restored part, for a message."""
-        segment = f"{self.target.uri}/{self.segment.in_stream(self.stream)}"
-        return f"{segment} bytes {self.start - self.shift} to {self.end - self.shift}"
+        """The part in the target, for a message."""
+        return f"{self.target} bytes {self.start} to {self.end}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,39 +55,38 @@ def verify_range(task: VerifyTask) -> Verified:
         Damaged: the archive's bytes do not match the manifest.
         Differs: the source is intact, but the target's bytes differ.
     """
-    restored = _digest_of_target(task)
-    if task.whole and task.events is not None and restored == task.origin.digest:
-        return Verified(task.events, task.end - task.start)
-    with advising_new_import(task.stream):
-        expected, events = _read_source(task)
+    restored, part = _digest_of_target(task), task.part
+    if part.whole and part.events is not None and restored == part.origin.digest:
+        return Verified(part.events, part.end - part.start)
+    with advising_new_import(task.target.stream):
+        expected, events = _read_source(part, task.where)
     if expected != restored:
         raise Differs(
             "the restored bytes differ from the source's",
             where=task.where,
             todo="Run the command again with another name. Delete this stream only if nobody has written to it.",
         )
-    return Verified(events, task.end - task.start)
+    return Verified(events, part.end - part.start)
 
 
 def _digest_of_target(task: VerifyTask) -> str:
-    digest = hashlib.sha256()
-    with task.target.lend() as store:
-        for block in store.read(task.stream, task.segment, task.start - task.shift, task.end - task.shift):
+    digest, target = hashlib.sha256(), task.target
+    with target.address.lend() as store:
+        for block in store.read(target.stream, target.segment, task.start, task.end):
             digest.update(block)
     return digest.hexdigest()
 
 
-def _read_source(task: VerifyTask) -> tuple[str, int]:
-    """Read all of the source, which verifies it; return the digest of the restored part, and its number of events."""
-    part, events, origin = hashlib.sha256(), 0, task.origin
+def _read_source(part: Part, where: str) -> tuple[str, int]:
+    """Read all of the origin, which verifies it; return the digest of the part, and its number of events."""
+    digest, events, at = hashlib.sha256(), 0, part.origin.start
     # A large event is a range by itself and never restored in part.
-    splitter = EventSplitter(origin.start, task.where) if task.events is None else None
-    at = origin.start
-    for block in origin.blocks(origin.start, origin.end, WINDOW_BYTES):
-        low, high = max(task.start - at, 0), min(task.end - at, len(block))
+    splitter = EventSplitter(at, where) if part.events is None else None
+    for block in part.origin.blocks(part.origin.start, part.origin.end, WINDOW_BYTES):
+        low, high = max(part.start - at, 0), min(part.end - at, len(block))
         if low < high:
-            part.update(memoryview(block)[low:high])
+            digest.update(memoryview(block)[low:high])
         if splitter is not None:
-            events += sum(task.start <= offset < task.end for offset, _ in splitter.events(block))
+            events += sum(part.start <= offset < part.end for offset, _ in splitter.events(block))
         at += len(block)
-    return part.hexdigest(), events if task.events is None else task.events
+    return digest.hexdigest(), events if part.events is None else part.events

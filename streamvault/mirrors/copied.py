@@ -5,23 +5,23 @@ Nothing is stored for this: segments correspond by their place in the history, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from streamvault.importer.plan import Content, Part, RestorePlan
+from streamvault.importer.fill import Span
+from streamvault.importer.plan import Content, RestorePlan, SegmentPlan
 from streamvault.importer.run import COMPARED_BYTES, SEGMENTS_TO_COMPARE
 from streamvault.importer.target import OTHER_NAME, TargetTaken
 from streamvault.mirrors.from_stream import parts_of
 from streamvault.streamstore.arithmetic.counterparts import counterparts
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
-from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import StoreAddress
+from streamvault.streamstore.open_stream import OpenStream
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """What two streams have of one segment, in bytes.
+class CopiedRange:
+    """What a copy has of a segment of its source, in bytes.
 
     Attributes:
         copy: the copy's segment.
@@ -43,21 +43,21 @@ class Copied:
     Attributes:
         described: the copy.
         segments: the source's segment → the copy's, of all epochs of the copy.
-        spans: the source's segment → what the copy has of it, of those that both still have.
+        ranges: the source's segment → what the copy has of it, of those that both still have.
         bytes: bytes that the copy has.
         behind: bytes that the source has and the copy does not have.
     """
 
     described: StreamDescription
     segments: Mapping[SegmentId, SegmentId]
-    spans: Mapping[SegmentId, Span]
+    ranges: Mapping[SegmentId, CopiedRange]
     bytes: int
     behind: int
 
     @property
     def shifts(self) -> Mapping[SegmentId, int]:
         """The source's segment → how much lower its offsets are in the copy, as far as that is known and not 0."""
-        return {segment: span.shift for segment, span in self.spans.items() if span.shift}
+        return {segment: held.shift for segment, held in self.ranges.items() if held.shift}
 
     def in_source(self, cut: StreamCut, source: StreamName) -> StreamCut:
         """Return a cut of the copy in the source's segments and offsets."""
@@ -65,29 +65,32 @@ class Copied:
         offsets = {names[new]: offset for new, offset in cut.offsets.items()}
         return StreamCut(source, {old: offset + self.shifts.get(old, 0) for old, offset in offsets.items()})
 
-    def parts(self, content: Content, address: StoreAddress) -> Iterator[tuple[SegmentId, list[Part]]]:
-        """Yield each of the source's segments with the parts of it that both still have.
+    def plans(self, content: Content, source: OpenStream) -> dict[SegmentId, SegmentPlan]:
+        """Return each of the source's segments with the spans of the copy whose bytes both still have.
 
         Args:
             content: the source's content.
-            address: the source's store.
+            source: the source.
         """
-        for segment, span in self.spans.items():
-            if span.shift is not None:
-                low = max(span.start + span.shift, _extent(content, segment)[0])
-                found = parts_of(address, content.described, segment, low, span.end + span.shift, span.shift)
-                yield segment, list(found)
+        plans: dict[SegmentId, SegmentPlan] = {}
+        for segment, held in self.ranges.items():
+            if (shift := held.shift) is not None:
+                low = max(held.start + shift, _source_range(content, segment)[0])
+                parts = parts_of(source, segment, low, held.end + shift)
+                spans = tuple(Span(part.start - shift, part.end - shift, part) for part in parts)
+                plans[segment] = SegmentPlan(spans=spans)
+        return plans
 
 
 def examine(
-    store: StreamStore, copied: StreamDescription, source_store: StreamStore, content: Content, plan: RestorePlan
+    copy: OpenStream, copied: StreamDescription, source: OpenStream, content: Content, plan: RestorePlan
 ) -> Copied:
     """Compare a finished copy with its source.
 
     Args:
-        store: the copy's store.
-        copied: the copy.
-        source_store: the source's store.
+        copy: the copy.
+        copied: its description.
+        source: the source.
         content: what a copy would have now.
         plan: its plan.
 
@@ -95,10 +98,10 @@ def examine(
         TargetTaken: the copy was written to since, or is of another stream.
         NoSuchSegment, SegmentTruncated: one of them was truncated meanwhile.
     """
-    pair = _Pair(store, copied, source_store, content, plan)
+    pair = _Pair(copy, copied, source, content, plan)
     segments, live = pair.segments(), pair.live()
     names = {new: old for old, new in segments.items()}
-    spans: dict[SegmentId, Span] = {}
+    ranges: dict[SegmentId, CopiedRange] = {}
     compared = 0
     for new in sorted(live, reverse=True):
         old, (start, end) = names[new], live[new]
@@ -107,13 +110,13 @@ def examine(
             continue
         compare = end > start and compared < SEGMENTS_TO_COMPARE
         compared += compare
-        spans[old] = pair.span(old, Span(new, start, end, None), compare=compare)
+        ranges[old] = pair.compare(old, CopiedRange(new, start, end, None), compare=compare)
     return Copied(
         copied,
         segments,
-        dict(sorted(spans.items())),
+        dict(sorted(ranges.items())),
         sum(end - start for start, end in live.values()),
-        sum(_behind(content, segment, segments, spans) for segment in content.parts),
+        sum(_behind(content, segment, segments, ranges) for segment in content.parts),
     )
 
 
@@ -121,9 +124,9 @@ def examine(
 class _Pair:
     """A finished copy and its source; the attributes are the arguments of `examine`."""
 
-    store: StreamStore
+    copy: OpenStream
     copied: StreamDescription
-    source_store: StreamStore
+    source: OpenStream
     content: Content
     plan: RestorePlan
 
@@ -136,7 +139,7 @@ class _Pair:
             what = f"the stream is a copy of another stream of the name {source.name}"
             if ours < theirs:
                 what = "the source was deleted and created again since it was copied"
-            raise TargetTaken(what, where=f"{self.store.uri}/{copied.name}", todo=OTHER_NAME)
+            raise TargetTaken(what, where=self.copy.uri, todo=OTHER_NAME)
         if len(copied.epochs) > len(epochs):
             raise self._written_since(f"{len(copied.epochs)} epochs instead of {len(epochs)}")
         segments = counterparts(epochs, copied.epochs)
@@ -149,7 +152,7 @@ class _Pair:
         copied = self.copied
         between = segments_between(copied, copied.head, copied.tail)
         sealed = [segment for segment, (_, end) in between.items() if end is None]
-        ends = {info.segment: info.write_offset for info in self.store.segment_info(copied.name, sealed)}
+        ends = {info.segment: info.write_offset for info in self.copy.store.segment_info(copied.name, sealed)}
         return {segment: (start, ends[segment] if end is None else end) for segment, (start, end) in between.items()}
 
     def check_beyond(self, old: SegmentId, new: SegmentId, end: int) -> None:
@@ -158,10 +161,10 @@ class _Pair:
         if end and tail != source.tail and old in segments_between(source, tail, source.tail):
             raise self._written_since(f"{new} has {end} bytes instead of 0")
 
-    def span(self, old: SegmentId, span: Span, *, compare: bool) -> Span:
-        """Return a span with its shift; with ``compare``, compare its last bytes."""
-        content, new, end = self.content, span.copy, span.end
-        high = _extent(content, old)[1]
+    def compare(self, old: SegmentId, held: CopiedRange, *, compare: bool) -> CopiedRange:
+        """Return a range with its shift; with ``compare``, compare its last bytes."""
+        content, new, end = self.content, held.copy, held.end
+        high = _source_range(content, old)[1]
         # sealed segments and those at the cut where the copy ends have all that the source has
         ends_there = content.tail != content.described.tail and old in content.tail.offsets
         complete = new not in self.copied.tail.offsets or ends_there
@@ -170,12 +173,12 @@ class _Pair:
         if not fitting:
             raise self._written_since(f"{new} has {end} bytes instead of {high - shifts[0]}")
         if not compare and len(shifts) == 1:
-            return replace(span, shift=fitting[0])
-        found = {shift: self._difference(old, span, shift) for shift in fitting}
+            return replace(held, shift=fitting[0])
+        found = {shift: self._difference(old, held, shift) for shift in fitting}
         equal = [shift for shift, offset in found.items() if offset is None]
         if not equal and len(shifts) == 1:
             raise self._written_since(f"{new} has other bytes than the source from offset {found[fitting[0]]} on")
-        return replace(span, shift=equal[0] if equal else None)
+        return replace(held, shift=equal[0] if equal else None)
 
     def _shifts(self, segment: SegmentId, end: int) -> list[int]:
         """Return by how much offsets may be lower in the copy, likelier ones first.
@@ -185,41 +188,44 @@ class _Pair:
         """
         if self.plan.offsets == "keep" or segment not in self.content.head.offsets:
             return [0]
-        possible = (self.plan.segments[segment].shift, 0, _extent(self.content, segment)[1] - end)
+        possible = (self.plan.segments[segment].shift, 0, _source_range(self.content, segment)[1] - end)
         return list(dict.fromkeys(shift for shift in possible if shift >= 0))
 
-    def _difference(self, old: SegmentId, span: Span, shift: int) -> int | None:
+    def _difference(self, old: SegmentId, held: CopiedRange, shift: int) -> int | None:
         """Return the copy's offset of the first byte that differs, among the last ones; None if they are equal."""
-        low = max(span.start, span.end - COMPARED_BYTES, _extent(self.content, old)[0] - shift)
-        if low >= span.end:
+        low = max(held.start, held.end - COMPARED_BYTES, _source_range(self.content, old)[0] - shift)
+        if low >= held.end:
             return None
-        ours = _bytes(self.store, self.copied.name, span.copy, low, span.end)
-        theirs = _bytes(self.source_store, self.content.described.name, old, low + shift, span.end + shift)
+        ours = _bytes(self.copy, held.copy, low, held.end)
+        theirs = _bytes(self.source, old, low + shift, held.end + shift)
         pairs = enumerate(zip(ours, theirs, strict=True))
         return None if ours == theirs else low + next(at for at, (one, other) in pairs if one != other)
 
     def _written_since(self, what: str) -> TargetTaken:
-        where = f"{self.store.uri}/{self.copied.name}: {what}"
+        where = f"{self.copy.uri}: {what}"
         return TargetTaken("the copy was written to since", where=where, todo=OTHER_NAME)
 
 
-def _extent(content: Content, segment: SegmentId) -> tuple[int, int]:
+def _source_range(content: Content, segment: SegmentId) -> tuple[int, int]:
     """Return the source's first offset and end of a segment between its cuts."""
     start, parts = content.head.offsets.get(segment, 0), content.parts[segment]
     return start, parts[-1].end if parts else start
 
 
 def _behind(
-    content: Content, segment: SegmentId, segments: Mapping[SegmentId, SegmentId], spans: Mapping[SegmentId, Span]
+    content: Content,
+    segment: SegmentId,
+    segments: Mapping[SegmentId, SegmentId],
+    ranges: Mapping[SegmentId, CopiedRange],
 ) -> int:
-    start, end = _extent(content, segment)
-    span = spans.get(segment)
-    if span is not None:
-        start = end if span.shift is None else max(start, span.end + span.shift)
+    start, end = _source_range(content, segment)
+    held = ranges.get(segment)
+    if held is not None:
+        start = end if held.shift is None else max(start, held.end + held.shift)
     elif segment in segments:
         start = end  # the copy had it, and has truncated it
     return max(0, end - start)
 
 
-def _bytes(store: StreamStore, stream: StreamName, segment: SegmentId, start: int, end: int) -> bytes:
-    return b"".join(bytes(block) for block in store.read(stream, segment, start, end))
+def _bytes(stream: OpenStream, segment: SegmentId, start: int, end: int) -> bytes:
+    return b"".join(bytes(block) for block in stream.store.read(stream.name, segment, start, end))

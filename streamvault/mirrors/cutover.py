@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from streamvault.common.errors import Conflict
-from streamvault.importer.lease import incarnation
+from streamvault.importer.lease import first_segment_id
 from streamvault.importer.options import KeptRetention
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import Replica, promoted_configuration
@@ -64,7 +64,7 @@ def cut_over(replication: Replication, source: StreamSource, *, retention: KeptR
         sealed=source.is_sealed_by_user(described),
         retention=record.retention,
         claim=replication.claim,
-        source_first=incarnation(described),
+        source_first=first_segment_id(described),
     )
     replication.hold().confirm()
     try:
@@ -125,14 +125,14 @@ def _check_policies(replica: Replica, record: Record) -> None:
         Conflict: there are too many tags, or a user's stream has the name that is needed for this.
         StreamStoreError: the store refuses them.
     """
-    store, probe = replica.store, stream_beside(replica.name, TARGET_PROBE)
+    store, probe = replica.stream.store, stream_beside(replica.stream.name, TARGET_PROBE)
     if (tags := len(users_tags(record.source_configuration))) >= MOST_TAGS:
         raise Conflict(
             f"the stream has {tags} tags and gets one more, but no more than {MOST_TAGS} are possible",
             where=record.source,
             todo="Remove a tag. The stream was not sealed.",
         )
-    wanted = promoted_configuration(record, len(store.describe(replica.name).tail.offsets))
+    promoted = promoted_configuration(record, len(replica.stream.describe().tail.offsets))
     with suppress(StreamExists):  # of a run that was killed
         store.create_stream(probe, StreamConfiguration(Scaling(min_segments=1), tags=(OWN,)))
     described = store.describe(probe)
@@ -143,7 +143,7 @@ def _check_policies(replica: Replica, record: Record) -> None:
             todo="Move it to another name.",
         )
     try:
-        own = replace(wanted, tags=(OWN, *wanted.tags)[:MOST_TAGS])
+        own = replace(promoted, tags=(OWN, *promoted.tags)[:MOST_TAGS])
         store.update_stream(probe, own, was=described.configuration)
     finally:
         with suppress(NoSuchStream, NoSuchScope, StreamChanged):

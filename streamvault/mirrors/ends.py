@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from streamvault.common.errors import Failed
-from streamvault.importer.target import LOOKS
+from streamvault.importer.unfinished import LOOKS
 from streamvault.mirrors.record import Record
 from streamvault.streamstore.arithmetic.cuts import is_before, later_of, segments_between
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
@@ -17,9 +17,8 @@ from streamvault.streamstore.model import (
     MAX_EVENT_BYTES,
     SegmentInfo,
     StreamDescription,
-    StreamName,
 )
-from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.open_stream import OpenStream
 
 _HEADER = struct.Struct(">q")
 
@@ -27,14 +26,13 @@ REPLICATE_ONCE_MORE = "Replicate once more when the source can be reached."
 KEEP = "It can still be read. If the source can be reached, replicate into another stream."
 
 
-def check_ends(store: StreamStore, name: StreamName, record: Record) -> StreamDescription:
+def check_ends(replica: OpenStream, record: Record) -> StreamDescription:
     """Check that a replica holds nothing but a beginning of its source; return it.
 
     Every tail of the source is an event boundary, so only what was appended after the recorded one is read.
 
     Args:
-        store: the replica's store.
-        name: the replica.
+        replica: the replica.
         record: the newest record of its ledger.
 
     Raises:
@@ -43,16 +41,16 @@ def check_ends(store: StreamStore, name: StreamName, record: Record) -> StreamDe
     """
     todo = KEEP if record.is_promoting else REPLICATE_ONCE_MORE
     for look in range(LOOKS):
-        described = store.describe(name)
+        described = replica.describe()
         if record.tail is None or record.skipping or not record.is_about(described):
             raise Failed(
                 "the replica begins with filler, as no round has ended since it began, or since its source was "
                 "truncated",
-                where=f"{store.uri}/{name}",
+                where=replica.uri,
                 todo=todo,
             )
         try:
-            _check_ends(store, described, record, todo)
+            _check_ends(replica, described, record, todo)
         except (NoSuchSegment, SegmentTruncated):  # a late run of the replication has truncated it
             if look == LOOKS - 1:
                 raise
@@ -61,10 +59,10 @@ def check_ends(store: StreamStore, name: StreamName, record: Record) -> StreamDe
     raise AssertionError
 
 
-def _check_ends(store: StreamStore, described: StreamDescription, record: Record, todo: str) -> None:
-    name = described.name
+def _check_ends(replica: OpenStream, described: StreamDescription, record: Record, todo: str) -> None:
+    store, name = replica.store, replica.name
     reached = later_of(described, record.end_cut(name), described.head)
-    short = Failed("the replica has fewer bytes than its ledger says", where=f"{store.uri}/{name}", todo=KEEP)
+    short = Failed("the replica has fewer bytes than its ledger says", where=replica.uri, todo=KEEP)
     if not is_before(described, reached, described.tail):
         raise short
     between = segments_between(described, reached, described.tail)
@@ -73,8 +71,8 @@ def _check_ends(store: StreamStore, described: StreamDescription, record: Record
         where = f"{store.uri}/{info.segment.in_stream(name)}"
         if info.write_offset < start:
             raise short
-        whole = _whole_up_to(store, name, info, start, info.write_offset)
-        if whole < info.write_offset and not _holds_bytes(store, name, info, start, whole):
+        whole = _whole_up_to(replica, info, start, info.write_offset)
+        if whole < info.write_offset and not _holds_bytes(replica, info, start, whole):
             raise Failed(
                 "the replica ends inside an event, of which the rest is at the source",
                 where=f"{where} offset {whole}",
@@ -82,16 +80,16 @@ def _check_ends(store: StreamStore, described: StreamDescription, record: Record
             )
 
 
-def _whole_up_to(store: StreamStore, name: StreamName, info: SegmentInfo, start: int, end: int) -> int:
+def _whole_up_to(replica: OpenStream, info: SegmentInfo, start: int, end: int) -> int:
     """Return up to where whole events follow one another from ``start`` on.
 
     Memory: a few blocks and an event of 8 MiB.
     """
     at = start
     while at < end:
-        splitter = EventSplitter(at, info.segment.in_stream(name))
+        splitter = EventSplitter(at, info.segment.in_stream(replica.name))
         try:
-            for block in store.read(name, info.segment, at, end):
+            for block in replica.store.read(replica.name, info.segment, at, end):
                 for _ in splitter.feed(block):
                     pass
         except NotAnEvent as error:
@@ -103,22 +101,22 @@ def _whole_up_to(store: StreamStore, name: StreamName, info: SegmentInfo, start:
     return at
 
 
-def _holds_bytes(store: StreamStore, name: StreamName, info: SegmentInfo, start: int, torn: int) -> bool:
+def _holds_bytes(replica: OpenStream, info: SegmentInfo, start: int, torn: int) -> bool:
     """Whether a segment that ends inside an event, if it holds events, is one of a byte stream, which has none to tear.
 
     What the ledger has recorded of it tells: a source's tail never lies inside an event. Of a segment of which nothing
     was recorded, it is the event's size: only events of more than 8 MiB are appended in pieces.
 
     Args:
-        store: the replica's store.
-        name: the replica.
+        replica: the replica.
         info: the segment.
         start: up to where the ledger has recorded it (bytes).
         torn: where the event would begin.
     """
     if start > info.start_offset:
-        return _whole_up_to(store, name, info, info.start_offset, start) < start
+        return _whole_up_to(replica, info, info.start_offset, start) < start
     if info.write_offset - torn < HEADER_BYTES:
         return True
-    header = b"".join(bytes(block) for block in store.read(name, info.segment, torn, torn + HEADER_BYTES))
+    blocks = replica.store.read(replica.name, info.segment, torn, torn + HEADER_BYTES)
+    header = b"".join(bytes(block) for block in blocks)
     return not MAX_EVENT_BYTES < _HEADER.unpack(header)[0] <= ANY_EVENT_BYTES

@@ -58,7 +58,7 @@ def _was_cut_over(replication: Replication) -> bool:
     """Return whether the replica is a promoted one now, and its source is sealed."""
     replica, source = replication.replica, replication.source
     with suppress(NoSuchStream, NoSuchScope, OwnStream):
-        promoted = tag_of(replica.store.describe(replica.name).configuration, REPLICA_OF)
+        promoted = tag_of(replica.stream.describe().configuration, REPLICA_OF)
         return (
             isinstance(source, StreamSource) and promoted == replica_tag(source.uri) and source.look().described.sealed
         )

@@ -8,10 +8,16 @@ from dataclasses import replace
 
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
-from streamvault.importer.lease import incarnation, remove_leftovers, take_lease, unfinished_work
+from streamvault.importer.lease import (
+    finishing_under_lease,
+    first_segment_id,
+    remove_leftovers,
+    take_lease,
+    unfinished_import,
+)
 from streamvault.importer.options import FILLER_LIMIT, KeptRetention, Numbers, Offsets
 from streamvault.importer.plan import plan_restore
-from streamvault.importer.reports import MoveReport
+from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.importer.target import check_other_stream
 from streamvault.importer.verify import Differs
@@ -21,14 +27,14 @@ from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
 from streamvault.mirrors.replication import Replication
+from streamvault.mirrors.reports import MoveReport
 from streamvault.mirrors.source import StreamSource
-from streamvault.mirrors.witness import replica_work
+from streamvault.mirrors.witness import replica_id
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.counterparts import counterparts
 from streamvault.streamstore.arithmetic.cuts import later_of
 from streamvault.streamstore.errors import (
-    NoSuchScope,
     NoSuchSegment,
     NoSuchStream,
     SegmentTruncated,
@@ -36,9 +42,9 @@ from streamvault.streamstore.errors import (
     StreamExists,
 )
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamDescription
+from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.own import LONGEST_TAG, MOVED_TO, OWN, REPLICA_OF, is_own, tag_of
 from streamvault.streamstore.services.lease import Lease
-from streamvault.streamstore.uri import parse_stream
 
 
 def move_stream(
@@ -91,20 +97,9 @@ def move_stream(
         retention=retention,
         window=window,
     )
-    source_address, source_name = parse_stream(source)
-    address, name = parse_stream(stream, target=True)
-    check_other_stream((source_address, source_name), (address, name))
-    with ExitStack() as stack:
-        source_store = stack.enter_context(source_address.open())
-        store = stack.enter_context(address.open())
-        origin = StreamSource(source_store, source_address, source_name, f"{source_address.uri}/{source_name}")
-        move = _Move(
-            origin,
-            Replica(store, address, name),
-            f"{address.uri}/{name}",
-            options,
-            Tasks(master, stack, RESTORE_TASKS),
-        )
+    with open_stream(source) as origin, open_stream(stream, target=True) as target, ExitStack() as stack:
+        check_other_stream(origin, target)
+        move = _Move(StreamSource(origin), Replica(target), options, Tasks(master, stack, RESTORE_TASKS))
         report = MoveReport(source=source, stream=stream, tombstone=not no_tombstone, dry_run=dry_run)
         if move.is_done():
             if not dry_run:
@@ -126,26 +121,24 @@ class _Move:
         tasks: opens the runner.
     """
 
-    def __init__(self, source: StreamSource, replica: Replica, uri: str, options: MoveOptions, tasks: Tasks) -> None:
+    def __init__(self, source: StreamSource, replica: Replica, options: MoveOptions, tasks: Tasks) -> None:
         self._source = source
         self._replica = replica
-        self._uri = uri
         self._options = options
         self.tasks = tasks
 
     @property
     def _tombstone(self) -> str:
         """The tag of the tombstone."""
-        return f"{MOVED_TO}{self._uri}"[:LONGEST_TAG]
+        return f"{MOVED_TO}{self._replica.uri}"[:LONGEST_TAG]
 
     def is_done(self) -> bool:
         """Whether the stream was moved before."""
-        store, name = self._replica.store, self._replica.name
-        if unfinished_work(store, name) != "":
+        if unfinished_import(self._replica.stream) != "":
             return False
-        old = _describe(self._source)
+        old = self._source.stream.find()
         if old is None:
-            return tag_of(store.describe(name).configuration, REPLICA_OF) == replica_tag(self._source.uri)
+            return tag_of(self._replica.stream.describe().configuration, REPLICA_OF) == replica_tag(self._source.uri)
         return self.is_tombstone(old)
 
     def is_tombstone(self, old: StreamDescription | None) -> bool:
@@ -156,7 +149,7 @@ class _Move:
         """Make up for the last steps of an earlier run."""
         if not self._options.no_tombstone:
             self._leave_tombstone()
-        remove_leftovers(self._replica.store, self._replica.name)
+        remove_leftovers(self._replica.stream)
 
     def missing(self) -> int:
         """Return how many bytes are still to be replicated."""
@@ -168,37 +161,31 @@ class _Move:
 
     def run(self, report: MoveReport, progress: Progress) -> MoveReport:
         """Move the stream, or go on where an earlier run was killed."""
-        store, name = self._replica.store, self._replica.name
-        begun = unfinished_work(store, name)
+        target = self._replica.stream
+        begun = unfinished_import(target)
         is_replica = begun is not None and begun.startswith(REPLICA)
-        if is_replica and self._replica.read() is None and not is_own(store.describe(name).configuration):
-            take_lease(store, name, begun or "").release(remove=True)  # an earlier run was killed right before this
+        if is_replica and self._replica.read() is None and not is_own(target.describe().configuration):
+            take_lease(target, begun or "").release(remove=True)  # an earlier run was killed right before this
             if self.is_done():
                 self.clean_up()
                 return replace(report, unchanged=True)
         record = self._begun()
         if record is not None:
-            lease = take_lease(store, name, record.work)
-            try:
+            with finishing_under_lease(target, record.work) as lease:
                 self._replica.choose_retention(self._options.retention)
                 self._replica.finish(lease, complete=False)
                 return self._delete_source(report, lease, progress)
-            finally:
-                lease.release(remove=not lease.is_finishing)
         replication = self._replication(progress)
-        replication.take_over(WAIT_SECONDS)
-        try:
+        with replication.taking_over(WAIT_SECONDS):
             lease = cut_over(replication, self._source, retention=self._options.retention)
             report = replace(
                 report,
                 moved_bytes=replication.moved_bytes,
                 rounds=replication.rounds - 1,
                 cutover_seconds=round(replication.cutover_seconds, 3),
-                renumbered={str(old): str(new) for old, new in replication.segments.items() if old != new},
+                renumbered=renumbered(replication.segments),
             )
             return self._delete_source(report, lease, progress)
-        finally:
-            replication.release()
 
     def _begun(self) -> Record | None:
         """Return the record of a promotion of this move's replica that was killed; go on with its options.
@@ -206,36 +193,35 @@ class _Move:
         Raises:
             Conflict: the old stream may have more than the replica.
         """
-        begun = unfinished_work(self._replica.store, self._replica.name)
+        begun = unfinished_import(self._replica.stream)
         record = self._replica.read() if begun is not None and begun.startswith(REPLICA) else None
         if record is None or record.source != self._source.uri or not record.is_promoting:
             return None
         options = {"offsets": record.offsets, "numbers": record.numbers, "filler_limit": record.filler_limit}
         self._options = self._options.model_copy(update=options)
-        self._check_sealed(_describe(self._source), record)
+        self._check_sealed(self._source.stream.find(), record)
         return record
 
     def _delete_source(self, report: MoveReport, lease: Lease, progress: Progress) -> MoveReport:
-        """Verify the new stream, delete the old one, leave the tombstone, and remove ledger and lease."""
-        old = _describe(self._source)
+        """Verify the new stream, delete the old one, leave the tombstone, and remove the ledger."""
+        old = self._source.stream.find()
         record = self._replica.newest
         if old is not None and self._check_sealed(old, record):
             report = replace(report, bytes=self._verify(lease, progress))
             lease.confirm()
             self._check_new()
             with suppress(StreamChanged, NoSuchStream):
-                self._source.store.delete(self._source.name, first=old.epochs[0])
+                self._source.stream.store.delete(self._source.name, first=old.epochs[0])
         warnings = retention_warnings(record)
         if not self._options.no_tombstone and (left := self._leave_tombstone()):
             warnings = (*warnings, left)
-            report = replace(report, tombstone=self.is_tombstone(_describe(self._source)))
+            report = replace(report, tombstone=self.is_tombstone(self._source.stream.find()))
         for warning in warnings:
             progress.warn(warning)
         report = replace(report, warnings=warnings)
         if record.source_first:
             self._source.forget_seal(record.source_first)
         self._replica.forget()
-        lease.release(remove=True)
         return report
 
     def _check_sealed(self, old: StreamDescription | None, record: Record) -> bool:
@@ -248,9 +234,9 @@ class _Move:
             raise Conflict(
                 "the replica was promoted without sealing the stream, which is gone, so it may lack events",
                 where=self._source.uri,
-                todo=f"Run 'streamvault promote {self._uri}' to use the replica as it is.",
+                todo=f"Run 'streamvault promote {self._replica.uri}' to use the replica as it is.",
             )
-        if old is None or replica_work(self._source, old, self._options) != record.work:
+        if old is None or replica_id(self._source, old, self._options) != record.work:
             return False
         # A cut-over has compared both ends. A promotion without one has replaced the replica's open segments, so the
         # source's tail of the last round says what the replica has.
@@ -258,8 +244,8 @@ class _Move:
             raise Conflict(
                 "the replica was promoted without sealing the stream, which may have been written to since",
                 where=self._source.uri,
-                todo=f"Run 'streamvault promote {self._uri}', copy what is missing with 'streamvault copy --from', and "
-                "delete the stream yourself.",
+                todo=f"Run 'streamvault promote {self._replica.uri}', copy what is missing with 'streamvault copy "
+                "--from', and delete the stream yourself.",
             )
         return True
 
@@ -269,19 +255,16 @@ class _Move:
         Raises:
             Conflict: it is another one.
         """
-        name = self._replica.name
-        with suppress(NoSuchStream, NoSuchScope):
-            copied = self._replica.store.describe(name)
-            if incarnation(copied) == self._replica.newest.target:
-                return copied
-        raise Conflict("the new stream was deleted, or created again, so the old one stays", where=self._uri)
+        copied = self._replica.stream.find()
+        if copied is not None and first_segment_id(copied) == self._replica.newest.target:
+            return copied
+        raise Conflict("the new stream was deleted, or created again, so the old one stays", where=self._replica.uri)
 
     def _verify(self, lease: Lease, progress: Progress) -> int:
         """Read the new stream back and compare all of it with the old one; return the number of bytes.
 
         What the new stream's retention policy has deleted meanwhile is not compared.
         """
-        store, name = self._replica.store, self._replica.name
         replication = self._replication(progress)
         while True:
             look, copied = self._source.look(), self._check_new()
@@ -289,36 +272,36 @@ class _Move:
             if head is None:
                 raise Conflict(
                     "the new stream was scaled and truncated before it was compared, so the old one stays",
-                    where=self._uri,
+                    where=self._replica.uri,
                     todo=f"Compare them yourself, or export {self._source.uri}, before you delete it.",
                 )
             described = replace(look.described, head=later_of(look.described, head, look.described.head))
             record = self._replica.newest
             first_head = StreamCut.from_json(record.head, self._source.name)
             content = self._source.content(
-                replace(look, described=described), self._options, work=record.work, first_head=first_head
+                replace(look, described=described), self._options, import_id=record.work, first_head=first_head
             )
             # only the bytes are compared, and the replica may have got other numbers after the seal
             plan = plan_restore(content, self._options.model_copy(update={"numbers": "map"}), limit_filler=False)
-            run = ImportRun(store, self._replica.address, name, plan=plan, window=self._options.window, read_back=True)
+            run = ImportRun(self._replica.stream, plan, window=self._options.window, read_back=True)
             segments = counterparts(described.epochs, copied.epochs) or {}
             try:
-                run.compare(segments, self.tasks.runner, progress, lease.check)
+                run.compare(segments, self.tasks.runner, progress, lease)
             except (SegmentTruncated, NoSuchSegment):
                 if self._check_new().head == copied.head:
                     raise
                 continue
             except Differs as differs:
                 todo = (
-                    f"Keep both: {self._source.uri} is sealed and has all that was written to it, and {self._uri} may "
-                    "have newer events. Copy the old one to a third name."
+                    f"Keep both: {self._source.uri} is sealed and has all that was written to it, and "
+                    f"{self._replica.uri} may have newer events. Copy the old one to a third name."
                 )
                 raise Differs(differs.what, where=differs.where, todo=todo) from None
             return plan.bytes
 
     def _leave_tombstone(self) -> str:
         """Create the tombstone, or seal it; return a warning if the name belongs to another stream, or has events."""
-        store, name = self._source.store, self._source.name
+        store, name = self._source.stream.store, self._source.name
         configuration = StreamConfiguration(Scaling(min_segments=1), tags=(OWN, self._tombstone))
         with suppress(StreamExists):
             store.create_stream(name, configuration)
@@ -332,10 +315,3 @@ class _Move:
 
     def _replication(self, progress: Progress) -> Replication:
         return Replication(self._source, self._replica, self._options, progress=progress, tasks=self.tasks)
-
-
-def _describe(source: StreamSource) -> StreamDescription | None:
-    try:
-        return source.store.describe(source.name)
-    except (NoSuchStream, NoSuchScope):
-        return None

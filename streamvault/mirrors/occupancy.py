@@ -5,27 +5,26 @@ from __future__ import annotations
 from contextlib import suppress
 
 from streamvault.common.errors import Problem
-from streamvault.importer.lease import marked_work, unfinished_work
+from streamvault.importer.lease import marked_import, unfinished_import
 from streamvault.importer.options import TargetOptions
-from streamvault.importer.target import TargetTaken, taken_error
+from streamvault.importer.target import TargetTaken, target_exists_error
 from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
 from streamvault.mirrors.source import Source, StreamSource
-from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
 
 
 def is_promoted(source: Source, replica: Replica) -> bool:
     """Whether a source's replica was promoted, or its promotion has begun; False if it cannot be told."""
     with suppress(Problem):
-        if not replica.store.exists(replica.name):
+        if not replica.stream.exists():
             return False
-        described = replica.store.describe(replica.name)
+        described = replica.stream.describe()
         if not is_own(described.configuration):
             return tag_of(described.configuration, REPLICA_OF) == replica_tag(source.uri)
         record = replica.read()
         return (
             record is not None
-            and (record.work, record.source) == (marked_work(described), source.uri)
+            and (record.work, record.source) == (marked_import(described), source.uri)
             and record.is_promoting
         )
     return False
@@ -37,31 +36,31 @@ def check_promoting(replica: Replica) -> None:
     Raises:
         TargetTaken: one was.
     """
-    begun = unfinished_work(replica.store, replica.name)
+    begun = unfinished_import(replica.stream)
     if begun is not None and begun.startswith(REPLICA):
         record = replica.read()
         begins = record is not None and record.work == begun and record.is_promoting
-        if begins or not is_own(replica.store.describe(replica.name).configuration):
+        if begins or not is_own(replica.stream.describe().configuration):
             raise promoting(replica)
 
 
-def check_target(source: Source, replica: Replica, options: TargetOptions, work: str) -> str | None:
-    """Check that a target is free, or the replica of this name; return `unfinished_work`.
+def check_target(source: Source, replica: Replica, options: TargetOptions, replica_id: str) -> str | None:
+    """Check that a target is free, or the replica of this name; return `unfinished_import`.
 
     Args:
         source: the source.
         replica: the target.
         options: how the source becomes a new stream.
-        work: the replica's name, see `mirrors.replica.Record`.
+        replica_id: the replica's name, see `mirrors.record.Record`.
 
     Raises:
         TargetTaken: it is neither.
     """
-    begun = unfinished_work(replica.store, replica.name)
+    begun = unfinished_import(replica.stream)
     if begun is None:
         return None
-    described = replica.store.describe(replica.name)
-    if begun == work:
+    described = replica.stream.describe()
+    if begun == replica_id:
         if not is_own(described.configuration):
             raise promoting(replica)
         return begun
@@ -85,17 +84,15 @@ def check_target(source: Source, replica: Replica, options: TargetOptions, work:
             where=where,
             todo="Choose another name. It may have events that were never replicated.",
         )
-    raise taken_error(replica.store, described, begun=begun)
+    raise target_exists_error(replica.stream.store, described, begun=begun)
 
 
 def _is_origin(source: Source, replica: Replica) -> bool:
     """Whether the source is a promoted replica of the target: the old cluster is back."""
     if not isinstance(source, StreamSource):
         return False
-    with suppress(NoSuchStream, NoSuchScope):
-        configuration = source.store.describe(source.name).configuration
-        return tag_of(configuration, REPLICA_OF) == replica_tag(replica.uri)
-    return False
+    described = source.stream.find()
+    return described is not None and tag_of(described.configuration, REPLICA_OF) == replica_tag(replica.uri)
 
 
 def promoting(replica: Replica) -> TargetTaken:

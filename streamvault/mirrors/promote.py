@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
-from streamvault.importer.lease import remove_leftovers, take_lease, unfinished_work
+from streamvault.importer.lease import finishing_under_lease, remove_leftovers, take_lease, unfinished_import
 from streamvault.importer.options import KeptRetention, TargetOptions
-from streamvault.importer.reports import PromoteReport
+from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.layouts.windows import WINDOW
 from streamvault.mirrors.cutover import WAIT_SECONDS, check_exists, cut_over, retention_warnings
@@ -18,12 +18,14 @@ from streamvault.mirrors.options import PromoteOptions
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, NotAReplica, Replica
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.source import StreamSource, open_source, open_stream
+from streamvault.mirrors.reports import PromoteReport
+from streamvault.mirrors.source import StreamSource, open_source
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
+from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.own import REPLICA_OF, OwnStream, is_own, tag_of
-from streamvault.streamstore.uri import is_stream, parse_stream
+from streamvault.streamstore.uri import is_stream
 
 
 def promote_replica(
@@ -61,14 +63,13 @@ def promote_replica(
     progress = progress or Progress()
     Master.parse(master)
     PromoteOptions(seal_source=seal_source, retention=retention, window=window)
-    address, name = parse_stream(stream, target=True)
     with ExitStack() as stack:
-        replica = Replica(stack.enter_context(address.open()), address, name)
+        replica = Replica(stack.enter_context(open_stream(stream, target=True)))
         record = _read(replica, dry_run=dry_run)
         if record is None:
             if not dry_run:
-                remove_leftovers(replica.store, name)
-            described = replica.store.describe(name)
+                remove_leftovers(replica.stream)
+            described = replica.stream.describe()
             source = tag_of(described.configuration, REPLICA_OF)
             if seal_source:
                 _check_is_stream(source)
@@ -88,7 +89,7 @@ def promote_replica(
         _check(record, replica.uri, seal_source=seal_source)
         replication = None
         if seal_source and not record.promoted:
-            origin = open_stream(record.source, stack)
+            origin = StreamSource(stack.enter_context(open_stream(record.source)))
             replication = _replication(origin, replica, record, window, progress, Tasks(master, stack, RESTORE_TASKS))
             _look(replication)
         elif dry_run and not record.promoted:
@@ -96,21 +97,16 @@ def promote_replica(
         if dry_run:
             return replace(report, total_seconds=_since(began))
         if replication is not None:
-            try:
-                replication.take_over(WAIT_SECONDS)
+            with replication.taking_over(WAIT_SECONDS):
                 check_exists(replication)
                 cut_over(replication, origin, retention=retention)
-            except BaseException:
-                replication.release()
-                raise
+                replica.forget()
             report = replace(
                 report,
                 moved_bytes=replication.moved_bytes,
                 cutover_seconds=round(replication.cutover_seconds, 3),
-                renumbered={str(old): str(new) for old, new in replication.segments.items() if old != new},
+                renumbered=renumbered(replication.segments),
             )
-            replica.forget()
-            replication.release(remove=True)
         else:
             finish_replica(replica, retention)
         progress.end()
@@ -184,15 +180,10 @@ def _check_is_stream(source: str) -> None:
 
 def finish_replica(replica: Replica, retention: KeptRetention = "keep") -> None:
     """Finish a replica as it is, or go on with finishing it; `retention` is as for `promote_replica`."""
-    lease = take_lease(replica.store, replica.name, replica.newest.work)
-    try:
+    with finishing_under_lease(replica.stream, replica.newest.work) as lease:
         replica.choose_retention(retention)
         replica.finish(lease, complete=False)
-    except BaseException:
-        lease.release(remove=not lease.is_finishing)
-        raise
-    replica.forget()
-    lease.release(remove=True)
+        replica.forget()
 
 
 def _read(replica: Replica, *, dry_run: bool) -> Record | None:
@@ -202,8 +193,8 @@ def _read(replica: Replica, *, dry_run: bool) -> Record | None:
         NotAReplica: it is none.
     """
     where = replica.uri
-    begun = unfinished_work(replica.store, replica.name)
-    described = replica.store.describe(replica.name)
+    begun = unfinished_import(replica.stream)
+    described = replica.stream.describe()
     if begun and begun.startswith(REPLICA):
         record = replica.read()
         if record is not None and record.work == begun:
@@ -211,7 +202,7 @@ def _read(replica: Replica, *, dry_run: bool) -> Record | None:
         if is_own(described.configuration):
             raise NotAReplica("the replica's ledger is gone", where=where, todo="Replicate once more, then promote.")
         if not dry_run:  # an earlier run ended right before this
-            take_lease(replica.store, replica.name, begun).release(remove=True)
+            take_lease(replica.stream, begun).release(remove=True)
         begun = ""
     if begun or not tag_of(described.configuration, REPLICA_OF):
         raise NotAReplica("the stream is not a replica", where=where, todo="'streamvault replicate' makes one.")

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from streamvault.common.times import moment_text
-from streamvault.importer.lease import incarnation
+from streamvault.importer.lease import first_segment_id
 from streamvault.manifests.format.entries import Configuration
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
 
@@ -19,7 +19,7 @@ class Record:
     """The newest record of a replica's ledger.
 
     Attributes:
-        work: see `importer.plan.RestorePlan`.
+        work: the replica's name, see `importer.plan.RestorePlan.import_id`.
         source: URI of the source.
         stream: the source's scope and name.
         offsets: as for `replicate_stream`.
@@ -35,13 +35,13 @@ class Record:
         sealing: whether a promotion has begun to seal the source; if it is promoted, whether that was done.
         skipping: whether a round has begun to append filler in place of what the source has truncated.
         promoted: whether a promotion has begun to finish the replica.
-        target: which stream of the replica's name the record is about (`importer.lease.incarnation`); empty in records
-            of earlier releases, unless it was promoted.
+        target: which stream of the replica's name the record is about (`importer.lease.first_segment_id`); empty in
+            records of earlier releases, unless it was promoted.
         source_head: the source's head when `tail` was taken; None if there is none, and in records of earlier releases.
         closing: segments of the replica that a promotion is replacing by new ones of the same key ranges.
         claim: which run was the last to begin a cut-over; a running replication then gives way to it.
-        source_first: which stream of the source's name a cut-over seals (`importer.lease.incarnation`); empty if none
-            was begun, and in records of earlier releases.
+        source_first: which stream of the source's name a cut-over seals (`importer.lease.first_segment_id`); empty if
+            none was begun, and in records of earlier releases.
         retention: the promoted stream's retention policy: the source's ("keep") or none ("off").
     """
 
@@ -106,7 +106,7 @@ class Record:
     def is_about(self, described: StreamDescription) -> bool:
         """Whether this is the stream that the record is about, not one that was made again under its name."""
         known = {str(segment) for epoch in described.epochs for segment in epoch.segments}
-        return self.target in ("", incarnation(described)) and self.ends.keys() <= known
+        return self.target in ("", first_segment_id(described)) and self.ends.keys() <= known
 
     def end_cut(self, replica: StreamName) -> StreamCut:
         """Return `ends` as a cut of the replica."""

@@ -12,22 +12,21 @@ from dataclasses import replace
 from typing import Any
 
 from streamvault.common.errors import Conflict, Failed
-from streamvault.importer.lease import incarnation, marked_work
+from streamvault.importer.lease import first_segment_id, marked_import
 from streamvault.importer.options import KeptRetention
 from streamvault.importer.plan import fitting_configuration
 from streamvault.importer.target import TargetTaken
 from streamvault.mirrors.ends import check_ends
 from streamvault.mirrors.record import Record
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused, StreamChanged
-from streamvault.streamstore.model import Retention, StreamConfiguration, StreamDescription, StreamName
+from streamvault.streamstore.model import Retention, StreamConfiguration, StreamDescription
+from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import LONGEST_TAG, MOST_TAGS, REPLICA_OF, TARGET_LEDGER, stream_beside, users_tags
 from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.services.ledger import Ledger, LedgerConflict
-from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import StoreAddress
 
 REPLICA = "replica."
-"""Prefix of a replica's name (`importer.plan.RestorePlan.work`)."""
+"""Prefix of a replica's name (`importer.plan.RestorePlan.import_id`)."""
 
 ATTEMPTS = 10
 """How often a promotion is tried if other processes change the replica meanwhile."""
@@ -46,26 +45,17 @@ class ReplicaPromoted(TargetTaken):
 class Replica:
     """An unfinished target with its ledger.
 
-    Args:
-        store: the target's store.
-        address: the same store, for tasks.
-        name: the target.
-
     Attributes:
+        stream: the target.
+        uri: its URI.
         record: the newest record; None if it has none.
     """
 
-    def __init__(self, store: StreamStore, address: StoreAddress, name: StreamName) -> None:
-        self.store = store
-        self.address = address
-        self.name = name
+    def __init__(self, stream: OpenStream) -> None:
+        self.stream = stream
+        self.uri = stream.uri
         self.record: Record | None = None
-        self._ledger = Ledger(store, stream_beside(name, TARGET_LEDGER), name)
-
-    @property
-    def uri(self) -> str:
-        """The target's URI."""
-        return f"{self.store.uri}/{self.name}"
+        self._ledger = Ledger(stream.store, stream_beside(stream.name, TARGET_LEDGER), stream.name)
 
     @property
     def newest(self) -> Record:
@@ -139,7 +129,7 @@ class Replica:
         """
         if retention != "off":
             return
-        if marked_work(self.store.describe(self.name)) != self.newest.work:
+        if marked_import(self.stream.describe()) != self.newest.work:
             todo = "Change the stream's policy, and run the same command without --retention off."
             raise Conflict("the promoted stream has its source's retention policy already", where=self.uri, todo=todo)
         self.note(retention=retention)
@@ -161,17 +151,17 @@ class Replica:
         """
         work = self.newest.work
         self.read()  # others may have replicated, promoted or replaced it before the lease was taken
-        record, described = self.newest, self.store.describe(self.name)
-        if marked_work(described) == record.work == work:
+        record, described = self.newest, self.stream.describe()
+        if marked_import(described) == record.work == work:
             if not record.promoted or record.closing:
                 record = self._settle(lease, complete=complete)
             lease.finishing(record.target)
             described = self._configure(record)
-        elif record.work != work or not record.promoted or record.target != incarnation(described):
+        elif record.work != work or not record.promoted or record.target != first_segment_id(described):
             raise TargetTaken("another stream has the replica's name now", where=self.uri)
         if record.sealed and not described.sealed:
             lease.confirm()
-            self.store.seal(self.name, first=described.epochs[0])
+            self.stream.store.seal(self.stream.name, first=described.epochs[0])
 
     def check(self, record: Record) -> StreamDescription:
         """Check that the replica can be promoted as it is: it is not sealed, and holds nothing but whole events.
@@ -186,10 +176,10 @@ class Replica:
             TargetTaken: it was sealed.
             Failed: as `mirrors.ends.check_ends`.
         """
-        if self.store.describe(self.name).sealed:
+        if self.stream.describe().sealed:
             todo = "It can still be read. If the source still exists, replicate into another stream."
             raise TargetTaken("the unfinished stream was sealed", where=self.uri, todo=todo)
-        return check_ends(self.store, self.name, record)
+        return check_ends(self.stream, record)
 
     def _settle(self, lease: Lease, *, complete: bool) -> Record:
         """Fence the replica, check it, and then record that it is promoted; return that record.
@@ -208,7 +198,7 @@ class Replica:
                 if record.closing or not (complete or _has_all(record, described)):
                     record = self._fence(lease, record, described)
                     described = self.check(record)
-                target = incarnation(described)
+                target = first_segment_id(described)
                 return self._follow(record, promoted=True, sealing=complete, target=target, closing=())
             except (*_NOT_NEWEST, ScaleRefused):
                 continue
@@ -232,9 +222,9 @@ class Replica:
         """
         current = described.epochs[-1].segments
         closing = [str(segment) for segment in current]
-        fencing = self._follow(record, sealing=False, target=incarnation(described), closing=closing)
+        fencing = self._follow(record, sealing=False, target=first_segment_id(described), closing=closing)
         lease.confirm()
-        self.store.scale(self.name, list(current), list(current.values()))
+        self.stream.store.scale(self.stream.name, list(current), list(current.values()))
         return fencing
 
     def _configure(self, record: Record) -> StreamDescription:
@@ -243,12 +233,12 @@ class Replica:
         A replication that was paused before it scales may change the scaling policy meanwhile.
         """
         for attempt in range(ATTEMPTS):
-            described = self.store.describe(self.name)
-            if marked_work(described) != record.work:
+            described = self.stream.describe()
+            if marked_import(described) != record.work:
                 break  # another run of the promotion was quicker
-            wanted = promoted_configuration(record, len(described.tail.offsets))
+            promoted = promoted_configuration(record, len(described.tail.offsets))
             try:
-                self.store.update_stream(self.name, wanted, was=described.configuration)
+                self.stream.store.update_stream(self.stream.name, promoted, was=described.configuration)
                 break
             except StreamChanged:
                 if attempt == ATTEMPTS - 1:

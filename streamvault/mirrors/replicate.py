@@ -11,7 +11,7 @@ from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
 from streamvault.importer.options import FILLER_LIMIT, Numbers, Offsets
-from streamvault.importer.reports import ReplicateReport
+from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import TargetTaken, check_other_stream
 from streamvault.layouts.windows import WINDOW
@@ -23,10 +23,11 @@ from streamvault.mirrors.occupancy import is_promoted
 from streamvault.mirrors.options import REPLICATE_EVERY, ReplicateOptions
 from streamvault.mirrors.replica import Replica, ReplicaPromoted
 from streamvault.mirrors.replication import Replication
+from streamvault.mirrors.reports import ReplicateReport
 from streamvault.mirrors.source import StreamSource, open_source
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
-from streamvault.streamstore.uri import parse_stream
+from streamvault.streamstore.open_stream import open_stream
 
 RENUMBERED = "segments may get other numbers than the source's; 'streamvault translate' translates cuts and pointers"
 
@@ -94,12 +95,11 @@ def replicate_stream(
         numbers=numbers,
         window=window,
     )
-    address, name = parse_stream(stream, target=True)
     with ExitStack() as stack:
         origin = open_source(source, stack)
+        replica = Replica(stack.enter_context(open_stream(stream, target=True)))
         if isinstance(origin, StreamSource):
-            check_other_stream((origin.address, origin.name), (address, name))
-        replica = Replica(stack.enter_context(address.open()), address, name)
+            check_other_stream(origin.stream, replica.stream)
         tasks = Tasks(master, stack, RESTORE_TASKS)
         retrier = Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting)
         replication = Replication(origin, replica, options, keep_head=keep_head, progress=retrier.watched, tasks=tasks)
@@ -145,7 +145,7 @@ def replicate_stream(
             tail_time=record.taken_text if record else "",
             offsets=offsets,
             numbers=numbers,
-            renumbered={str(old): str(new) for old, new in replication.segments.items() if old != new},
+            renumbered=renumbered(replication.segments),
             warnings=(*warnings, *replication.warnings),
             seconds=round(total - tasks.start_seconds, 3),
             total_seconds=round(total, 3),

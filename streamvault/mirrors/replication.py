@@ -7,32 +7,28 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from streamvault.common.errors import Conflict, Failed, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
-from streamvault.importer.lease import TargetBusy, take_lease
+from streamvault.importer.lease import TargetBusy, reporting_lost_lease, take_lease
 from streamvault.importer.options import TargetOptions
 from streamvault.importer.plan import RestorePlan, plan_restore
 from streamvault.importer.replay import CannotReplay
 from streamvault.importer.run import ImportRun
-from streamvault.importer.target import (
-    LOOKS,
-    TargetTaken,
-    Unfinished,
-    check_missing_filler,
-    has_data,
-)
+from streamvault.importer.target import TargetTaken, has_data
+from streamvault.importer.unfinished import LOOKS, Unfinished, check_missing_filler
 from streamvault.manifests.archive.rounds import Round
 from streamvault.manifests.format.entries import Configuration
 from streamvault.mirrors.occupancy import check_promoting, check_target, promoting
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import Replica
 from streamvault.mirrors.source import Look, Source, bytes_between
-from streamvault.mirrors.witness import WITNESS_BYTES, check_same, replica_work
+from streamvault.mirrors.witness import WITNESS_BYTES, check_same, replica_id
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
@@ -68,7 +64,7 @@ class Replication:
     Attributes:
         source: the source.
         replica: the replica.
-        work: see `Record.work`; known after `look_first`.
+        replica_id: see `Record.work`; known after `look_first`.
         is_new: whether there was no target then.
         cutover_seconds: from sealing the source until the replica could be written to.
         moved_bytes: bytes that were appended, without filler.
@@ -104,7 +100,7 @@ class Replication:
         self._target = ""
         self.is_new = False
         self.cutover_seconds = 0.0
-        self.work = ""
+        self.replica_id = ""
         self.moved_bytes = self.rounds = 0
         self._look: Look | None = None  # of the newest round
         self.warnings: deque[str] = deque(maxlen=REMEMBERED)
@@ -137,9 +133,9 @@ class Replication:
 
     def _look_first(self) -> StreamDescription:
         check_promoting(self.replica)
-        unfinished = Unfinished.find(self.replica.store, self.replica.name)
+        unfinished = Unfinished.find(self.replica.stream)
         look = self.source.look()
-        self.work = replica_work(self.source, look.described, self._options)
+        self.replica_id = replica_id(self.source, look.described, self._options)
         self._read()
         try:
             self._check_same(look)
@@ -154,7 +150,7 @@ class Replication:
                 self._run(plan).check_unfinished(unfinished)
         return look.described
 
-    def begin(self) -> Lease:
+    def begin(self) -> None:
         """As `look_first`, and take the lease.
 
         Raises:
@@ -162,10 +158,11 @@ class Replication:
             TargetBusy: another process brings the replica up to date.
         """
         self.look_first()
-        return self.hold()
+        self.hold()
 
-    def take_over(self, wait_seconds: float) -> Lease:
-        """As `begin`, but let a running replication give way.
+    @contextmanager
+    def taking_over(self, wait_seconds: float) -> Iterator[None]:
+        """As `begin`, for a cut-over, to which a running replication gives way; the lease is deleted in the end.
 
         Args:
             wait_seconds: how long to wait for it; it ends its round first.
@@ -175,12 +172,21 @@ class Replication:
         """
         self.look_first()
         try:
-            return self.hold()
+            self._take_over(wait_seconds)
+            yield
+        except BaseException:
+            self.release()
+            raise
+        self.release(remove=True)
+
+    def _take_over(self, wait_seconds: float) -> None:
+        try:
+            self.hold()
         except TargetBusy:
             if self.replica.record is None:  # the first round has not begun
                 raise
-        self.replica.note(claim=self.claim)
-        return self.hold(wait_seconds)
+            self.replica.note(claim=self.claim)
+            self.hold(wait_seconds)
 
     @property
     def is_claimed(self) -> bool:
@@ -201,7 +207,7 @@ class Replication:
             Failed: it does not.
         """
         described = self.source.look().described
-        copied = self.replica.store.describe(self.replica.name)
+        copied = self.replica.stream.describe()
         if len(described.epochs) != len(copied.epochs) or self.cut_of(copied, copied.tail, described) != described.tail:
             raise Failed(
                 "the replica does not end where its source ends",
@@ -212,7 +218,7 @@ class Replication:
     def behind(self) -> int:
         """Return how many bytes the source has that the replica does not have."""
         while True:
-            unfinished = Unfinished.find(self.replica.store, self.replica.name)
+            unfinished = Unfinished.find(self.replica.stream)
             look = self.source.look()
             try:
                 return bytes_between(self.source, look.described, self._reached(look, unfinished))
@@ -277,7 +283,7 @@ class Replication:
 
     def _bring_up(self, look: Look, lease: Lease) -> dict[str, int]:
         """Run one import up to a tail; return `Record.ends`."""
-        unfinished = Unfinished.find(self.replica.store, self.replica.name)
+        unfinished = Unfinished.find(self.replica.stream)
         self._check_target_stays(unfinished)
         is_first = self.replica.record is None or self.replica.record.tail is None
         if self._is_truncated(look, unfinished):
@@ -294,19 +300,19 @@ class Replication:
             run.check_unfinished(unfinished, WITNESS_BYTES)
         runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
         try:
-            self.segments = run.advance(
-                lease,
-                runner,
-                self._progress,
-                move_head=not self._keeps_head or is_first,
-                taken=lambda target: self._begin_ledger(look, target),
-            )
+            with reporting_lost_lease(lease):
+                target = run.take(lease)
+                self._begin_ledger(look, target.first_segment_id)
+                run.fill(target, lease, runner, self._progress)
+                if not self._keeps_head or is_first:
+                    target.move_head()
         finally:
             self.moved_bytes += run.moved_bytes
+        self.segments = target.segments
         return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
 
     def _plan(self, look: Look) -> RestorePlan:
-        content = self.source.content(look, self._options, work=self.work, first_head=self._first_head(look))
+        content = self.source.content(look, self._options, import_id=self.replica_id, first_head=self._first_head(look))
         try:
             return plan_restore(content, self._options, limit_filler=False)
         except CannotReplay:
@@ -319,16 +325,7 @@ class Replication:
         return plan_restore(content, mapped, limit_filler=False)
 
     def _run(self, plan: RestorePlan) -> ImportRun:
-        return ImportRun(
-            self.replica.store,
-            self.replica.address,
-            self.replica.name,
-            plan=plan,
-            window=self._options.window,
-            read_back=False,
-            trust_earlier=True,
-            whole_events=True,
-        )
+        return ImportRun(self.replica.stream, plan, window=self._options.window, mirrors=True)
 
     def _begin_ledger(self, look: Look, target: str) -> None:
         """Begin the ledger of a replica that has none, after its target was created, and before it has data.
@@ -366,7 +363,7 @@ class Replication:
         if record is None or (not record.target and record.tail is None):
             return  # it is still to be created
         if unfinished is None:
-            check_target(self.source, self.replica, self._options, self.work)  # it may have been promoted
+            check_target(self.source, self.replica, self._options, self.replica_id)  # it may have been promoted
         if unfinished is None or not record.is_about(unfinished.described):
             raise self._gone()
 
@@ -440,7 +437,7 @@ class Replication:
                 self._lease = None
         if self._lease is None:
             replica = self.replica
-            self._lease = take_lease(replica.store, replica.name, self.work, wait_seconds=wait_seconds)
+            self._lease = take_lease(replica.stream, self.replica_id, wait_seconds=wait_seconds)
             try:
                 self._read()  # others may have created, promoted or deleted it before the lease was taken
             except BaseException:
@@ -453,7 +450,7 @@ class Replication:
 
     def _read(self) -> None:
         """Check the target, and read the ledger."""
-        begun = check_target(self.source, self.replica, self._options, self.work)
+        begun = check_target(self.source, self.replica, self._options, self.replica_id)
         record = self.replica.read()
         self.is_new, self._deleted = begun is None, None
         if begun is None:
@@ -461,7 +458,7 @@ class Replication:
             return
         if record is not None and record.is_promoting:
             raise promoting(self.replica)
-        described = self.replica.store.describe(self.replica.name)
+        described = self.replica.stream.describe()
         if record is not None and not record.is_about(described):
             self._deleted, self.replica.record = record, None
         if self.replica.record is None and self._options.offsets == "shift" and has_data(described):
@@ -476,9 +473,9 @@ class Replication:
 
     def _first_record(self, look: Look, target: str) -> Record:
         described, former = look.described, self._deleted
-        sealing = former is not None and former.work == self.work and former.sealing
+        sealing = former is not None and former.work == self.replica_id and former.sealing
         return Record(
-            work=self.work,
+            work=self.replica_id,
             source=self.source.uri,
             stream=str(described.name),
             offsets=self._options.offsets,

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Protocol
 
 from streamvault.common.times import now_utc
-from streamvault.importer.from_archive import archived_content
-from streamvault.importer.lease import incarnation
+from streamvault.importer.from_archive import Selection
+from streamvault.importer.lease import first_segment_id
 from streamvault.importer.options import RestoreOptions, TargetOptions
 from streamvault.importer.plan import Content
 from streamvault.manifests.archive.archive import Archive
@@ -22,10 +22,10 @@ from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.arithmetic.cuts import later_of, segments_between
 from streamvault.streamstore.errors import AccessDenied, NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.open_stream import OpenStream, open_stream
 from streamvault.streamstore.own import SOURCE_SEAL, describe_source, stream_beside
 from streamvault.streamstore.services.ledger import Ledger, LedgerConflict
-from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import StoreAddress, is_stream, parse_stream
+from streamvault.streamstore.uri import is_stream
 
 SEALING = "sealing"
 """Whether a cut-over seals the source, in the records of the ledger beside it."""
@@ -63,13 +63,13 @@ class Source(Protocol):
             OwnStream: it is an internal stream.
         """
 
-    def content(self, look: Look, options: TargetOptions, *, work: str, first_head: StreamCut) -> Content:
+    def content(self, look: Look, options: TargetOptions, *, import_id: str, first_head: StreamCut) -> Content:
         """Return what a replica must hold.
 
         Args:
             look: the source.
             options: how it becomes a new stream.
-            work: see `importer.plan.RestorePlan`.
+            import_id: see `importer.plan.RestorePlan`.
             first_head: where the replica began, see `Content.bases`.
 
         Raises:
@@ -94,33 +94,31 @@ class Source(Protocol):
         """
 
 
-@dataclass(slots=True)
 class StreamSource:
     """A live stream as a `Source`.
 
     Attributes:
-        store: its store.
-        address: the same store, for tasks.
+        stream: the stream.
         name: see `Source`.
         uri: see `Source`.
     """
 
-    store: StreamStore
-    address: StoreAddress
-    name: StreamName
-    uri: str
+    def __init__(self, stream: OpenStream) -> None:
+        self.stream = stream
+        self.name = stream.name
+        self.uri = stream.uri
 
     def look(self) -> Look:
         """See `Source.look`."""
         taken = now_utc()
-        return Look(describe_source(self.store, self.name), taken)
+        return Look(describe_source(self.stream.store, self.name), taken)
 
     def content(
         self,
         look: Look,
         options: TargetOptions,  # noqa: ARG002  (a stream's bytes are the same for all of them)
         *,
-        work: str,
+        import_id: str,
         first_head: StreamCut,
         from_cut: StreamCut | None = None,
         to_cut: StreamCut | None = None,
@@ -128,16 +126,15 @@ class StreamSource:
         """See `Source.content`; ``from_cut`` and ``to_cut`` are as for `stream_content`."""
         try:
             return stream_content(
-                self.store,
-                self.address,
+                self.stream,
                 look.described,
-                work=work,
+                import_id=import_id,
                 first_head=first_head,
                 from_cut=from_cut,
                 to_cut=to_cut,
             )
         except (NoSuchSegment, SegmentTruncated) as error:
-            if describe_source(self.store, self.name).head == look.described.head:
+            if describe_source(self.stream.store, self.name).head == look.described.head:
                 raise
             raise SourceTruncated(error.what, where=error.where) from None
 
@@ -145,7 +142,7 @@ class StreamSource:
         """See `Source.sealed_ends`."""
         asked = list(segments)
         try:
-            return {info.segment: info.write_offset for info in self.store.segment_info(self.name, asked)}
+            return {info.segment: info.write_offset for info in self.stream.store.segment_info(self.name, asked)}
         except NoSuchSegment as error:
             raise SourceTruncated(error.what, where=error.where) from None
 
@@ -160,11 +157,11 @@ class StreamSource:
             AccessDenied: the store refuses the seal, or the ledger that says who seals. The stream is open then.
             StreamChanged: it was deleted and created again.
         """
-        ledger = self._seal_ledger(incarnation(described))
+        ledger = self._seal_ledger(first_segment_id(described))
         if not described.sealed:
             _note_seal(ledger)
         try:
-            self.store.seal(self.name, first=described.epochs[0])
+            self.stream.store.seal(self.name, first=described.epochs[0])
         except AccessDenied:
             with suppress(LedgerConflict):  # of another cut-over, which may seal it
                 ledger.record({SEALING: False})  # who seals it later is its user
@@ -174,14 +171,14 @@ class StreamSource:
         """See `Source.is_sealed_by_user`."""
         if not described.sealed:
             return False
-        known = self._seal_ledger(incarnation(described)).newest(create=False)
+        known = self._seal_ledger(first_segment_id(described)).newest(create=False)
         return known is None or not known[SEALING]
 
     def forget_seal(self, first: str) -> None:
         """Delete the ledger that says who sealed the stream, once the stream is deleted.
 
         Args:
-            first: which stream of this name it was (`importer.lease.incarnation`).
+            first: which stream of this name it was (`importer.lease.first_segment_id`).
         """
         ledger = self._seal_ledger(first)
         ledger.newest(create=False)
@@ -189,7 +186,7 @@ class StreamSource:
 
     def _seal_ledger(self, first: str) -> Ledger:
         """The ledger of who seals the stream; a stream that is created again has another one."""
-        return Ledger(self.store, stream_beside(self.name, SOURCE_SEAL, first), self.name)
+        return Ledger(self.stream.store, stream_beside(self.name, SOURCE_SEAL, first), self.name)
 
 
 class ArchiveSource:
@@ -212,17 +209,13 @@ class ArchiveSource:
         history = self._newest()
         return Look(history.description, history.newest.created)
 
-    def content(self, look: Look, options: TargetOptions, *, work: str, first_head: StreamCut) -> Content:  # noqa: ARG002
+    def content(self, look: Look, options: TargetOptions, *, import_id: str, first_head: StreamCut) -> Content:  # noqa: ARG002
         """See `Source.content`."""
         history = self._history or self._newest()
         with self.reading():
-            selected = select_parts(history, None, None)
-        restored = RestoreOptions(
-            offsets=options.offsets, filler_limit=options.filler_limit, numbers=options.numbers, window=options.window
-        )
-        return replace(
-            archived_content(self._archive, history, selected, restored), work=work, bases=dict(first_head.offsets)
-        )
+            selected = Selection(self._archive, history, select_parts(history))
+        content = selected.content(RestoreOptions(**options.model_dump(include=set(TargetOptions.model_fields))))
+        return replace(content, import_id=import_id, bases=dict(first_head.offsets))
 
     def sealed_ends(self, segments: Iterable[SegmentId]) -> Mapping[SegmentId, int]:
         """See `Source.sealed_ends`."""
@@ -253,17 +246,7 @@ def open_source(uri: str, stack: ExitStack) -> StreamSource | ArchiveSource:
     Raises:
         InvalidName, Usage: the URI is not valid.
     """
-    return open_stream(uri, stack) if is_stream(uri) else ArchiveSource(uri)
-
-
-def open_stream(uri: str, stack: ExitStack) -> StreamSource:
-    """Open a stream as a source; ``stack`` closes it.
-
-    Raises:
-        InvalidName: the URI is not valid.
-    """
-    address, name = parse_stream(uri)
-    return StreamSource(stack.enter_context(address.open()), address, name, f"{address.uri}/{name}")
+    return StreamSource(stack.enter_context(open_stream(uri))) if is_stream(uri) else ArchiveSource(uri)
 
 
 def _note_seal(ledger: Ledger) -> None:

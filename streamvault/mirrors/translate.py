@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from streamvault.common.errors import Failed, Usage
-from streamvault.importer.reports import TranslateReport, Translation
 from streamvault.manifests.archive.archive import Archive
+from streamvault.mirrors.reports import TranslateReport, Translation
 from streamvault.streamstore.arithmetic.counterparts import common_counterparts
 from streamvault.streamstore.arithmetic.cut_option import Cut
 from streamvault.streamstore.arithmetic.cuts import EndOf, live_ends, with_ends

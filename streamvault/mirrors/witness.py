@@ -23,8 +23,8 @@ WITNESS_BYTES = 64 * 1024
 """How many of the last bytes of each open segment a round compares with the source before it appends to any."""
 
 
-def replica_work(source: Source, described: StreamDescription, options: TargetOptions) -> str:
-    """Return a replica's name (`RestorePlan.work`): the same for the same source and options.
+def replica_id(source: Source, described: StreamDescription, options: TargetOptions) -> str:
+    """Return a replica's name (`RestorePlan.import_id`): the same for the same source and options.
 
     A source that was deleted and created again is another one.
     """
@@ -52,7 +52,7 @@ def check_same(
     """
     if record is None:
         return
-    if replica_work(source, described, options) != record.work or not _goes_on(described, record):
+    if replica_id(source, described, options) != record.work or not _goes_on(described, record):
         raise Conflict(
             "the source was deleted and created again, so it is not the stream that was replicated",
             where=source.uri,

@@ -29,7 +29,7 @@ class OpenStream:
     @property
     def uri(self) -> str:
         """The stream's URI."""
-        return f"{self.store.uri}/{self.name}"
+        return f"{self.address.uri}/{self.name}"
 
     def exists(self) -> bool:
         """Return whether the stream exists."""

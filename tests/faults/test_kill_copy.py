@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamvault.importer.lease import marked_work
+from streamvault.importer.lease import marked_import
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
@@ -81,7 +81,7 @@ def test_killed_copy_is_resumed(
             running.send(signal.SIGKILL)
             if running.ended().code != -signal.SIGKILL:
                 continue
-            assert marked_work(store.describe(target)) or attempt, "it was unfinished"
+            assert marked_import(store.describe(target)) or attempt, "it was unfinished"
             before = held(store, target)
             report = run(*command, environment=dict(os.environ)).report
         is_like_its_source(store, source, target)

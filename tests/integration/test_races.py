@@ -23,7 +23,7 @@ from tests.faults.commands import run, started, wait_until
 from tests.faults.contents import Contents, contents_of, rows_of
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
-from tests.streams import append_events, boundary, digest_of, events_of, make_stream, payloads, shape_of
+from tests.streams import append_events, boundary, digest_of, events_of, make_stream, opened, payloads, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
 
@@ -319,8 +319,8 @@ def test_import_that_lost_its_lease_leaves_it_to_the_new_holder(place: Place) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lease, "BEAT_SECONDS", 3600.0)
         patch.setattr(lease, "PATIENCE_SECONDS", 1.0)
-        silent = take_lease(place.store, place.source, "work")
-        alive = take_lease(place.store, place.source, "work")
+        silent = take_lease(opened(place.store, place.source), "work")
+        alive = take_lease(opened(place.store, place.source), "work")
         assert alive.former is not None
         with pytest.raises(TargetBusy):
             silent.finishing()

@@ -61,9 +61,9 @@ def test_late_scale_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None
         """Replace what is left of the segments that were open first, and no others."""
         with suppress(ScaleRefused):
             return fence(self, lease, record, described)  # type: ignore[no-any-return]
-        current = self.store.describe(self.name).epochs[-1].segments
+        current = self.stream.describe().epochs[-1].segments
         left = [segment for segment in current if str(segment) in self.newest.closing]
-        self.store.scale(self.name, left, [current[segment] for segment in left])
+        self.stream.store.scale(self.stream.name, left, [current[segment] for segment in left])
         return self.newest
 
     monkeypatch.setattr(Replica, "_fence", once)
@@ -71,7 +71,7 @@ def test_late_scale_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_filler_that_is_not_looked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamvault.mirrors.replica, "check_ends", lambda store, name, _: store.describe(name))
+    monkeypatch.setattr(streamvault.mirrors.replica, "check_ends", lambda replica, _: replica.describe())
     assert is_found(three_stops(*LATE_FILLER), "WRONG")
 
 

@@ -454,7 +454,7 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     import secrets  # noqa: PLC0415  (what is patched stands in one place)
 
     import streamvault.common.times  # noqa: PLC0415
-    import streamvault.importer.run  # noqa: PLC0415
+    import streamvault.importer.jobs  # noqa: PLC0415
     import streamvault.manifests.verbs.cold  # noqa: PLC0415
     import streamvault.objectstore.retrying  # noqa: PLC0415
     import streamvault.streamstore.services.lease  # noqa: PLC0415
@@ -471,7 +471,7 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     yield bulk, "in_order", in_order
     yield InlineRunner, "run", _run_inline
     yield streamvault.manifests.verbs.cold, "ThreadPoolExecutor", Pool
-    yield streamvault.importer.run, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=Lock)
+    yield streamvault.importer.jobs, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=Lock)
     yield streamvault.streamstore.services.lease, "threading", SimpleNamespace(Thread=NoThread, Event=Event, Lock=Lock)
     yield streamvault.streamstore.services.lease, "_this_host", lambda: "host"
     yield streamvault.streamstore.services.lease, "_start_time", lambda _: "0"

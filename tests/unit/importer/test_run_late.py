@@ -18,7 +18,8 @@ import pytest
 
 from streamvault import import_stream
 from streamvault.common.errors import Conflict, Failed, Problem
-from streamvault.importer import run as importing
+from streamvault.importer import jobs as importing
+from streamvault.importer import lease as leases
 from streamvault.importer.target import Target
 from streamvault.streamstore.errors import OffsetConflict, StoreBusy
 from streamvault.streamstore.local import LocalStore
@@ -80,13 +81,13 @@ class Pause:
     def install(self, patch: pytest.MonkeyPatch) -> None:
         for name in CHANGES:
             patch.setattr(LocalStore, name, self._stopping(getattr(LocalStore, name)))
-        take = importing.take_lease
+        take = leases.take_lease
 
         def taken(*arguments: Any) -> Lease:
             self.leases.append(take(*arguments))
             return self.leases[-1]
 
-        patch.setattr(importing, "take_lease", taken)
+        patch.setattr(leases, "take_lease", taken)
 
     def _stopping(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(store: LocalStore, what: Any, *arguments: Any, **options: Any) -> Any:
@@ -337,7 +338,7 @@ def test_run_that_loses_its_lease_replays_no_scale(vault: Vault, monkeypatch: py
 
         def __init__(self, _: object) -> None: ...
         def add(self, _: object) -> None: ...
-        def stop(self) -> None: ...
+        def close(self) -> None: ...
 
         def next_result(self, _: float) -> None:
             assert not lost, "it goes on"
@@ -348,7 +349,7 @@ def test_run_that_loses_its_lease_replays_no_scale(vault: Vault, monkeypatch: py
             raise LeaseHeld("another import is restoring into this target")
 
     lost: list[bool] = []
-    monkeypatch.setattr(importing, "_Jobs", Jobs)
+    monkeypatch.setattr("streamvault.importer.run.FillJobs", Jobs)
     monkeypatch.setattr(Lease, "check", check)
     with pytest.raises(LeaseHeld):
         import_stream(vault.archive, vault.uri(BACK), master="inline")

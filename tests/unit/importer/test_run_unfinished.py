@@ -13,8 +13,9 @@ import pytest
 from streamvault import compact_archive, request_restore, rotate_stream, work_queue
 from streamvault.cli import main
 from streamvault.common.errors import Failed
-from streamvault.importer import run as importing
+from streamvault.importer import jobs as importing
 from streamvault.importer.lease import lease_stream
+from streamvault.importer.run import ImportRun
 from streamvault.importer.target import Target
 from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.requests.reports import FinishedRequest
@@ -195,7 +196,7 @@ def test_import_killed_at_its_end_is_finished(
     grow(vault)
     assert restore(vault, "--generation", "3") == 4, "and what the lease says is not lost by that"
     with monkeypatch.context() as patch:
-        patch.setattr(importing.ImportRun, "_verify", failing_verify)
+        patch.setattr(ImportRun, "_verify", failing_verify)
         assert restore(vault) == 1, "stopped once more, while it reads back"
     capfd.readouterr()
     assert restore(vault) == 0

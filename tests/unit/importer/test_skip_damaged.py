@@ -13,7 +13,7 @@ import pytest
 from streamvault import check_archive, compact_archive, import_stream, write_table
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed
-from streamvault.importer import run as importing
+from streamvault.importer import jobs as importing
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests.archive import damage as damaging
 from streamvault.manifests.archive.archive import Archive

@@ -9,7 +9,7 @@ import pytest
 from streamvault import import_stream
 from streamvault.cli import main
 from streamvault.common.errors import Damaged, Failed
-from streamvault.importer import fill, run
+from streamvault.importer import fill, jobs, run
 from streamvault.importer.fill import Filled, FillTask
 from streamvault.importer.reports import ImportReport
 from streamvault.importer.verify import VerifyTask
@@ -44,7 +44,7 @@ class Seen:
 
     @property
     def ranges(self) -> list[tuple[object, int, int]]:
-        return sorted((task.segment, task.start, task.end) for task in self.tasks)
+        return sorted((task.target.segment, task.part.start, task.part.end) for task in self.tasks)
 
 
 @pytest.fixture
@@ -112,22 +112,22 @@ class Stopped:
         self.offsets: dict[object, int] = {}
         self._wrong = wrong
         self._left = after
-        self._real = run.fill_segment
-        monkeypatch.setattr(run, "fill_segment", self._fill)
+        self._real = jobs.fill_segment
+        monkeypatch.setattr(jobs, "fill_segment", self._fill)
 
     def _fill(self, task: FillTask) -> Filled:
         if self._left == 0:
-            half = task.sections[: len(task.sections) // 2 + 1]
-            with task.target.lend() as store, store.appender(task.stream, task.segment) as appender:
-                for section in half:
-                    block = bytearray(b"".join(fill._blocks(task, section, section.start)))
+            half, target = task.spans[: len(task.spans) // 2 + 1], task.target
+            with target.address.lend() as store, store.appender(target.stream, target.segment) as appender:
+                for span in half:
+                    block = bytearray(b"".join(fill._blocks(task, span, span.start)))
                     block[-1] ^= self._wrong
                     appender.append(bytes(block))
-                self.offsets[task.segment] = appender.flush()
+                self.offsets[task.target.segment] = appender.flush()
             raise Failed("stopped for a test")
         self._left -= 1
         done = self._real(task)
-        self.offsets[task.segment] = task.end
+        self.offsets[task.target.segment] = task.end
         return done
 
 

@@ -16,14 +16,15 @@ import pytest
 from streamvault import export_stream, import_stream, move_stream, promote_replica, replicate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Overtaken, Problem, Usage
-from streamvault.importer.lease import incarnation
+from streamvault.importer.lease import first_segment_id
 from streamvault.importer.options import TargetOptions
 from streamvault.importer.run import ImportRun
-from streamvault.importer.target import LOOKS, TargetTaken
+from streamvault.importer.target import TargetTaken
+from streamvault.importer.unfinished import LOOKS
 from streamvault.manifests.archive.rounds import Round
 from streamvault.mirrors.replica import NotAReplica, Replica
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.source import open_stream
+from streamvault.mirrors.source import open_source
 from streamvault.mirrors.witness import check_same
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.errors import ScaleRefused, SegmentSealed
@@ -32,9 +33,8 @@ from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN, SOURCE_SEAL, is_own, stream_beside
 from streamvault.streamstore.services.lease import Lease
-from streamvault.streamstore.uri import parse_stream
 from tests.killed import Killed
-from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
+from tests.streams import append_events, digest_of, events_of, make_stream, opened, shape_of
 from tests.unit.small_archives import NAME
 
 TARGET = replace(NAME, stream="replica")
@@ -91,7 +91,7 @@ class Streams:
         with self.store as store:
             left = {NAME, TARGET}
             if store.exists(NAME):
-                left.add(stream_beside(NAME, SOURCE_SEAL, incarnation(store.describe(NAME))))
+                left.add(stream_beside(NAME, SOURCE_SEAL, first_segment_id(store.describe(NAME))))
             return [name for name in store.list_streams(NAME.scope, own=True) if name not in left]
 
 
@@ -473,7 +473,7 @@ def test_byte_replica_has_no_events_to_tear(streams: Streams, monkeypatch: pytes
 
 
 def ledger_of(streams: Streams) -> Replica:
-    replica = Replica(streams.store, parse_stream(streams.target)[0], TARGET)
+    replica = Replica(opened(streams.store, TARGET))
     replica.read()
     return replica
 
@@ -724,7 +724,7 @@ def test_witness_of_a_source(streams: Streams, what: str) -> None:
     streams.replicate()
     record = ledger_of(streams).newest
     with ExitStack() as stack:
-        source = open_stream(streams.source, stack)
+        source = open_source(streams.source, stack)
         described = source.look().described
         assert record.tail is not None
         assert record.source_head is not None

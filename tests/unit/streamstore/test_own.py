@@ -20,7 +20,7 @@ from streamvault import (
 )
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed
-from streamvault.importer import run as importing
+from streamvault.importer import jobs as importing
 from streamvault.importer.lease import lease_stream, take_lease
 from streamvault.rotation import rotate as rotating
 from streamvault.spark.ledger import WriteLedger
@@ -28,7 +28,7 @@ from streamvault.spark.pravega_sink import PravegaSink
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import OWN, OwnStream
 from streamvault.streamstore.services.fifo.place import NotAQueue, QueueSegment
-from tests.streams import append_events
+from tests.streams import append_events, opened
 from tests.unit.small_archives import NAME, Vault
 from tests.unit.spark_sinks import TARGET, Place
 
@@ -44,7 +44,7 @@ def a_ledger(vault: Vault) -> StreamName:
 
 def a_lease(vault: Vault) -> StreamName:
     with vault.store as store:
-        take_lease(store, replace(NAME, stream="other"), "work").release(remove=False)
+        take_lease(opened(store, replace(NAME, stream="other")), "work").release(remove=False)
     return lease_stream(replace(NAME, stream="other"))
 
 
@@ -170,7 +170,7 @@ def test_users_stream_with_such_a_name_is_accepted(vault: Vault) -> None:
         with pytest.raises(Conflict, match="the name of a ledger is taken by another stream"):
             ledger.newest()
         with pytest.raises(Conflict, match="needs for a lease is taken by another stream"):
-            take_lease(store, NAME, "work")
+            take_lease(opened(store, NAME), "work")
         assert [store.describe(name) for name in (ledger.stream, lease_stream(NAME))] == before
         with pytest.raises(NotAQueue):
             QueueSegment.create(store, ledger.stream)

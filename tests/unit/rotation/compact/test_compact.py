@@ -28,7 +28,7 @@ from streamvault.common.errors import Conflict, Damaged, Failed, Usage
 from streamvault.common.times import now_utc
 from streamvault.exporter import run as exporting
 from streamvault.exporter.convert import run as convert
-from streamvault.importer import run as importing
+from streamvault.importer import jobs as importing
 from streamvault.layouts.keys import (
     CHUNK_KEYS,
     GenerationSpan,

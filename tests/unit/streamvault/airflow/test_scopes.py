@@ -15,7 +15,7 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import MOVED_TO, TARGET_LEDGER, is_own, stream_beside, tag_of
 from streamvault.streamstore.services.ledger import Ledger
-from tests.streams import append_events
+from tests.streams import append_events, opened
 
 SCOPE = "shop"
 USERS = ["clicks", "moved", "orders", "promoted"]
@@ -33,7 +33,7 @@ def streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
             append_events(store, name, next(iter(store.describe(name).tail.offsets)), [b"event"] * 3)
         # what a killed run leaves beside its target
         killed = StreamName(SCOPE, "killed")
-        take_lease(store, killed, "work").release(remove=False)
+        take_lease(opened(store, killed), "work").release(remove=False)
         Ledger(store, stream_beside(killed, TARGET_LEDGER), killed).newest()
     export_stream(f"{uri}/orders", f"file://{tmp_path}/vault", master="inline")
     request_restore(f"file://{tmp_path}/vault/shop/orders", f"{uri}/restored", queue=f"{uri}/queue")

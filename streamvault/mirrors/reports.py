@@ -1,0 +1,185 @@
+"""Reports of *copy*, *replicate*, *promote*, *move* and *translate*."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from streamvault.common.report import Report, RunReport
+from streamvault.importer.reports import MovedBoundary
+from streamvault.manifests.archive.rounds import Ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """A position in the source and in the restored stream: a cut as a mapping, or an event pointer as text.
+
+    Attributes:
+        old: the position in the source.
+        new: the position in the restored stream.
+    """
+
+    old: str | Mapping[str, int]
+    new: str | Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslateReport(Report):
+    """Result of translating positions.
+
+    Attributes:
+        source: what they belong to.
+        stream: URI of the restored stream.
+        positions: in the order given.
+    """
+
+    source: str
+    stream: str
+    positions: tuple[Translation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyReport(RunReport):
+    """Result of copying a stream.
+
+    Attributes:
+        source: URI of the source.
+        stream: URI of the copy.
+        resumed: True if an unfinished copy was resumed.
+        unchanged: True if the copy had been finished before.
+        read_back: True if every byte was read back and compared, or would be.
+        bytes: bytes in the copy, with event headers, without filler.
+        moved_bytes: bytes that this run appended, without filler.
+        behind_bytes: if `unchanged`, bytes that the source has now and the copy does not have. What the source has
+            truncated is not counted, nor are segments whose shift can no longer be told.
+        segments: number of segments of the copy.
+        epochs: number of epochs of the copy.
+        head: the copy's head, in the source's segments and offsets.
+        tail: the copy's tail, likewise.
+        truncated: True if the copy begins later than asked, as the source was truncated.
+        offsets: "keep" or "shift".
+        shifts: segment name → by how many bytes its offsets are lower than in the source.
+        renumbered: see `ImportReport`.
+        moved_boundaries: the key-range boundaries that had to move.
+    """
+
+    source: str
+    stream: str
+    resumed: bool = False
+    unchanged: bool = False
+    read_back: bool = False
+    bytes: int = 0
+    moved_bytes: int = 0
+    behind_bytes: int = 0
+    segments: int = 0
+    epochs: int = 0
+    head: Mapping[str, int] = field(default_factory=dict)
+    tail: Mapping[str, int] = field(default_factory=dict)
+    truncated: bool = False
+    offsets: Literal["keep", "shift"] = "keep"
+    shifts: Mapping[str, int] = field(default_factory=dict)
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    moved_boundaries: tuple[MovedBoundary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicateReport(RunReport):
+    """Result of replicating a stream or an archive.
+
+    Attributes:
+        source: URI of the source.
+        stream: URI of the replica.
+        ended: why it ended: "caught up" without ``follow``; "idle", "time" or "sealed" with it; None in a dry run.
+        rounds: rounds that found something new.
+        retries: attempts that were repeated because a server did not answer.
+        moved_bytes: bytes that were appended, with event headers, without filler.
+        behind_bytes: bytes that the source had more than the replica: before the first round; in a dry run, now.
+        behind_seconds: of a dry run, how old the replica's newest tail is if bytes are missing, else 0; None if there
+            is no replica.
+        lag_seconds: from taking the source's tail to having it, in the newest round that found something new.
+        most_lag_seconds: the longest such time of this run.
+        tail: the source's tail that the replica has reached; None if it has reached none.
+        tail_time: when that tail was taken, RFC 3339.
+        offsets: "keep" or "shift".
+        numbers: "keep" or "map".
+        renumbered: see `ImportReport`.
+    """
+
+    source: str
+    stream: str
+    ended: Literal["caught up"] | Ended | None = None
+    rounds: int = 0
+    retries: int = 0
+    moved_bytes: int = 0
+    behind_bytes: int = 0
+    behind_seconds: float | None = None
+    lag_seconds: float = 0.0
+    most_lag_seconds: float = 0.0
+    tail: Mapping[str, int] | None = None
+    tail_time: str = ""
+    offsets: Literal["keep", "shift"] = "keep"
+    numbers: Literal["keep", "map"] = "map"
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromoteReport(Report):
+    """Result of promoting a replica.
+
+    Attributes:
+        stream: URI of the promoted stream.
+        source: URI of its source.
+        unchanged: True if it had been promoted before.
+        source_sealed: True if the source was sealed, and the replica has all of it.
+        sealed: True if the promoted stream is sealed, as the source was.
+        moved_bytes: bytes that this run appended.
+        tail: the source's tail that the stream has at least; None if no round was ever finished.
+        tail_time: when that tail was taken, RFC 3339.
+        cutover_seconds: from sealing the source to the end; 0 if it was not sealed.
+        renumbered: see `ImportReport`; empty if the source was not sealed.
+        warnings: what the user was warned of.
+        total_seconds: duration of the call; of the whole command on the command line.
+        dry_run: True if nothing was changed.
+    """
+
+    stream: str
+    source: str
+    unchanged: bool = False
+    source_sealed: bool = False
+    sealed: bool = False
+    moved_bytes: int = 0
+    tail: Mapping[str, int] | None = None
+    tail_time: str = ""
+    cutover_seconds: float = 0.0
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveReport(RunReport):
+    """Result of moving a stream.
+
+    Attributes:
+        source: URI that the stream had.
+        stream: URI that it has now.
+        unchanged: True if it had been moved before.
+        bytes: bytes of the stream, with event headers, without filler; each was read back and compared.
+        moved_bytes: bytes that this run appended.
+        rounds: rounds before the cut-over.
+        cutover_seconds: from sealing the source until the new stream could be written to.
+        tombstone: True if an empty sealed stream has the old name.
+        renumbered: see `ImportReport`.
+    """
+
+    source: str
+    stream: str
+    unchanged: bool = False
+    bytes: int = 0
+    moved_bytes: int = 0
+    rounds: int = 0
+    cutover_seconds: float = 0.0
+    tombstone: bool = False
+    renumbered: Mapping[str, str] = field(default_factory=dict)
