@@ -28,7 +28,7 @@ from tests.servers.java import find_java
 from tests.servers.minio import MinioServer
 from tests.servers.moto import moto_server
 from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_jars import pravega_jars
+from tests.servers.pravega_java import pravega_jars
 from tests.servers.pravega_security import ADMIN
 from tests.servers.s3 import S3Server
 from tests.servers.spark_cluster import SparkCluster

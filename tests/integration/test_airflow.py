@@ -77,9 +77,8 @@ class Ground:
 
     def run(self, dag: str, conf: dict[str, Any]) -> str:
         """Run a DAG until it succeeds."""
-        run = self.airflow.trigger(dag, conf)
-        ended = self.airflow.finished(dag, run)
-        assert ended["state"] == "success", last_words(self.airflow)
+        run, state = self.airflow.run(dag, conf)
+        assert state == "success", last_words(self.airflow)
         return run
 
 
@@ -118,10 +117,6 @@ def ground(pravega: PravegaServer, minio: S3Server, airflow: AirflowServer) -> I
         with parse_stream(f"{pravega.uri}/{ORDERS}")[0].open() as store:
             store.create_scope(SCOPE)
             yield Ground(airflow, pravega, other, minio, store)
-
-
-def pause(airflow: AirflowServer, dag: str, *, paused: bool) -> None:
-    airflow.call("PATCH", f"dags/{dag}", {"is_paused": paused})
 
 
 def last_words(airflow: AirflowServer) -> str:
@@ -179,7 +174,7 @@ def test_scheduler_rotates_streams(ground: Ground) -> None:
     segments = list(store.describe(ORDERS).tail.offsets)
     for segment in segments:
         append_events(store, ORDERS, segment, payloads(40, segment.number, largest=2000))
-    pause(airflow, "follow_orders", paused=False)
+    airflow.pause("follow_orders", paused=False)
     manifests: dict[int, dict[str, Any]] = {}
     seen: set[Pointer] = set()
 
@@ -208,9 +203,9 @@ def test_scheduler_rotates_streams(ground: Ground) -> None:
         return None if {"running", "queued", "restarting"} & set(states) else True
 
     with writing(ground.pravega, ORDERS, segments):
-        pause(airflow, "archive_rotation", paused=False)
+        airflow.pause("archive_rotation", paused=False)
         airflow.wait(enough, timeout=1200, what="three rotations")
-        pause(airflow, "archive_rotation", paused=True)
+        airflow.pause("archive_rotation")
         airflow.wait(quiet, timeout=300, what="the end of a rotation")
     enough()
     newest = max(manifests)
@@ -237,7 +232,7 @@ def test_scheduler_rotates_streams(ground: Ground) -> None:
 
     run = airflow.wait(followed, timeout=400, what="the DAG that follows")
     assert (run["state"], run["run_type"]) == ("success", "asset_triggered")
-    pause(airflow, "follow_orders", paused=True)
+    airflow.pause("follow_orders")
 
 
 def test_dag_restores_to_a_time(ground: Ground) -> None:
@@ -246,7 +241,6 @@ def test_dag_restores_to_a_time(ground: Ground) -> None:
     at = datetime.fromisoformat(manifests[newest]["created"]) - timedelta(milliseconds=1)
     target = StreamName(SCOPE, "restored")
     asked = {"archive": f"{ROOT}/{ORDERS}", "target": str(target), "at": at.isoformat()}
-    pause(ground.airflow, "restore_on_demand", paused=False)
     run = ground.run("restore_on_demand", asked)
     held = between(events(ground.store, ORDERS), manifests[oldest]["from"], manifests[newest]["from"])
     assert events(ground.store, target) == held
@@ -270,7 +264,7 @@ def test_task_of_a_killed_worker_is_retried(ground: Ground) -> None:
     name = StreamName(SCOPE, "killed")
     make_stream(ground.store, name, events=6000, largest=2000)
     uri = f"{ground.pravega.uri}/{name}"
-    pause(ground.airflow, "export_once", paused=False)
+    ground.airflow.pause("export_once", paused=False)
     run = ground.airflow.trigger("export_once", {"stream": uri})
 
     def half_way() -> list[psutil.Process] | None:
@@ -303,9 +297,8 @@ def test_damage_fails_the_dag(ground: Ground) -> None:
     name = StreamName(SCOPE, "killed")
     lost = next(key for key in ground.keys(f"once/{name}/") if key.startswith("events/"))
     ground.minio.client().delete_object(Bucket=BUCKET, Key=f"once/{name}/{lost}")
-    pause(ground.airflow, "check_once", paused=False)
-    run = ground.airflow.trigger("check_once", {"archive": f"s3://{BUCKET}/once/{name}"})
-    assert ground.airflow.finished("check_once", run)["state"] == "failed"
+    run, state = ground.airflow.run("check_once", {"archive": f"s3://{BUCKET}/once/{name}"})
+    assert state == "failed"
     findings = ground.airflow.xcom("check_once", run, "check", key="report")["findings"]
     assert findings
     told = [log for log in ground.airflow.logs("check_once") if f"s3://{BUCKET}/once/{name} is damaged:" in log]
@@ -316,7 +309,6 @@ def test_damage_fails_the_dag(ground: Ground) -> None:
 def test_dag_copies_to_another_cluster(ground: Ground) -> None:
     source, target = StreamName(SCOPE, "copied"), StreamName("elsewhere", "copy")
     make_stream(ground.store, source, events=500, largest=2000)
-    pause(ground.airflow, "copy_via_file", paused=False)
     asked = {"stream": str(source), "target": str(target), "via": f"s3://{BUCKET}/between"}
     ground.run("copy_via_file", {**asked, "target_pravega_conn_id": "pravega_other"})
     with ground.open_other() as other:
@@ -329,7 +321,6 @@ def test_dag_keeps_a_standby_in_another_cluster(ground: Ground) -> None:
     """Each cluster gets its own login. The second run replicates what was written after the first."""
     source = StreamName(SCOPE, "stood-by")
     make_stream(ground.store, source, events=500, largest=2000)
-    pause(ground.airflow, "standby", paused=False)
     pair = {"source": str(source), "stream": str(source), "target_conn_id": "pravega_other"}
     for _ in range(2):
         ground.run("standby", {"standby": [pair]})

@@ -32,14 +32,11 @@ def make_streams(folder: Path, count: int) -> list[str]:
 
 def run(airflow: AirflowServer, dag: str, conf: dict[str, Any]) -> tuple[str, dict[str, list[dict[str, Any]]]]:
     """How a run ended, and its task instances by their tasks."""
-    started = airflow.trigger(dag, conf)
-    airflow.call("PATCH", f"dags/{dag}", {"is_paused": False})
-    ended = airflow.finished(dag, started)
-    airflow.call("PATCH", f"dags/{dag}", {"is_paused": True})
+    started, state = airflow.run(dag, conf)
     tasks: dict[str, list[dict[str, Any]]] = {}
     for task in airflow.tasks(dag, started):
         tasks.setdefault(task["task_id"], []).append(task)
-    return ended["state"], tasks
+    return state, tasks
 
 
 @pytest.mark.parametrize("dag", DAGS)

@@ -42,15 +42,9 @@ def test_task_waits_in_the_triggerer(
     back = vault.uri(replace(NAME, stream="back"))
     with pytest.raises(InArchiveClass):
         import_stream(vault.archive, back, master="inline")
-    connection = {
-        "connection_id": "cold",
-        "conn_type": "aws",
-        "login": moto_s3.access_key,
-        "password": moto_s3.secret_key,
-        "extra": json.dumps({"endpoint_url": moto_s3.endpoint, "region_name": moto_s3.region}),
-    }
-    airflow.call("POST", "connections", connection)
-    airflow.call("PATCH", "dags/warm_once", {"is_paused": False})
+    extra = json.dumps({"endpoint_url": moto_s3.endpoint, "region_name": moto_s3.region})
+    airflow.connect("cold", conn_type="aws", login=moto_s3.access_key, password=moto_s3.secret_key, extra=extra)
+    airflow.pause("warm_once", paused=False)
     run = airflow.trigger("warm_once", {"archive": vault.archive})
 
     def deferred() -> dict[str, Any] | None:

@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
 from tests.servers.availability import Unavailable
-from tests.servers.process import ServerProcess, free_ports, temporary_folder
+from tests.servers.process import Server, ServerProcess, free_ports, temporary_folder
 
 T = TypeVar("T")
 
@@ -40,8 +40,8 @@ exec {airflow} "$@"
 
 
 @dataclass
-class AirflowServer:
-    """An Airflow with a home of its own, a SQLite database and a LocalExecutor. A context manager.
+class AirflowServer(Server):
+    """An Airflow with a home of its own, a SQLite database and a LocalExecutor.
 
     Args:
         dags: folders with DAGs; there are no others.
@@ -51,29 +51,14 @@ class AirflowServer:
     dags: Sequence[Path]
     variables: Mapping[str, str] = field(default_factory=dict)
 
-    _process: ServerProcess | None = field(default=None, init=False, repr=False)
     _password: str = field(default_factory=lambda: secrets.token_hex(8), init=False, repr=False)
     _token: str = field(default="", init=False, repr=False)
     _port: int = field(default=0, init=False)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def uri(self) -> str:
         """Where its API is."""
         return f"http://{HOST}:{self._port}"
-
-    @property
-    def process(self) -> ServerProcess:
-        """The running process (its pid, its log)."""
-        if self._process is None:
-            raise RuntimeError("the server is not started")
-        return self._process
 
     def start(self) -> None:
         """Start it and return when all of it is healthy.
@@ -110,11 +95,10 @@ class AirflowServer:
             return
         # a task is in a process group of its own, but in the same session
         mine = [process for process in psutil.process_iter() if _session(process.pid) == self._process.pid]
-        self._process.stop()
+        super().stop()
         for process in mine:
             with suppress(psutil.Error):
                 process.kill()
-        self._process = None
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call its REST API (``/api/v2``), logged in.
@@ -143,6 +127,18 @@ class AirflowServer:
     def trigger(self, dag: str, conf: Mapping[str, Any] | None = None) -> str:
         """Start a run of a DAG; its id."""
         return str(self.call("POST", f"dags/{dag}/dagRuns", {"logical_date": None, "conf": conf or {}})["dag_run_id"])
+
+    def pause(self, dag: str, *, paused: bool = True) -> None:
+        """Have a DAG's runs wait, or no longer."""
+        self.call("PATCH", f"dags/{dag}", {"is_paused": paused})
+
+    def run(self, dag: str, conf: Mapping[str, Any]) -> tuple[str, str]:
+        """Run a DAG to its end: the run's id, and its state."""
+        run = self.trigger(dag, conf)
+        self.pause(dag, paused=False)
+        state = self.finished(dag, run)["state"]
+        self.pause(dag)
+        return run, state
 
     def wait(self, ready: Callable[[], T | None], *, timeout: float, what: str) -> T:
         """What `ready` answers once it answers something.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Self
 
 from tests.servers.cache import cached
 from tests.servers.java import find_java
 from tests.servers.listed_jars import fetch_listed
-from tests.servers.process import ServerProcess, free_ports, temporary_folder
+from tests.servers.process import Server, ServerProcess, free_ports, http_answer, temporary_folder
 from tests.servers.s3 import HOST, S3Server
 
 VERSION = "1.9.1"
@@ -29,8 +26,8 @@ def iceberg_rest_jars() -> Path:
     return cached(f"iceberg-rest-{VERSION}", lambda folder: fetch_listed(JARS, folder))
 
 
-class IcebergRestServer:
-    """A catalog that is empty at first. A context manager: started on entry, stopped on exit.
+class IcebergRestServer(Server):
+    """A catalog that is empty at first.
 
     Args:
         objects: the S3 server with the tables' files; the catalog writes each table's metadata there.
@@ -39,9 +36,9 @@ class IcebergRestServer:
     def __init__(self, objects: S3Server) -> None:
         self._objects = objects
         self._port = 0
-        self._process: ServerProcess | None = None
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """See the base class."""
         java, jars = find_java(), iceberg_rest_jars()
         self._port = free_ports(1)[0]
         command = [
@@ -51,22 +48,9 @@ class IcebergRestServer:
         ]
         environment = {"PATH": "/usr/bin:/bin", **self._objects.environment()}
         self._process = ServerProcess("iceberg-rest", command, folder=temporary_folder("rest"), env=environment)
-        self._process.wait_until(self._is_ready, timeout=START_TIMEOUT)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.stop()
-            self._process = None
+        self._process.wait_until(lambda: http_answer(f"{self.uri}/v1/config") is not None, timeout=START_TIMEOUT)
 
     @property
     def uri(self) -> str:
         """The catalog's URL."""
         return f"http://{HOST}:{self._port}"
-
-    def _is_ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.uri}/v1/config", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False

@@ -13,7 +13,7 @@ from tests.servers.availability import Unavailable
 from tests.servers.certificates import STORE_PASSWORD
 from tests.servers.java import find_java
 from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_jars import pravega_jars
+from tests.servers.pravega_java import pravega_jars
 from tests.servers.process import run_tool
 
 PROGRAMS = Path(__file__).parent.parent / "java"

@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Self
 
-from tests.servers.availability import Unavailable
 from tests.servers.certificates import Certificates, make_certificates
-from tests.servers.java import find_java
-from tests.servers.pravega_jars import pravega_jars
+from tests.servers.pravega_java import (
+    MIB,
+    START_TIMEOUT,
+    java_process,
+    pravega_jars,
+    start_on_free_ports,
+    wait_for,
+    write_properties,
+)
 from tests.servers.pravega_security import Account, auth_settings, tls_settings
-from tests.servers.process import ServerProcess, accepts, free_ports, temporary_folder
+from tests.servers.process import Server, temporary_folder
 from tests.servers.proxy import FaultProxy
 
-MIB = 1024 * 1024
 HOST = "127.0.0.1"
-START_TIMEOUT = 180.0
 READY = "Sandbox is running"
-PORTS_TAKEN = "Address already in use"
-LOGBACK = """\
-<configuration>
-  <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
-    <encoder><pattern>%d{HH:mm:ss.SSS} %-5level %logger{20} %msg%n%ex{8}</pattern></encoder>
-  </appender>
-  <logger name="io.pravega.local.LocalPravegaEmulator" level="INFO"/>
-  <root level="WARN"><appender-ref ref="OUT"/></root>
-</configuration>
-"""
+LOGGERS = '  <logger name="io.pravega.local.LocalPravegaEmulator" level="INFO"/>'
 
 
 @dataclass
-class PravegaServer:
-    """One standalone Pravega, empty at every start. A context manager: started on entry, stopped on exit.
+class PravegaServer(Server):
+    """One standalone Pravega, empty at every start.
 
     Args:
         heap: the Java heap's limit, as Java writes it; benchmarks want ``4g``.
@@ -63,14 +56,6 @@ class PravegaServer:
     rest_port: int = field(init=False, default=0)
     admin_port: int = field(init=False, default=0)
     _zookeeper_port: int = field(init=False, default=0)
-    _process: ServerProcess | None = field(init=False, default=None)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def uri(self) -> str:
@@ -87,51 +72,19 @@ class PravegaServer:
         """The Java class path of the server, which holds the Java client too."""
         return f"{pravega_jars()}/*"
 
-    @property
-    def process(self) -> ServerProcess:
-        """The running process (its pid, its log)."""
-        if self._process is None:
-            raise RuntimeError("the server is not started")
-        return self._process
-
     def start(self) -> None:
-        """Start the server and return when it is ready.
-
-        Raises:
-            Unavailable: it can't be fetched or does not start.
-        """
-        for attempts_left in (2, 1, 0):
-            ports = free_ports(5)
-            try:
-                self._start(ports)
-            except Unavailable as error:
-                # a port that was free may be taken by somebody else before Java has come so far
-                if attempts_left and PORTS_TAKEN in str(error):
-                    continue
-                raise
-            return
+        """See the base class."""
+        start_on_free_ports(self._start)
 
     def kill(self) -> None:
         """End the server as a crash would. Its streams are gone: the standalone server keeps them in memory."""
-        self.process.kill()
+        super().kill()
 
     def restart(self) -> None:
         """Kill the server and start an empty one on the same ports."""
-        ports = [
-            self.controller_port,
-            self.segment_store_port,
-            self.rest_port,
-            self.admin_port,
-            self._zookeeper_port,
-        ]
+        ports = [self.controller_port, self.segment_store_port, self.rest_port, self.admin_port, self._zookeeper_port]
         self.stop()
         self._start(ports)
-
-    def stop(self) -> None:
-        """End the server at once and remove its files. Does nothing the second time."""
-        if self._process is not None:
-            self._process.stop()
-            self._process = None
 
     def summary(self) -> dict[str, object]:
         """What somebody needs to use the server, as JSON values."""
@@ -149,46 +102,27 @@ class PravegaServer:
         }
 
     def _start(self, ports: list[int]) -> None:
-        java = find_java()
-        classpath = self.classpath
         folder = temporary_folder("pravega")
         try:
-            settings = self._settings(folder, ports)
-            command = [*self._java_command(java, folder), "-cp", classpath, "io.pravega.local.LocalPravegaEmulator"]
-            (folder / "logback.xml").write_text(LOGBACK)
-            (folder / "pravega.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+            settings = write_properties(folder / "pravega.properties", self._settings(folder, ports))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        process = ServerProcess("pravega", command, folder=folder)
+        process = java_process(
+            *("pravega", "io.pravega.local.LocalPravegaEmulator", folder),
+            {"singlenode.configurationFile": str(settings)},
+            heap=self.heap,
+            cache_mib=self.cache_mib,
+            quick=self.quick,
+            log=(LOGGERS, "WARN"),
+        )
         process.wait_until(lambda: process.has_logged(READY), timeout=START_TIMEOUT)
         # it says so a little before the controller listens
-        for port in (self.segment_store_port, self.controller_port, self.rest_port):
-            process.wait_until(partial(accepts, port), timeout=START_TIMEOUT)
+        wait_for(process, self.segment_store_port, self.controller_port, self.rest_port)
         self._process = process
 
-    def _java_command(self, java: Path, folder: Path) -> list[str]:
-        quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"] if self.quick else []
-        return [
-            str(java),
-            *quick,
-            f"-Xmx{self.heap}",
-            # the cache and the network buffers
-            f"-XX:MaxDirectMemorySize={self.cache_mib + 512}m",
-            "-XX:+ExitOnOutOfMemoryError",
-            f"-Djava.io.tmpdir={folder}",
-            f"-Dlogback.configurationFile={folder / 'logback.xml'}",
-            f"-Dsinglenode.configurationFile={folder / 'pravega.properties'}",
-        ]
-
     def _settings(self, folder: Path, ports: list[int]) -> dict[str, str]:
-        (
-            self.controller_port,
-            self.segment_store_port,
-            self.rest_port,
-            self.admin_port,
-            self._zookeeper_port,
-        ) = ports
+        self.controller_port, self.segment_store_port, self.rest_port, self.admin_port, self._zookeeper_port = ports
         published_port = self.segment_store_port
         if self.proxy is not None:
             self.proxy.target_port = self.segment_store_port

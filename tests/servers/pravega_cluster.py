@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Self
 
-from tests.servers.availability import Unavailable
-from tests.servers.java import find_java
-from tests.servers.pravega_jars import pravega_jars
-from tests.servers.process import ServerProcess, accepts, free_ports, temporary_folder
+from tests.servers.pravega_java import MIB, java_process, start_on_free_ports, wait_for, write_properties
+from tests.servers.process import ServerProcess, temporary_folder
 
 HOST = "127.0.0.1"
-START_TIMEOUT = 120.0
-PORTS_TAKEN = "Address already in use"
 LEDGERS = "/pravega/bookkeeper/ledgers"
-MIB = 1024 * 1024
 CACHE_MIB = 128
-LOGBACK = """\
-<configuration>
-  <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
-    <encoder><pattern>%d{HH:mm:ss.SSS} %-5level %logger{20} %msg%n%ex{8}</pattern></encoder>
-  </appender>
-  <root level="ERROR"><appender-ref ref="OUT"/></root>
-</configuration>
-"""
 
 
 @dataclass
@@ -70,15 +55,7 @@ class PravegaCluster:
         Raises:
             Unavailable: one of them can't be fetched or does not start.
         """
-        for attempts_left in (2, 1, 0):
-            try:
-                self._start()
-            except Unavailable as error:
-                self.stop()
-                if attempts_left and PORTS_TAKEN in str(error):
-                    continue
-                raise
-            return
+        start_on_free_ports(self._start)
 
     def kill_segment_store(self) -> None:
         """End the segment store as a crash would. What it acknowledged is kept."""
@@ -105,8 +82,14 @@ class PravegaCluster:
                 server.stop()
         self._segment_store = self._controller = self._ledgers = None
 
-    def _start(self) -> None:
-        ports = free_ports(5)
+    def _start(self, ports: list[int]) -> None:
+        try:
+            self._start_all(ports)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start_all(self, ports: list[int]) -> None:
         self.controller_port, self.segment_store_port, rest_port, self._zookeeper_port, bookie_port = ports
         folder = temporary_folder("pravega-ledgers")
         self._ledgers = self._java(
@@ -114,7 +97,6 @@ class PravegaCluster:
             "io.pravega.segmentstore.storage.impl.bookkeeper.BookKeeperServiceRunner",
             folder,
             {
-                "java.io.tmpdir": str(folder),
                 "basePort": str(bookie_port),
                 "bookieCount": "1",
                 "zkPort": str(self._zookeeper_port),
@@ -122,7 +104,7 @@ class PravegaCluster:
                 "startZk": "true",
             },
         )
-        self._wait(self._ledgers, bookie_port)
+        wait_for(self._ledgers, bookie_port)
         self._controller = self._java(
             "pravega-controller",
             "io.pravega.controller.server.Main",
@@ -138,7 +120,7 @@ class PravegaCluster:
             },
         )
         self._segment_store = self._run_segment_store(temporary_folder("pravega-segments"))
-        self._wait(self._controller, self.controller_port)
+        wait_for(self._controller, self.controller_port)
 
     def _run_segment_store(self, folder: Path) -> ServerProcess:
         tier2 = folder / "tier2"
@@ -165,33 +147,11 @@ class PravegaCluster:
             "autoScale.controller.connect.uri": f"tcp://{HOST}:{self.controller_port}",
             **self.properties,
         }
-        (folder / "pravega.properties").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        options = {"java.io.tmpdir": str(folder), "pravega.configurationFile": str(folder / "pravega.properties")}
+        options = {"pravega.configurationFile": str(write_properties(folder / "pravega.properties", settings))}
         main = "io.pravega.segmentstore.server.host.ServiceStarter"
         server = self._java("pravega-segments", main, folder, options)
-        self._wait(server, self.segment_store_port)
+        wait_for(server, self.segment_store_port)
         return server
 
     def _java(self, name: str, main: str, folder: Path, options: Mapping[str, str]) -> ServerProcess:
-        try:
-            java, jars = find_java(), pravega_jars()
-            (folder / "logback.xml").write_text(LOGBACK)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        properties = {"logback.configurationFile": str(folder / "logback.xml"), **options}
-        command = [
-            str(java),
-            "-XX:TieredStopAtLevel=1",
-            "-XX:+UseSerialGC",
-            "-Xmx768m",
-            # the cache and the network buffers
-            f"-XX:MaxDirectMemorySize={CACHE_MIB + 512}m",
-            "-XX:+ExitOnOutOfMemoryError",
-            *(f"-D{key}={value}" for key, value in properties.items()),
-            *("-cp", f"{jars}/*", main),
-        ]
-        return ServerProcess(name, command, folder=folder)
-
-    def _wait(self, server: ServerProcess, port: int) -> None:
-        server.wait_until(partial(accepts, port), timeout=START_TIMEOUT)
+        return java_process(name, main, folder, options, heap="768m", cache_mib=CACHE_MIB)

@@ -11,8 +11,11 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from tests.servers.availability import Unavailable
 
@@ -47,6 +50,15 @@ def accepts(port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def http_answer(url: str) -> bytes | None:
+    """What a server answers to a GET; None while there is no answer, or an error."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bytes(answer.read()) if answer.status == 200 else None
+    except OSError:
+        return None
 
 
 def temporary_folder(name: str) -> Path:
@@ -204,3 +216,41 @@ class ServerProcess:
         with contextlib.suppress(FileNotFoundError):
             self.folder.rename(going)
             os.posix_spawnp("rm", ["rm", "-rf", "--", str(going)], os.environ, setsid=True)
+
+
+class Server(ABC):
+    """A server for tests. A context manager: started on entry, stopped on exit."""
+
+    _process: ServerProcess | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def process(self) -> ServerProcess:
+        """The running process (its pid, its log)."""
+        if self._process is None:
+            raise RuntimeError("the server is not started")
+        return self._process
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the server and return when it is ready.
+
+        Raises:
+            Unavailable: it can't be fetched or does not start.
+        """
+
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        self.process.kill()
+
+    def stop(self) -> None:
+        """End the server at once and remove its files. Does nothing the second time."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import urllib.error
-import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +13,7 @@ import boto3
 import botocore.config
 import botocore.exceptions
 
-from tests.servers.process import ServerProcess, free_ports, temporary_folder
+from tests.servers.process import ServerProcess, free_ports, http_answer, temporary_folder
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -190,12 +188,11 @@ class S3Program(ABC):
         self._process.wait_until(self._answers, timeout=START_TIMEOUT)
 
     def _answers(self) -> bool:
+        if http_answer(self.server.endpoint + self.ready_path) is None:
+            return False
         try:
-            with urllib.request.urlopen(self.server.endpoint + self.ready_path, timeout=5) as answer:
-                if answer.status != 200:
-                    return False
             # MinIO says that it is ready a moment before it serves buckets
             self.server.client().list_buckets()
-        except (urllib.error.URLError, OSError, botocore.exceptions.ClientError):
+        except (OSError, botocore.exceptions.ClientError):
             return False
         return True

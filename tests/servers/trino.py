@@ -6,12 +6,11 @@ import json
 import re
 import shutil
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from tests.servers.process import ServerProcess, free_ports, temporary_folder
+from tests.servers.process import Server, ServerProcess, free_ports, http_answer, temporary_folder
 from tests.servers.s3 import HOST, S3Server
 from tests.servers.trino_files import trino_files, trino_java
 
@@ -25,10 +24,8 @@ class TrinoFailed(RuntimeError):
     """What Trino said of a query that failed."""
 
 
-class TrinoServer:
+class TrinoServer(Server):
     """Trino with the catalogs ``hive`` and ``iceberg`` in Glue, and ``own``: Hive's kind in a metastore of its own.
-
-    A context manager: started on entry, stopped on exit.
 
     Args:
         objects: the S3 server with the tables' files.
@@ -43,11 +40,11 @@ class TrinoServer:
         self._glue = glue
         self._heap = heap
         self._folder: Path | None = None
-        self._process: ServerProcess | None = None
         self._port = 0
         self._latest = ""
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """See the base class."""
         java, files = trino_java(), trino_files() / "server"
         self._port = free_ports(1)[0]
         self._folder = temporary_folder("trino")
@@ -63,14 +60,12 @@ class TrinoServer:
             self._process = ServerProcess("trino", command, folder=self._folder, env={"PATH": "/usr/bin:/bin"})
             self._process.wait_until(self._is_ready, timeout=START_TIMEOUT)
         except BaseException:
-            self.__exit__()
+            self.stop()
             raise
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.stop()
-            self._process = None
+    def stop(self) -> None:
+        """See the base class."""
+        super().stop()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -120,12 +115,10 @@ class TrinoServer:
             return json.loads(answer.read())  # type: ignore[no-any-return]
 
     def _is_ready(self) -> bool:
+        told = http_answer(f"{self.uri}/v1/info")
         try:
-            with urllib.request.urlopen(f"{self.uri}/v1/info", timeout=5) as answer:
-                if json.loads(answer.read())["starting"]:
-                    return False
-            return self.query("SELECT 1") == [[1]]
-        except (urllib.error.URLError, OSError, TrinoFailed):
+            return told is not None and not json.loads(told)["starting"] and self.query("SELECT 1") == [[1]]
+        except (OSError, TrinoFailed):
             return False
 
     def _configure(self, folder: Path, files: Path) -> None:

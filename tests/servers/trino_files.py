@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -14,14 +13,13 @@ from pathlib import Path
 from tests.servers.availability import Unavailable
 from tests.servers.cache import cached
 from tests.servers.java import java_home
+from tests.servers.listed_jars import FETCH_TIMEOUT, fetch_files
 from tests.servers.process import run_tool
 
 VERSION = "476"
 OLDEST_JAVA = 24
-HERE = Path(__file__).parent
 SERVER = ("io.trino", "trino-server-core", "tar.gz")
 PLUGINS = (("io.trino", "trino-hive", "zip"), ("io.trino", "trino-iceberg", "zip"))
-FETCH_TIMEOUT = 900.0
 # What a server on one machine does without: 600 of 830 MB are file systems and metastores of other clouds.
 LEFT_OUT = ("exchange-filesystem", "functions-python", "geospatial", "spooling-filesystem", "resource-group-managers",
             "session-property-managers", "password-authenticators")  # fmt: skip
@@ -78,9 +76,8 @@ def _download(group: str, artifact: str, packaging: str, folder: Path) -> None:
         copy = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
         coordinates = f"-Dartifact={group}:{artifact}:{VERSION}:{packaging}"
         command = ["mvn", "--batch-mode", "--quiet", copy, coordinates, f"-DoutputDirectory={folder}"]
+        run_tool(command, timeout=FETCH_TIMEOUT)
     else:
-        script = ("uv", "run", "--quiet", "--python", sys.executable, "--script", str(HERE / "fetch_file.py"))
-        command = [*script, group, artifact, VERSION, packaging, str(folder)]
-    run_tool(command, timeout=FETCH_TIMEOUT)
+        fetch_files(folder, f"{group}:{artifact}:{VERSION}@{packaging}")
     if not (folder / f"{artifact}-{VERSION}.{packaging}").is_file():
         raise Unavailable(f"{artifact} {VERSION} did not arrive")
