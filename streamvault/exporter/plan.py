@@ -33,9 +33,9 @@ from streamvault.manifests.archive.plan import (
 from streamvault.manifests.format.entries import Configuration, EpochEntry, GapEntry, PlannedSegment
 from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.options import RANGE_SIZE
-from streamvault.reading.comparing import check_continues, sealed_ends
+from streamvault.reading.comparing import check_continues
 from streamvault.reading.identity import check_gone, check_same_stream, take_witness
-from streamvault.streamstore.arithmetic.cuts import segments_between, validate_cut
+from streamvault.streamstore.arithmetic.cuts import sealed_ends, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.own import describe_source

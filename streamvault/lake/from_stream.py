@@ -28,8 +28,8 @@ from streamvault.manifests.format.model import Manifest
 from streamvault.reading.estimate import estimate_events
 from streamvault.reading.identity import check_same_stream
 from streamvault.reading.proof import SegmentChain, prove_all
-from streamvault.reading.ranges import FindTask, find_range
-from streamvault.reading.spans import Span, spans_of
+from streamvault.reading.ranges import find_range
+from streamvault.reading.spans import SegmentSpan, Span, spans_of
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.arithmetic.walking import find_start
@@ -89,7 +89,7 @@ class StreamOrigin(Origin):
 
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:
             tasks = [
-                FindTask(self._address, self.stream, segment, chains[segment].end, span, self._largest)
+                SegmentSpan(self._address, self.stream, segment, chains[segment].end, span, self._largest)
                 for segment, span in spans
             ]
             for index, row in runner.run(find_range, tasks):

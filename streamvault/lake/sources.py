@@ -14,6 +14,7 @@ from streamvault.lake.batches import event_blocks
 from streamvault.manifests.archive.range_bytes import RangeBytes, damaged_range
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.reading.reader import SegmentReader
+from streamvault.reading.spans import SegmentSpan, Span
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
@@ -173,12 +174,6 @@ class LiveEvents:
     def runs(self, planned: TableRange) -> Iterator[EventRun]:
         """See `EventSource.runs`."""
         with self.address.lend() as store:
-            yield from SegmentReader(
-                store,
-                self.stream,
-                planned.segment,
-                start=planned.start,
-                high=planned.end,
-                segment_end=planned.end,
-                largest=self.largest,
-            ).pieces()
+            span = Span(planned.start, planned.end, known=True)
+            of_segment = SegmentSpan(self.address, self.stream, planned.segment, planned.end, span, self.largest)
+            yield from SegmentReader(store, of_segment, planned.start).runs()

@@ -7,7 +7,6 @@ with the archived ones.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +22,9 @@ from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest
 from streamvault.reading.identity import WITNESS_BYTES, check_gone, check_same_stream, other_stream
-from streamvault.streamstore.arithmetic.cuts import later_of, segments_between, successions
+from streamvault.streamstore.arithmetic.cuts import later_of, sealed_ends, segments_between, successions
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.store import StreamStore
 
 SAMPLE_BYTES = 4 * 1024
@@ -75,18 +74,6 @@ def held_below(described: StreamDescription, store: StreamStore, cut: StreamCut)
         elif end is None and segment not in ends:
             check_gone(store, described.name, segment)
     return held
-
-
-def sealed_ends(store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]) -> dict[SegmentId, int]:
-    """Return segment → end offset; a segment that the source no longer has, whose end is unknown, is absent."""
-    try:
-        return {info.segment: info.write_offset for info in store.segment_info(stream, segments)}
-    except NoSuchSegment:
-        ends: dict[SegmentId, int] = {}
-        for segment in segments:
-            with contextlib.suppress(NoSuchSegment):
-                ends[segment] = store.segment_info(stream, [segment])[0].write_offset
-        return ends
 
 
 def compare(archive: Archive, store: StreamStore, held: Mapping[SegmentId, Held]) -> Compared:

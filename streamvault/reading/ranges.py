@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from streamvault.common.errors import Failed, Problem
 from streamvault.manifests.archive.rows import FinishedSpan, Gap, RangeEntry
-from streamvault.reading.reader import TRUNCATED, LargeEventReader, PieceReader, SegmentReader
-from streamvault.reading.spans import Span
+from streamvault.reading.reader import TRUNCATED, LargeEventReader, RunReader, SegmentReader
+from streamvault.reading.spans import SegmentSpan
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.arithmetic.walking import find_start
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
-from streamvault.streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId, StreamName
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import StoreAddress
 
 
 class NotEvents(Failed):
@@ -22,29 +20,14 @@ class NotEvents(Failed):
 
 
 def read_range(
-    store: StreamStore,
-    stream: StreamName,
-    segment: SegmentId,
-    *,
-    span: Span,
-    segment_end: int,
-    largest: int,
-    take: Callable[[PieceReader | LargeEventReader], RangeEntry],
-    content: ContentKind = "events",
+    store: StreamStore, planned: SegmentSpan, take: Callable[[RunReader | LargeEventReader], RangeEntry]
 ) -> FinishedSpan | None:
-    """Find where the range of a span begins, and process its pieces.
+    """Find where the range of a span begins, and process its runs.
 
     Args:
         store: the stream's store.
-        stream: the stream.
-        segment: the segment.
-        span: the range's span; if its start is not known to be an event boundary, the range's start is a guess.
-        segment_end: the segment's end in this run (bytes).
-        largest: maximum payload of an event (bytes), if the range's start is known. A guess accepts at most
-            `MAX_EVENT_BYTES`; a range with larger events is then read again from the proved boundary.
-        take: consumes the blocks of a piece, or the data of a large event, and returns its description.
-        content: what the segment holds. A range of bytes is exactly its span: what is truncated beyond belongs to the
-            ranges there.
+        planned: the span.
+        take: consumes the blocks of a run, or the data of a large event, and returns its description.
 
     Returns:
         The finished range; None if no event begins in the span, or the guess was wrong.
@@ -53,46 +36,37 @@ def read_range(
         NotEvents: a range that begins at a known boundary does not consist of events.
         InvalidCut: the segment's end in this run is inside an event.
     """
-    if content == "bytes":
-        span, segment_end = replace(span, known=True), span.high
-    found = _start(store, stream, segment, span, segment_end)
-    if found is None or found.start >= span.high:
+    if planned.content == "bytes":
+        planned = replace(planned, span=replace(planned.span, known=True), segment_end=planned.span.high)
+    found = _start(store, planned)
+    if found is None or found.start >= planned.span.high:
         return None
-    reader = SegmentReader(
-        store,
-        stream,
-        segment,
-        start=found.start,
-        high=span.high,
-        segment_end=segment_end,
-        largest=largest if span.known else MAX_EVENT_BYTES,
-        content=content,
-    )
+    reader = SegmentReader(store, planned, found.start)
     try:
-        pieces = tuple(_taken(reader, take))
+        ranges = tuple(_taken(reader, take))
     except NotAnEvent as error:
-        if not span.known:
+        if not planned.span.known:
             return None  # a wrong guess; the driver tries again from a proved boundary
-        raise not_events(error, segment.in_stream(stream)) from None
+        raise not_events(error, planned.segment.in_stream(planned.stream)) from None
     return FinishedSpan(
         start=found.start,
         end=reader.end,
-        ranges=tuple(piece for piece in pieces if piece.start < piece.end),
+        ranges=tuple(one for one in ranges if one.start < one.end),
         gaps=(*found.gaps, *reader.gaps),
     )
 
 
-def _taken(reader: SegmentReader, take: Callable[[PieceReader | LargeEventReader], RangeEntry]) -> Iterator[RangeEntry]:
-    """Yield the result of each piece, except for a large event that is truncated while it is read.
+def _taken(reader: SegmentReader, take: Callable[[RunReader | LargeEventReader], RangeEntry]) -> Iterator[RangeEntry]:
+    """Yield the result of each run, except for a large event that is truncated while it is read.
 
     Raises:
         NoSuchSegment: the store does not find the segment, although the stream should still have it.
     """
-    for piece in reader.pieces():
+    for run in reader.runs():
         try:
-            taken = take(piece)
+            taken = take(run)
         except (SegmentTruncated, NoSuchSegment):
-            if piece.gone_until <= piece.start:
+            if run.gone_until <= run.start:
                 raise
         else:
             yield taken
@@ -111,46 +85,25 @@ def not_events(error: NotAnEvent, where: str) -> Problem:
     return NotEvents(error.what, where=where, todo=f"A cut must be between events. {_BYTES}")
 
 
-@dataclass(frozen=True, slots=True)
-class FindTask:
-    """Arguments of a task that finds where a range begins and ends: see `read_range`."""
-
-    source: StoreAddress
-    stream: StreamName
-    segment: SegmentId
-    segment_end: int
-    span: Span
-    largest: int = LARGEST_EVENT_BYTES
-
-
-def find_range(task: FindTask) -> FinishedSpan | None:
+def find_range(planned: SegmentSpan) -> FinishedSpan | None:
     """Read a range only to find where it begins and ends. See `read_range`."""
-    with task.source.lend() as store:
-        return read_range(
-            store,
-            task.stream,
-            task.segment,
-            span=task.span,
-            segment_end=task.segment_end,
-            largest=task.largest,
-            take=_only_read,
-        )
+    with planned.source.lend() as store:
+        return read_range(store, planned, _only_read)
 
 
-def _only_read(piece: PieceReader | LargeEventReader) -> RangeEntry:
-    for _ in piece.data() if isinstance(piece, LargeEventReader) else piece.blocks():
+def _only_read(run: RunReader | LargeEventReader) -> RangeEntry:
+    for _ in run.data() if isinstance(run, LargeEventReader) else run.blocks():
         pass
-    return RangeEntry(start=piece.start, end=piece.end, events=piece.count, digest=piece.digest)
+    return RangeEntry(start=run.start, end=run.end, events=run.count, digest=run.digest)
 
 
-def _start(
-    store: StreamStore, stream: StreamName, segment: SegmentId, span: Span, segment_end: int
-) -> FinishedSpan | None:
+def _start(store: StreamStore, planned: SegmentSpan) -> FinishedSpan | None:
     """Return a row without content at the range's start; None if the start is not found."""
+    span = planned.span
     if span.known:
         return FinishedSpan(start=span.low, end=span.low, ranges=())
     try:
-        start = find_start(store, stream, segment, span.low, segment_end)
+        start = find_start(store, planned.stream, planned.segment, span.low, planned.segment_end)
     except SegmentTruncated as truncated:
         start = truncated.start_offset
         gap = Gap(start=span.low, end=start, reason=TRUNCATED)

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 from streamvault.manifests.archive.rows import Gap
 from streamvault.reading.identity import check_gone
+from streamvault.reading.spans import SegmentSpan
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.arithmetic.splitting import EventBlock, no_event
 from streamvault.streamstore.arithmetic.walking import EventWalk
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId, StreamName
+from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 from streamvault.streamstore.store import StreamStore
 
 TRUNCATED = "truncated at the source during the run"
@@ -23,124 +24,92 @@ _HEADER = struct.Struct(">q")
 class SegmentReader:
     """Reads the events of one range, once.
 
-    Consume the blocks of each of `pieces`, then read `end` and `gaps`. Memory: a few blocks, and one event of at most
-    8 MiB that is split by a block's end; a larger event is a separate piece, which need not be buffered.
+    Consume the blocks of each of `runs`, then read `end` and `gaps`. Memory: a few blocks, and one event of at most
+    8 MiB that is split by a block's end; a larger event is a separate run, which need not be buffered.
 
     Args:
         store: the stream's store.
-        stream: the stream.
-        segment: the segment.
+        planned: the span.
         start: an event boundary (known or guessed) in the span.
-        high: the span's end: events that begin below it belong to the range.
-        segment_end: the segment's end in this generation; no event may extend beyond it.
-        largest: maximum payload of an event (bytes). More than `MAX_EVENT_BYTES` only if ``start`` is known.
-        content: what the segment holds; a range of bytes is exactly ``start`` to ``high``.
 
     Attributes:
         end: start of the next range.
         gaps: what was truncated meanwhile, in order.
     """
 
-    def __init__(
-        self,
-        store: StreamStore,
-        stream: StreamName,
-        segment: SegmentId,
-        *,
-        start: int,
-        high: int,
-        segment_end: int,
-        largest: int = MAX_EVENT_BYTES,
-        content: ContentKind = "events",
-    ) -> None:
+    def __init__(self, store: StreamStore, planned: SegmentSpan, start: int) -> None:
         self._store = store
-        self._stream = stream
-        self._segment = segment
-        self._high = high
-        self._segment_end = segment_end
-        self._largest = largest
-        self._content = content
+        self._planned = planned
+        # only where the start is known: a wrong guess would take a few zeros for the header of a large event
+        self._largest = planned.largest if planned.span.known else MAX_EVENT_BYTES
         self.end = start
         self.gaps: list[Gap] = []
 
-    def pieces(self) -> Iterator[PieceReader | LargeEventReader]:
+    def runs(self) -> Iterator[RunReader | LargeEventReader]:
         """Yield the runs of events: one, unless the source is truncated meanwhile or has large events.
 
         Raises:
-            NotAnEvent: no event begins or ends where one must; as for `PieceReader.blocks`.
+            NotAnEvent: no event begins or ends where one must; as for `RunReader.blocks`.
         """
         large = 0
-        while self.end < self._high:
-            piece = self._large(large) if large else self._small()
-            yield piece
-            gone_until = min(piece.gone_until, self._segment_end)
-            if gone_until > piece.end:
-                self.gaps.append(Gap(start=piece.end, end=gone_until, reason=TRUNCATED))
-            self.end = max(piece.end, gone_until)
+        while self.end < self._planned.span.high:
+            run = self._large(large) if large else RunReader(self._store, self._planned, self.end, self._largest)
+            yield run
+            gone_until = min(run.gone_until, self._planned.segment_end)
+            if gone_until > run.end:
+                self.gaps.append(Gap(start=run.end, end=gone_until, reason=TRUNCATED))
+            self.end = max(run.end, gone_until)
             # Large events often follow each other: reading the next header alone avoids useless read-ahead.
-            large = self._next_length() if large else piece.large
-
-    def _small(self) -> PieceReader:
-        return PieceReader(
-            self._store,
-            self._stream,
-            self._segment,
-            start=self.end,
-            high=self._high,
-            end=self._segment_end,
-            largest=self._largest,
-            content=self._content,
-        )
+            large = self._next_length() if large else run.large
 
     def _large(self, length: int) -> LargeEventReader:
-        if self.end + length > self._segment_end:
+        left = self._planned.segment_end - self.end
+        if length > left:
             raise NotAnEvent(
-                f"an event at offset {self.end} is cut off after {self._segment_end - self.end} bytes",
-                where=self._segment.in_stream(self._stream),
+                f"an event at offset {self.end} is cut off after {left} bytes",
+                where=self._planned.segment.in_stream(self._planned.stream),
                 offset=self.end,
             )
-        return LargeEventReader(self._store, self._stream, self._segment, start=self.end, length=length)
+        return LargeEventReader(self._store, self._planned, self.end, length)
 
     def _next_length(self) -> int:
-        """Return the length of the event at `end` if it is large and acceptable; else 0: `PieceReader` examines it."""
-        if self.end + HEADER_BYTES > min(self._high, self._segment_end):
+        """Return the length of the event at `end` if it is large and acceptable; else 0: `RunReader` examines it."""
+        planned, header_end = self._planned, self.end + HEADER_BYTES
+        if header_end > min(planned.span.high, planned.segment_end):
             return 0
         try:
-            blocks = self._store.read(self._stream, self._segment, self.end, self.end + HEADER_BYTES)
+            blocks = self._store.read(planned.stream, planned.segment, self.end, header_end)
             size: int = _HEADER.unpack(b"".join(blocks))[0]
         except (SegmentTruncated, NoSuchSegment):
             return 0
         return HEADER_BYTES + size if MAX_EVENT_BYTES < size <= self._largest else 0
 
 
-class PieceReader:
+class RunReader:
     """Reads a run of events, up to the first large one or to what the source has truncated.
 
     Attributes:
         start: offset of the first event.
         count: number of events so far.
         gone_until: everything between `end` and this offset has been truncated at the source.
-        large: length, header included, of the large event at `end` that ended the piece; 0 if there is none.
+        large: length, header included, of the large event at `end` that ended the run; 0 if there is none.
     """
 
-    def __init__(
-        self,
-        store: StreamStore,
-        stream: StreamName,
-        segment: SegmentId,
-        *,
-        start: int,
-        high: int,
-        end: int,
-        largest: int = MAX_EVENT_BYTES,
-        content: ContentKind = "events",
-    ) -> None:
+    def __init__(self, store: StreamStore, planned: SegmentSpan, start: int, largest: int) -> None:
         self.start = self.gone_until = start
         self.count = self.large = 0
-        self._store, self._stream, self._segment = store, stream, segment
-        self._segment_end = end
+        self._store = store
+        self._planned = planned
         self._largest = largest
-        self._walk = EventWalk(store, stream, segment, start=start, high=high, segment_end=end, content=content)
+        self._walk = EventWalk(
+            store,
+            planned.stream,
+            planned.segment,
+            start=start,
+            high=planned.span.high,
+            segment_end=planned.segment_end,
+            content=planned.content,
+        )
         self._digest = hashlib.sha256()
 
     @property
@@ -168,8 +137,8 @@ class PieceReader:
         except SegmentTruncated as truncated:
             self.gone_until = truncated.start_offset
         except NoSuchSegment:
-            check_gone(self._store, self._stream, self._segment)
-            self.gone_until = self._segment_end
+            check_gone(self._store, self._planned.stream, self._planned.segment)
+            self.gone_until = self._planned.segment_end
         except NotAnEvent as error:
             if not error.length:
                 raise
@@ -190,10 +159,9 @@ class LargeEventReader:
 
     large = 0
 
-    def __init__(self, store: StreamStore, stream: StreamName, segment: SegmentId, *, start: int, length: int) -> None:
+    def __init__(self, store: StreamStore, planned: SegmentSpan, start: int, length: int) -> None:
         self._store = store
-        self._stream = stream
-        self._segment = segment
+        self._planned = planned
         self._digest = hashlib.sha256()
         self.start = self.end = self.gone_until = start
         self.length = length
@@ -216,7 +184,8 @@ class LargeEventReader:
                 of it is useless.
         """
         try:
-            for block in self._store.read(self._stream, self._segment, self.start, self.start + self.length):
+            stream, segment = self._planned.stream, self._planned.segment
+            for block in self._store.read(stream, segment, self.start, self.start + self.length):
                 self._digest.update(block)
                 yield block
         except SegmentTruncated as truncated:
@@ -224,7 +193,7 @@ class LargeEventReader:
             self.gone_until = max(truncated.start_offset, self.start + self.length)
             raise
         except NoSuchSegment:
-            check_gone(self._store, self._stream, self._segment)
+            check_gone(self._store, self._planned.stream, self._planned.segment)
             self.gone_until = self.start + self.length
             raise
         self.end = self.start + self.length

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, SegmentId, StreamName
+from streamvault.streamstore.uri import StoreAddress
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -25,6 +28,31 @@ class Span:
     low: int
     high: int
     known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpan:
+    """A span of a stream's segment, for the task that reads its range.
+
+    Attributes:
+        source: address of the stream's store.
+        stream: the stream.
+        segment: the segment.
+        segment_end: the segment's end in this run (bytes); no event may extend beyond it.
+        span: the span; if its start is not known to be an event boundary, the range's start is a guess.
+        largest: maximum payload of an event (bytes), if the range's start is known. A guess accepts at most
+            `MAX_EVENT_BYTES`; a range with larger events is then read again from the proved boundary.
+        content: what the segment holds. A range of bytes is exactly its span: what is truncated beyond belongs to the
+            ranges there.
+    """
+
+    source: StoreAddress
+    stream: StreamName
+    segment: SegmentId
+    segment_end: int
+    span: Span
+    largest: int = LARGEST_EVENT_BYTES
+    content: ContentKind = "events"
 
 
 def spans_of(start: int, end: int, range_size: int) -> Iterator[Span]:

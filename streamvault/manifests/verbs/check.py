@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from streamvault.common.progress import Progress
@@ -20,7 +19,6 @@ from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.plan import current_plan
 from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.archive.sweeping import remove_strays, tasks_of
-from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.options import CheckOptions
 from streamvault.manifests.verbs.check_damage import damage_reports, last_intact, restoring
 from streamvault.manifests.verbs.check_ranges import (
@@ -31,7 +29,8 @@ from streamvault.manifests.verbs.check_ranges import (
     find_strays,
     foreign_keys,
     keys_of,
-    plan_check,
+    range_tasks,
+    strays_tasks,
 )
 from streamvault.manifests.verbs.reports import CheckReport
 from streamvault.sparkrun.opening import open_runner
@@ -135,21 +134,21 @@ class _Scope:
     Attributes:
         history: the generations.
         ranges: the tasks that check ranges.
-        strays: the tasks that look for strays.
-        layouts: the layouts whose folders are searched for foreign keys.
         notes: what the check leaves out.
         state: the generations in force and being merged when this was planned.
-        unfinished: the generation whose export is not finished; 0 if there is none.
+        strays: the tasks that look for strays.
+        layouts: the layouts whose folders are searched for foreign keys.
         newest: the newest generation when this was planned; 0 if an export during the check does not matter.
+        unfinished: the generation whose export is not finished; 0 if there is none.
     """
 
     history: History
     ranges: list[RangesTask]
-    strays: list[StraysTask]
-    layouts: list[LayoutName]
     notes: tuple[str, ...]
     state: object
-    newest: int
+    strays: Sequence[StraysTask] = ()
+    layouts: Sequence[LayoutName] = ()
+    newest: int = 0
     unfinished: int = 0
 
 
@@ -157,20 +156,18 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     state = state_of(source)
     under_way = merges_under_way(source)
     listing = source.listing()
-    plan = partial(plan_check, address=source.address, share=share, seed=seed)
     if not listing.newest and current_plan(source.place, GenerationSpan.of(1))[0] is not None:
         what = "generation 1 is unfinished, and there is no other"
         raise NoSuchArchive(what, where=source.uri, todo="Run its export again, which resumes it.")
+    history = source.history() if generation is None else History([source.load(generation)])
+    unfinished = None
+    if generation is None:
+        unfinished, _ = current_plan(source.place, GenerationSpan.of(history.generation + 1))
+    extra = source.stable(lambda now: list(extra_chunks(source, now, under_way)))
+    ranges = range_tasks(history, source.address, extra, share=share, seed=seed)
     if generation is not None:
-        history = History([source.load(generation)])
-        ranges, _ = plan(history, extra=_extra(source, under_way))
-        notes = [f"only generation {history.generation} was checked; strays were not searched for"]
-        return _Scope(history, ranges, strays=[], layouts=[], notes=tuple(notes), state=state, newest=0)
-    history = source.history()
-    unfinished, _ = current_plan(source.place, GenerationSpan.of(history.generation + 1))
-    extra = _extra(source, under_way)
-    below = below_head(history.generations[0].manifest)
-    ranges, strays = plan(history, unfinished=unfinished, below=below, extra=extra)
+        note = f"only generation {history.generation} was checked; strays were not searched for"
+        return _Scope(history, ranges, (note,), state)
     notes = []
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
@@ -181,17 +178,19 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     return _Scope(
         history,
         ranges,
-        strays,
+        tuple(notes),
+        state,
+        strays=strays_tasks(
+            history,
+            source.address,
+            extra,
+            unfinished=unfinished,
+            below=below_head(history.generations[0].manifest),
+        ),
         layouts=sorted({each.manifest.layout for each in history.generations}),
-        notes=tuple(notes),
-        state=state,
         newest=0 if unfinished is not None else history.generation,
         unfinished=0 if unfinished is None else unfinished.generation,
     )
-
-
-def _extra(source: Archive, under_way: Sequence[GenerationSpan]) -> list[ArchivedRange]:
-    return source.stable(lambda listing: list(extra_chunks(source, listing, under_way)))
 
 
 def _compare(

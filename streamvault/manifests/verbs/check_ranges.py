@@ -8,7 +8,7 @@ additional ones are strays, which readers skip.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamvault.layouts.keys import chunk_key
@@ -84,49 +84,60 @@ class CheckResult:
     bytes: int = 0
 
 
-def plan_check(
-    history: History,
-    address: PlaceAddress,
-    *,
-    share: float,
-    seed: int,
-    unfinished: Plan | None = None,
-    below: Mapping[SegmentId, tuple[int, int]] | None = None,
-    extra: Iterable[ArchivedRange] = (),
-) -> tuple[list[RangesTask], list[StraysTask]]:
-    """Divide the check of generations into tasks that check ranges, and tasks that look for strays.
+def range_tasks(
+    history: History, address: PlaceAddress, extra: Iterable[ArchivedRange], *, share: float, seed: int
+) -> list[RangesTask]:
+    """Divide the check of generations into tasks.
 
     Args:
         history: the generations.
         address: the archive.
+        extra: chunks that were joined, or are being joined, into larger ones; they are not strays.
         share: share of the ranges to read, from 0 to 1; at least one range if it is above 0.
         seed: chooses the ranges to read.
-        unfinished: the plan of a generation that is not published yet; its objects are not strays.
-        below: the parts of segments below the archive's head, from `manifests.archive.deleting.below_head`. Objects
-            there have expired or were written late; rotations delete them, so they are not strays either.
-        extra: chunks that were joined, or are being joined, into larger ones; they are not strays either.
     """
     known = by_segment(extra)
     tasks: list[RangesTask] = []
-    held: dict[tuple[str, SegmentId], list[tuple[int, int]]] = {}
     for segment in history.segments():
-        by_layout: dict[str, list[ArchivedRange]] = {}
-        for layout, row in history.ranges(segment):
-            by_layout.setdefault(layout, []).append(row)
-            held.setdefault((layout, segment), []).append((row.start, row.end))
-        for layout, rows in by_layout.items():
+        for layout, rows in _by_layout(history, segment).items():
             found = known.get(segment, ()) if open_layout(layout).joinable else ()
             for first in range(0, len(rows), RANGES_A_TASK):
                 some = tuple(rows[first : first + RANGES_A_TASK])
                 keys = keys_of(row for row in found if some[0].start <= row.start < some[-1].end)
                 tasks.append(RangesTask(address, layout, some, (False,) * len(some), keys))
+    return _choose(tasks, share, seed)
+
+
+def strays_tasks(
+    history: History,
+    address: PlaceAddress,
+    extra: Iterable[ArchivedRange],
+    *,
+    unfinished: Plan | None = None,
+    below: Mapping[SegmentId, tuple[int, int]] | None = None,
+) -> list[StraysTask]:
+    """Divide the search for strays among all of an archive's generations into tasks.
+
+    Args:
+        history: the generations.
+        address: the archive.
+        extra: as for `range_tasks`.
+        unfinished: the plan of a generation that is not published yet; its objects are not strays.
+        below: the parts of segments below the archive's head, from `manifests.archive.deleting.below_head`. Objects
+            there have expired or were written late; rotations delete them, so they are not strays either.
+    """
+    known = by_segment(extra)
+    held: dict[tuple[str, SegmentId], list[tuple[int, int]]] = {}
+    for segment in history.segments():
+        for layout, rows in _by_layout(history, segment).items():
+            held[layout, segment] = [(row.start, row.end) for row in rows]
     if unfinished is not None:
         for planned in unfinished.segments:
             held.setdefault((unfinished.layout, segment_key(planned.name)), []).append((planned.start, planned.end))
     for segment, bounds in (below or {}).items():
         for layout in LAYOUTS:
             held.setdefault((layout, segment), []).append(bounds)
-    strays = [
+    return [
         StraysTask(
             address,
             layout,
@@ -136,7 +147,13 @@ def plan_check(
         )
         for (layout, segment), ranges in sorted(held.items())
     ]
-    return _choose(tasks, share, seed), strays
+
+
+def _by_layout(history: History, segment: SegmentId) -> dict[str, list[ArchivedRange]]:
+    found: dict[str, list[ArchivedRange]] = {}
+    for layout, row in history.ranges(segment):
+        found.setdefault(layout, []).append(row)
+    return found
 
 
 def keys_of(rows: Iterable[ArchivedRange]) -> frozenset[str]:
@@ -186,7 +203,7 @@ def find_strays(task: StraysTask) -> CheckResult:
     return _count_strays(key for key in strays if key.removeprefix(place.prefix) not in task.known)
 
 
-def foreign_keys(place: Place, layout: str, tasks: list[StraysTask]) -> CheckResult:
+def foreign_keys(place: Place, layout: str, tasks: Sequence[StraysTask]) -> CheckResult:
     """Find keys of a layout that are in none of the segments' folders that the tasks search."""
     known = sorted(task.segment for task in tasks if task.layout == layout)
     return _count_strays(open_layout(layout).foreign(place, known))

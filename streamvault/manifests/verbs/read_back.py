@@ -19,7 +19,7 @@ from streamvault.manifests.archive.marks import Checked, find_checked
 from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.verbs.check import run_checks
-from streamvault.manifests.verbs.check_ranges import check_ranges, plan_check
+from streamvault.manifests.verbs.check_ranges import check_ranges, range_tasks
 from streamvault.objectstore.errors import AlreadyExists
 from streamvault.sparkrun.runner import Runner
 
@@ -97,7 +97,7 @@ def _read_one(
     state = state_of(archive)
     extra = list(extra_chunks(archive, listing, merges_under_way(archive)))
     generation = archive.load_span(span)
-    tasks, _ = plan_check(History([generation]), archive.address, share=1.0, seed=0, extra=extra)
+    tasks = range_tasks(History([generation]), archive.address, extra, share=1.0, seed=0)
     progress.begin(f"reading back generation {number}", generation.manifest.bytes)
     results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
     found = sum(result.found for result in results)

@@ -8,7 +8,8 @@ the number of segments ever created, not with the number of epochs.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, pairwise
 
@@ -45,6 +46,18 @@ def live_ends(store: StreamStore, stream: StreamName) -> EndOf:
         return info.write_offset
 
     return end_of
+
+
+def sealed_ends(store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]) -> dict[SegmentId, int]:
+    """Return sealed segment → its end; one that the store no longer has, whose end is unknown, is absent."""
+    try:
+        return {info.segment: info.write_offset for info in store.segment_info(stream, segments)}
+    except NoSuchSegment:
+        ends: dict[SegmentId, int] = {}
+        for segment in segments:
+            with suppress(NoSuchSegment):
+                ends[segment] = store.segment_info(stream, [segment])[0].write_offset
+        return ends
 
 
 def no_end(stream: StreamName, segment: SegmentId, why: str) -> InvalidCut:

@@ -20,9 +20,9 @@ from streamvault import (
 )
 from streamvault.common.errors import Failed, Usage
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.reading.ranges import FindTask, NotEvents, find_range
+from streamvault.reading.ranges import NotEvents, find_range
 from streamvault.reading.reader import TRUNCATED
-from streamvault.reading.spans import Span
+from streamvault.reading.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
@@ -90,7 +90,7 @@ def test_message_names_the_largest_event_that_is_accepted(place: Place) -> None:
 def test_guess_refuses_a_large_event_and_the_chain_goes_on_from_the_proved_boundary(place: Place) -> None:
     place.fill([b"x" * 1000, bytes(9 * MIB), b"y"])
     address, _ = parse_stream(place.uri())
-    task = FindTask(address, NAME, SEGMENT, 1008 + 9 * MIB + 8 + 9, Span(1008, 1009, known=False))
+    task = SegmentSpan(address, NAME, SEGMENT, 1008 + 9 * MIB + 8 + 9, Span(1008, 1009, known=False))
     assert find_range(task) is None
     known = find_range(replace(task, span=Span(1008, 1009, known=True)))
     assert known is not None

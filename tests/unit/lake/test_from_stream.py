@@ -23,9 +23,8 @@ from streamvault.lake.sources import LiveEvents
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.manifests.archive.archive import Archive, TableArchive
 from streamvault.objectstore.store import ObjectStore
-from streamvault.reading.ranges import FindTask
 from streamvault.reading.reader import TRUNCATED
-from streamvault.reading.spans import Span
+from streamvault.reading.spans import SegmentSpan, Span
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, frame, shape_of
@@ -103,7 +102,7 @@ def test_every_event_is_a_row(vault: Vault) -> None:
 
 def test_tasks_can_be_pickled() -> None:
     address, name = parse_stream("local:///folder/scope/stream")
-    for task in (LiveEvents(address, name), FindTask(address, name, SegmentId(0, 1), 9, Span(0, 9, known=True))):
+    for task in (LiveEvents(address, name), SegmentSpan(address, name, SegmentId(0, 1), 9, Span(0, 9, known=True))):
         assert pickle.loads(pickle.dumps(task)) == task
 
 

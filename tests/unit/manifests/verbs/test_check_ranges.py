@@ -21,7 +21,8 @@ from streamvault.manifests.verbs.check_ranges import (
     check_ranges,
     find_strays,
     foreign_keys,
-    plan_check,
+    range_tasks,
+    strays_tasks,
 )
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamCut
@@ -51,9 +52,9 @@ def check(archive: Archive, root: RootAddress, *, share: float = 0.0, seed: int 
     """The sums over all of a check's tasks."""
     history = archive.history()
     unfinished = find_plan(archive.place, GenerationSpan.of(history.generation + 1))
-    ranges, strays = plan_check(
-        history, PlaceAddress(root, archive.prefix), share=share, seed=seed, unfinished=unfinished
-    )
+    address = PlaceAddress(root, archive.prefix)
+    ranges = range_tasks(history, address, (), share=share, seed=seed)
+    strays = strays_tasks(history, address, (), unfinished=unfinished)
     results = [
         *(sent(check_ranges(sent(task))) for task in ranges),
         *(sent(find_strays(sent(task))) for task in strays),
@@ -205,9 +206,7 @@ def test_sample_depends_on_the_seed_and_has_at_least_one_range(tmp_path: Path) -
     assert archive.commit(made.manifest, made.rows)
 
     def sample(share: float, seed: int) -> list[int]:
-        ranges, _ = plan_check(
-            archive.history(), PlaceAddress(root, archive.prefix), share=share, seed=seed, unfinished=None
-        )
+        ranges = range_tasks(archive.history(), PlaceAddress(root, archive.prefix), (), share=share, seed=seed)
         return [row.start for task in ranges for row, read in zip(task.rows, task.read, strict=True) if read]
 
     assert len(sample(0.1, 1)) == 20
