@@ -31,10 +31,13 @@ class Problem(Exception):
     Attributes:
         exit_code: the command's exit code.
         retriable: whether the same command may succeed later without any change by the user.
+        transient: whether it may succeed within minutes: a server does not answer, throttles or fails, or another
+            process holds a lease. Short retries have been made.
     """
 
     exit_code: ClassVar[int] = 1
     retriable: ClassVar[bool] = False
+    transient: ClassVar[bool] = False
 
     def __init__(self, what: str, *, where: str = "", todo: str = "") -> None:
         self.what, self.where, self.todo = map(without_logins, (what, where, todo))

@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
+from streamvault.common.retries import Retrier
 from streamvault.common.times import now_utc
 from streamvault.importer.options import FILLER_LIMIT, Numbers, Offsets
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import TargetTaken, check_other_stream
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.archive.retries import Retrier
 from streamvault.manifests.archive.rounds import repeat_rounds
 from streamvault.manifests.options import RETRY_FOR
 from streamvault.mirrors.following import following

@@ -12,6 +12,8 @@ class ObjectStoreError(Failed):
 class ObjectStoreUnavailable(ObjectStoreError):
     """The store did not answer, throttled or failed until the retries were exhausted. A later retry may succeed."""
 
+    transient = True
+
 
 class ServerBusy(ObjectStoreUnavailable):
     """The server answers, but throttles or fails."""

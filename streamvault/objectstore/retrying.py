@@ -1,4 +1,4 @@
-"""Object store wrapper that retries: the only place for the retry policy."""
+"""Object store wrapper that retries."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
+from tenacity import stop_before_delay
 
 from streamvault.common.errors import Problem
+from streamvault.common.retries import attempts, is_transient
 from streamvault.objectstore.bulk import holds
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
 from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
@@ -134,14 +135,9 @@ class RetryingStore(ObjectStore):
                 raise failed.pop()
             return attempt()
 
-        retrying = Retrying(
-            retry=retry_if_exception_type(ObjectStoreUnavailable),
-            stop=stop_before_delay(self._total if known else min(self._total, FIRST_CONTACT)),
-            wait=wait_random_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT),
-            reraise=True,
-        )
+        stop = stop_before_delay(self._total if known else min(self._total, FIRST_CONTACT))
         try:
-            return retrying(tried)
+            return attempts(is_transient, stop, first=FIRST_WAIT, longest=LONGEST_WAIT)(tried)
         except ObjectStoreUnavailable as error:
             took = time.monotonic() - began
             raise type(error)(f"{error.what}, gave up after {took:.0f} s", where=error.where, todo=error.todo) from None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
-from streamvault.manifests.archive.retries import TRANSIENT
+from streamvault.common.retries import is_transient
 from streamvault.requests.handlers import HANDLERS, RequestContext
 from streamvault.requests.model import FailedRequest, NotARequest, decode_failed, decode_request, encode
 from streamvault.requests.reports import FinishedRequest
@@ -75,7 +75,7 @@ class RequestProcessor:
         except Exception as error:
             self._context.close()
             self.trouble = str(as_problem(error))
-            if isinstance(error, TRANSIENT) or not (isinstance(error, FINAL) or self.tried >= TRIES):
+            if is_transient(error) or not (isinstance(error, FINAL) or self.tried >= TRIES):
                 raise
             self._move_to_failed(entry, kind, as_problem(error), began)
         else:

@@ -13,6 +13,7 @@ from typing import Any
 
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
+from streamvault.common.retries import Retrier
 from streamvault.common.sizes import bytes_text, count_text
 from streamvault.exporter.export import Export
 from streamvault.exporter.reports import ExportReport
@@ -21,7 +22,6 @@ from streamvault.layouts.extent import Compression
 from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.retries import Retrier
 from streamvault.manifests.archive.rounds import Round, repeat_rounds
 from streamvault.manifests.options import GRACE, RETRY_FOR, TARGET
 from streamvault.objectstore.s3.storage_classes import check_readable

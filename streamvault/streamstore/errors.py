@@ -15,6 +15,8 @@ class StreamStoreError(Failed):
 class StreamStoreUnavailable(StreamStoreError):
     """The store could not be reached within the retries."""
 
+    transient = True
+
 
 class AccessDenied(StreamStoreError):
     """The credentials were rejected or lack permission."""
@@ -87,7 +89,7 @@ class ScopeNotEmpty(Conflict):
 class StoreBusy(Conflict):
     """Another process is writing (the embedded store allows one writer per segment)."""
 
-    retriable = True
+    retriable = transient = True
 
 
 class InvalidName(Usage):

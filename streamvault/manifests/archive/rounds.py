@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from streamvault.manifests.archive.retries import Retrier
+from streamvault.common.retries import Retrier
 
 Ended = Literal["idle", "sealed", "time"]
 """Why rounds ended: nothing new for a while, the stream is sealed and done with, or the time is over."""

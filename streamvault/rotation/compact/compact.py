@@ -21,7 +21,6 @@ from streamvault.manifests.archive.deleting import DeletedData
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.merging import Merger, can_merge
 from streamvault.manifests.archive.replaced import delete_replaced, merges_under_way, replacements
-from streamvault.manifests.archive.retries import TRANSIENT
 from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.options import GRACE, TARGET
 from streamvault.manifests.verbs.read_back import read_back
@@ -211,9 +210,9 @@ class Compaction:
         """Record a problem and skip these generations from then on, unless a retry may succeed."""
         try:
             yield
-        except TRANSIENT:
-            raise
         except Problem as problem:
+            if problem.transient:
+                raise
             self._left_alone.update(span.generations)
             self.problems.append(problem)
 

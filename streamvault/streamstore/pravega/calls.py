@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
-from tenacity import RetryError, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import stop_after_delay
 
+from streamvault.common.retries import attempts
 from streamvault.streamstore.errors import AccessDenied, RequestFailed, StreamStoreError, WireError
 from streamvault.streamstore.pravega.controller_pb2_grpc import ControllerServiceStub
 from streamvault.streamstore.pravega.patience import unavailable
@@ -71,22 +72,17 @@ class ControllerCalls:
             RequestFailed: it failed for the settings' timeout.
         """
         limit = self._settings.timeout
-        attempts = Retrying(
-            retry=retry_if_exception(lambda error: _is_lost(error) or _may_pass(error)),
-            stop=stop_after_delay(limit),
-            wait=wait_random_exponential(multiplier=0.1, max=2),
+        retrying = attempts(
+            lambda error: _is_lost(error) or _may_pass(error), stop_after_delay(limit), first=0.1, longest=2
         )
         try:
-            return attempts(lambda: self._ask(method, request, seconds or limit, done))
-        except RetryError as error:
-            reason = error.last_attempt.exception()
-            if isinstance(reason, grpc.RpcError) and _may_pass(reason):
-                raise self._problem(method, reason) from None
-            details = (reason.details() or "") if isinstance(reason, grpc.RpcError) else ""
+            return retrying(lambda: self._ask(method, request, seconds or limit, done))
+        except (grpc.RpcError, OSError) as error:
+            if isinstance(error, grpc.RpcError) and not _is_lost(error):
+                raise self._problem(method, error) from None
+            details = (error.details() or "") if isinstance(error, grpc.RpcError) else ""
             what = next((what for text, what in _HINTS if text in details), "Pravega's controller does not answer")
             raise unavailable(what, self._settings.address, limit) from None
-        except grpc.RpcError as error:
-            raise self._problem(method, error) from None
 
     def _ask(self, method: str, request: Any, seconds: float, done: Callable[[], bool] | None) -> Any:
         asked = getattr(self._ready(), method)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import stop_after_delay
 
+from streamvault.common.retries import attempts
 from streamvault.streamstore.arithmetic.cuts import is_before, validate_cut
 from streamvault.streamstore.arithmetic.ranges import check_replaces
 from streamvault.streamstore.errors import (
@@ -132,13 +133,9 @@ def insist(change: Callable[[], None], *again: type[Exception]) -> None:
 
     Errors of the kinds ``again`` are retried, too.
     """
-    attempts = Retrying(
-        retry=retry_if_exception_type((RequestFailed, *again)),
-        stop=stop_after_delay(CHANGE_SECONDS),
-        wait=wait_random_exponential(multiplier=0.1, max=2),
-        reraise=True,
-    )
-    attempts(change)
+    attempts(
+        lambda error: isinstance(error, (RequestFailed, *again)), stop_after_delay(CHANGE_SECONDS), first=0.1, longest=2
+    )(change)
 
 
 def scale(controller: Controller, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:

@@ -65,7 +65,7 @@ LOOK_SECONDS = 0.25
 class LeaseHeld(Conflict):
     """Another live process holds the lease, or took it over because this process seemed dead."""
 
-    retriable = True
+    retriable = transient = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -453,10 +453,10 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
 def _patches() -> Iterator[tuple[Any, str, Any]]:
     import secrets  # noqa: PLC0415  (what is patched stands in one place)
 
+    import streamvault.common.retries  # noqa: PLC0415
     import streamvault.common.times  # noqa: PLC0415
     import streamvault.importer.jobs  # noqa: PLC0415
     import streamvault.manifests.verbs.cold  # noqa: PLC0415
-    import streamvault.objectstore.retrying  # noqa: PLC0415
     import streamvault.streamstore.services.lease  # noqa: PLC0415
 
     yield from _remembering()
@@ -465,7 +465,7 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     yield time, "sleep", lambda seconds: current().sleep(seconds)
     yield time, "monotonic", lambda: current().monotonic()
     yield streamvault.common.times, "datetime", Datetime
-    yield streamvault.objectstore.retrying, "wait_random_exponential", lambda **_: wait_fixed(1)
+    yield streamvault.common.retries, "wait_random_exponential", lambda **_: wait_fixed(1)
     yield secrets, "token_hex", _token
     yield bulk, "_Threads", Threads
     yield bulk, "in_order", in_order

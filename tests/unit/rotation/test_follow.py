@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from streamvault import check_archive, follow_stream, import_stream
 from streamvault.cli import main
+from streamvault.common import retries
 from streamvault.common.errors import Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
-from streamvault.manifests.archive import retries
-from streamvault.manifests.archive.retries import Retrier
+from streamvault.common.retries import Retrier
 from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore import retrying
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy

@@ -11,16 +11,14 @@ from typing import Self
 
 from tenacity import (
     RetryCallState,
-    Retrying,
-    retry_if_exception,
     sleep_using_event,
     stop_after_attempt,
     stop_never,
     stop_when_event_set,
-    wait_random_exponential,
 )
 
 from streamvault.common.errors import Conflict
+from streamvault.common.retries import attempts
 from streamvault.streamstore.own import CONSUMER_LEASE, stream_beside
 from streamvault.streamstore.services.fifo.backlog import Backlog, foreign_end
 from streamvault.streamstore.services.fifo.entry import BadEntry, Entry
@@ -101,13 +99,14 @@ class Consumer:
         self._entries = self._bytes = self._retries = 0
         self._latency = 0.0
         after = stop_never if tries is None else stop_after_attempt(tries)
-        self._attempts = Retrying(
-            retry=retry_if_exception(_passes),
-            stop=after | stop_when_event_set(self._stop),
-            wait=wait_random_exponential(multiplier=0.2, min=0.1, max=longest_pause),
+        self._attempts = attempts(
+            _passes,
+            after | stop_when_event_set(self._stop),
+            first=0.2,
+            least=0.1,
+            longest=longest_pause,
             sleep=sleep_using_event(self._stop),
             before_sleep=self._tell,
-            reraise=True,
         )
         where = f"{queue.store.uri}/{queue.name}"
         held = ConsumerBusy("another consumer is processing this queue", where=where, todo="Wait for it, or stop it.")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import stop_after_delay
 
 from streamvault.common.errors import Failed, Usage
+from streamvault.common.retries import attempts
 from streamvault.streamstore.errors import OffsetConflict, SegmentTruncated, StoreBusy
 from streamvault.streamstore.services.fifo.backlog import outstanding_entries
 from streamvault.streamstore.services.fifo.entry import (
@@ -53,11 +54,11 @@ class Producer:
         self._queue = queue
         self._limit = limit
         self._start = 0
-        self._attempts = Retrying(
-            retry=retry_if_exception_type((QueueFull, OffsetConflict, StoreBusy)),
-            stop=stop_after_delay(wait_seconds),
-            wait=wait_random_exponential(multiplier=0.01, max=LONGEST_PAUSE),
-            reraise=True,
+        self._attempts = attempts(
+            lambda error: isinstance(error, QueueFull | OffsetConflict | StoreBusy),
+            stop_after_delay(wait_seconds),
+            first=0.01,
+            longest=LONGEST_PAUSE,
         )
 
     def put(self, content: bytes, name: uuid.UUID | None = None) -> uuid.UUID:

@@ -1,22 +1,17 @@
-"""Retries of transient errors."""
+"""Retries: how long to wait between attempts, and which errors are worth another one."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
+from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import seconds_text
-from streamvault.objectstore.errors import ObjectStoreUnavailable
-from streamvault.streamstore.errors import StoreBusy, StreamStoreUnavailable
-from streamvault.streamstore.services.lease import LeaseHeld
-
-TRANSIENT = (StreamStoreUnavailable, ObjectStoreUnavailable, LeaseHeld, StoreBusy)
-"""A server does not answer, throttles or fails, or another process holds a lease; short retries have been made."""
 
 MAX_PAUSE_SECONDS = 60.0
 NOTE_SECONDS = 60.0
@@ -25,8 +20,36 @@ NOTE_SECONDS = 60.0
 T = TypeVar("T")
 
 
+def is_transient(error: BaseException) -> bool:
+    """Return whether an error is one of those that the next attempt may not meet (`Problem.transient`)."""
+    return isinstance(error, Problem) and error.transient
+
+
+def attempts(
+    again: Callable[[BaseException], bool],
+    stop: Callable[[RetryCallState], bool],
+    *,
+    first: float,
+    longest: float,
+    least: float = 0.0,
+    **more: Any,
+) -> Retrying:
+    """Build a loop of attempts with random, growing pauses; the last attempt's error is raised as it is.
+
+    Args:
+        again: whether to make another attempt after an error.
+        stop: whether to give up.
+        first: maximum of the first pause (seconds); it doubles each time.
+        longest: maximum of each pause (seconds).
+        least: minimum of each pause (seconds).
+        **more: further arguments of `tenacity.Retrying`.
+    """
+    wait = wait_random_exponential(multiplier=first, max=longest, min=least)
+    return Retrying(retry=retry_if_exception(again), stop=stop, wait=wait, reraise=True, **more)
+
+
 class Retrier:
-    """Retries what fails with an error in `TRANSIENT`, with growing pauses.
+    """Retries what fails with an error that is transient, with growing pauses.
 
     Args:
         seconds: how long to retry after the first failure; starts anew whenever data were moved. 0: no retries.
@@ -59,7 +82,9 @@ class Retrier:
             nonlocal first
             try:
                 return function()
-            except TRANSIENT:
+            except Problem as error:
+                if not error.transient:
+                    raise
                 now = time.monotonic()
                 if first is None:
                     first, self._noted = now, -math.inf
@@ -68,7 +93,7 @@ class Retrier:
                 raise
 
         retrying = Retrying(
-            retry=retry_if_exception_type(TRANSIENT),
+            retry=retry_if_exception(is_transient),
             stop=lambda _: time.monotonic() >= self._deadline,
             wait=lambda state: max(0.0, min(self._backoff(state), self._deadline - time.monotonic())),
             before_sleep=self._note,
