@@ -14,7 +14,7 @@ from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.options import WarmOptions
 from streamvault.manifests.verbs.cold import NeededPart, joined_parts, needed_parts
-from streamvault.objectstore.s3.cold import ColdStorage
+from streamvault.objectstore.s3.cold import BucketColdStorage
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamName
 
@@ -104,11 +104,11 @@ def request_cold(client: Any, archive: str, parts: list[NeededPart] | None, opti
 
 def _spans(
     client: Any, archive: str, parts: list[NeededPart] | None
-) -> tuple[ColdStorage, Iterator[tuple[str, str, str]]]:
+) -> tuple[BucketColdStorage, Iterator[tuple[str, str, str]]]:
     """Return the spans of the root's listing to check: folder, the key to start after, and the last key."""
     root, scope, stream = RootAddress.parse(archive).split()
     prefix = f"{scope}/{stream}/"
-    storage = ColdStorage(root, client)
+    storage = BucketColdStorage(root, client)
     if parts is None:
         folder = prefix + MANIFESTS
         return storage, iter([(folder, folder, folder + _LAST)])

@@ -26,7 +26,6 @@ from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
 from streamvault.manifests.verbs.costs import cost_of_export
 from streamvault.objectstore.probe import fit_server
-from streamvault.objectstore.s3.storage_classes import check_storage_class
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.estimate import count_ranges, estimate_events
 from streamvault.sparkrun.opening import open_runner
@@ -115,7 +114,7 @@ class Export:
             address = address.below(line_folder(options.line))
         layout = open_layout(layout_of(options.content or "events", options.layout), options.compress or "")
         check_window(options.window, layout.min_window(options.range_size or RANGE_SIZE))
-        check_storage_class(options.storage_class, address)
+        address = address.with_data_class(options.storage_class)
         return cls(source, name, address, exporting)
 
     def archive(self) -> Archive:

@@ -184,7 +184,6 @@ class ExportRun:
             compression=self._plan.compression,
             window=self._options.window,
             span=span,
-            storage_class=self._options.storage_class,
             largest=self._options.largest_event,
             content=self._plan.content,
         )

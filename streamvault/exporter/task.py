@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamvault.layouts.extent import Compression, Extent
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LayoutName, open_layout
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
-from streamvault.objectstore.store import ObjectStore
 from streamvault.reading.ranges import read_range
 from streamvault.reading.reader import LargeEventReader, RunReader
 from streamvault.reading.spans import SegmentSpan
@@ -27,7 +26,6 @@ class ExportTask(SegmentSpan):
         layout: the plan's layout.
         compression: the plan's compression.
         window: maximum data buffered in memory (bytes).
-        storage_class: storage class of the data objects; empty for the bucket's default.
     """
 
     archive: PlaceAddress
@@ -36,7 +34,6 @@ class ExportTask(SegmentSpan):
     layout: LayoutName
     compression: Compression
     window: int
-    storage_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +56,9 @@ def export_range(task: ExportTask) -> Exported:
         NotEvents: a range that begins at a known boundary does not consist of events.
         InvalidCut: the segment's end in this generation is inside an event.
     """
-    data = replace(task.archive.root, storage_class=task.storage_class).open()
+    place = task.archive.open_data()
     with task.source.lend() as source:
-        row = read_range(source, task, lambda run: _write(data, task, run))
+        row = read_range(source, task, lambda run: _write(place, task, run))
     if row is None:
         return Exported(task.segment, None)
     generation = GenerationSpan.of(task.generation)
@@ -69,8 +66,8 @@ def export_range(task: ExportTask) -> Exported:
     return Exported(task.segment, left)
 
 
-def _write(objects: ObjectStore, task: ExportTask, run: RunReader | LargeEventReader) -> RangeEntry:
-    layout, place = open_layout(task.layout, task.compression), Place(objects, task.archive.prefix)
+def _write(place: Place, task: ExportTask, run: RunReader | LargeEventReader) -> RangeEntry:
+    layout = open_layout(task.layout, task.compression)
     if isinstance(run, LargeEventReader):
         event = Extent(task.segment, run.start, run.start + run.length)
         written = layout.write_large(place, event, run.data(), task.window)

@@ -164,7 +164,7 @@ def import_stream(
                 unchanged=unchanged,
                 verified=unchanged and options.again,
             )
-        if source.root.scheme.has_storage_classes and not (unchanged or source.table):
+        if source.root.scheme.may_be_cold and not (unchanged or source.table):
             _refuse_cold(selection, wait=options.wait_for_warm, progress=progress)
         waited = 0.0
         if restored is None or options.again:

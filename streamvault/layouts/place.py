@@ -38,3 +38,7 @@ class PlaceAddress(NamedTuple):
     def open(self) -> Place:
         """Open the archive's folder."""
         return Place(self.root.open(), self.prefix)
+
+    def open_data(self) -> Place:
+        """Open the archive's folder for putting data objects, see `RootAddress.open_data`."""
+        return Place(self.root.open_data(), self.prefix)

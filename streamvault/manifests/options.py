@@ -11,8 +11,8 @@ from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import line_folder
 from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
+from streamvault.objectstore.cold import Tier
 from streamvault.objectstore.errors import InvalidKey
-from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind
 
 RANGE_SIZE = 64 * 1024 * 1024

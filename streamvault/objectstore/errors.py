@@ -39,10 +39,10 @@ class InArchiveClass(ObjectStoreError):
     retriable = False
 
     @classmethod
-    def of(cls, storage_class: str, where: str) -> InArchiveClass:
+    def of(cls, class_name: str, where: str) -> InArchiveClass:
         """Build the error for an object that no restore was requested for."""
         todo = "Restore it with 'streamvault warm', which may take hours; then run this again."
-        return cls(f"an object is in the archive class {storage_class}".rstrip(), where=where, todo=todo)
+        return cls(f"an object is in the archive class {class_name}".rstrip(), where=where, todo=todo)
 
 
 class OutOfSpace(ObjectStoreError):

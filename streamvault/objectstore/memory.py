@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from obstore.store import MemoryStore
 
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.scheme import Scheme, parse_path
 from streamvault.objectstore.store import ObjectStore
+
+if TYPE_CHECKING:
+    from streamvault.objectstore.uri import RootAddress
 
 _STORES: dict[str, MemoryStore] = {}
 
@@ -21,9 +24,10 @@ class _MemoryScheme(Scheme):
         name, _, prefix = rest.partition("/")
         return name, parse_path(prefix, uri)
 
-    def open(self, place: str, path: str, access: Any, **_: Any) -> ObjectStore:  # noqa: ARG002
+    def open(self, address: RootAddress, **_: Any) -> ObjectStore:
         """See the base class."""
-        return ObstoreStore(_STORES.setdefault(place, MemoryStore()), bucket=f"memory://{place}", prefix=path)
+        store = _STORES.setdefault(address.place, MemoryStore())
+        return ObstoreStore(store, bucket=f"memory://{address.place}", prefix=address.prefix)
 
 
 SCHEME = _MemoryScheme()

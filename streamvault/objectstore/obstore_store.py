@@ -1,24 +1,32 @@
-"""Object store over obstore: an S3 bucket, or memory for tests."""
+"""Object store over obstore, which knows S3, memory and others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from threading import Lock
 from typing import TYPE_CHECKING, NoReturn
 
+from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import MemoryStore, S3Store
 
-from streamvault.objectstore.errors import NoSuchObject, ObjectStoreUnavailable, TooLarge, UnorderedListing, WrongSize
+from streamvault.common.errors import Problem
+from streamvault.objectstore.errors import (
+    AlreadyExists,
+    NoSuchObject,
+    ObjectStoreError,
+    ObjectStoreUnavailable,
+    TooLarge,
+    UnorderedListing,
+    WrongSize,
+)
 from streamvault.objectstore.paths import check_key, check_prefix
-from streamvault.objectstore.s3.errors import BACKEND_ERRORS, beyond_the_end, translate
 from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:
     from obstore import Attributes, ObjectMeta  # not there at run time
 
-LARGE = 1024 * 1024
-"""Larger objects (bytes) get a longer timeout: a slow upload does not mean a dead server."""
+BACKEND_ERRORS = (BaseError, OSError, ValueError)
+"""The exceptions obstore raises."""
 
 PAGE = 1000
 """Listing entries held at once; also S3's page size and its maximum of keys per bulk delete."""
@@ -28,54 +36,29 @@ class ObstoreStore(ObjectStore):
     """Objects below a prefix of an obstore store. Does not retry; obstore's retries must be disabled.
 
     Args:
-        backend: the bucket, or memory.
+        backend: obstore's store.
         bucket: its URI, ``s3://bucket``.
-        prefix: the root's path in the bucket, without leading or trailing slash; may be empty.
-        endpoint: the server's URL, for messages.
-        patient: opens the same bucket with longer timeouts, for putting large objects.
-        storage_class: S3 storage class of new objects; empty for the bucket's default.
-        upload: uploads blocks to a full key as described in `put_blocks`; None to buffer them instead.
+        prefix: the root's path in it, without leading or trailing slash; may be empty.
     """
 
-    def __init__(
-        self,
-        backend: S3Store | MemoryStore,
-        *,
-        bucket: str,
-        prefix: str = "",
-        endpoint: str = "",
-        patient: Callable[[], S3Store] | None = None,
-        storage_class: str = "",
-        upload: Callable[[str, Iterable[bytes | bytearray | memoryview]], None] | None = None,
-    ) -> None:
+    _attributes: Attributes | None = None
+    """Attributes of new objects."""
+
+    def __init__(self, backend: S3Store | MemoryStore, *, bucket: str, prefix: str = "") -> None:
         self._backend = backend
-        self._open_patient = patient
-        self._lock = Lock()
-        self._large_backend = backend
-        self._upload = upload
         self._bucket = bucket
-        self._endpoint = endpoint
-        self._attributes: Attributes | None = {"Storage-Class": storage_class} if storage_class else None
         self._base = f"{prefix}/" if prefix else ""
         self.uri = f"{bucket}/{prefix}".rstrip("/")
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """See `ObjectStore.put`."""
         check_key(key)
-        backend = self._patient if len(data) > LARGE else self._backend
+        backend = self._backend_for(len(data))
         try:
             # One request per object regardless of size: obstore's multipart uploads cannot be create-only.
             backend.put(self._base + key, data, mode="create", use_multipart=False, attributes=self._attributes)
         except BACKEND_ERRORS as error:
             self._raise(error, "put", key)
-
-    def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
-        """See `ObjectStore.put_blocks`."""
-        check_key(key)
-        if self._upload is None:
-            super().put_blocks(key, blocks)
-        else:
-            self._upload(self._base + key, blocks)
 
     def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""
@@ -99,7 +82,7 @@ class ObstoreStore(ObjectStore):
         try:
             data = memoryview(self._backend.get_range(self._base + key, start=start, end=end))
         except BACKEND_ERRORS as error:
-            if beyond_the_end(error):
+            if self._is_beyond_end(error):
                 raise _wrong_size(self.uri, key, start, end) from None
             self._raise(error, "get", key)
         if len(data) != end - start:
@@ -119,7 +102,7 @@ class ObstoreStore(ObjectStore):
         try:
             return self._backend.head(self._base + key)
         except BACKEND_ERRORS as error:
-            problem = translate(error, **self._place("get", key))
+            problem = self._problem(error, "get", key)
         if isinstance(problem, ObjectStoreUnavailable):
             raise problem
         # A HEAD response has no body to tell a missing object from a missing bucket or bad credentials; a GET does.
@@ -173,27 +156,32 @@ class ObstoreStore(ObjectStore):
         try:
             self._backend.delete([self._base + key for key in keys])
         except BACKEND_ERRORS as error:
-            problem = translate(error, **self._place("delete", keys[0]))
+            problem = self._problem(error, "delete", keys[0])
             if not isinstance(problem, NoSuchObject):
                 raise problem from None
             if len(keys) > 1:  # the error concerns one key; the outcome of the others is unknown
                 for key in keys:
                     self._delete([key])
 
-    @property
-    def _patient(self) -> S3Store | MemoryStore:
-        """The backend with longer timeouts, opened with the first large object: many runs have none."""
-        with self._lock:
-            if self._open_patient is not None:
-                self._large_backend, self._open_patient = self._open_patient(), None
-        return self._large_backend
+    def _backend_for(self, size: int) -> S3Store | MemoryStore:  # noqa: ARG002
+        """Return obstore's store for putting so many bytes."""
+        return self._backend
 
     def _raise(self, error: BaseException, action: str, key: str) -> NoReturn:
-        raise translate(error, **self._place(action, key)) from None
+        raise self._problem(error, action, key) from None
 
-    def _place(self, action: str, key: str) -> dict[str, str]:
+    def _problem(self, error: BaseException, action: str, key: str) -> Problem:  # noqa: ARG002
+        """Translate one of `BACKEND_ERRORS`; ``action`` is ``put``, ``get``, ``list`` or ``delete``."""
         where = f"{self._bucket}/{self._base}{key}"
-        return {"action": action, "bucket": self._bucket, "endpoint": self._endpoint, "key": where}
+        if isinstance(error, AlreadyExistsError):
+            return AlreadyExists("the object exists", where=where)
+        if isinstance(error, FileNotFoundError):
+            return NoSuchObject("no such object", where=where)
+        return ObjectStoreError(f"the store rejected the request ({str(error)[:200]})", where=where)
+
+    def _is_beyond_end(self, error: BaseException) -> bool:
+        """Return whether a ranged read failed because the object ends before the range starts."""
+        return "StartTooLarge" in str(error)
 
 
 def _wrong_size(uri: str, key: str, start: int, end: int) -> WrongSize:

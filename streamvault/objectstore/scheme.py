@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamvault.common.errors import Usage
+from streamvault.objectstore.cold import ColdStorage
 from streamvault.objectstore.errors import InvalidRoot
+from streamvault.objectstore.locks import ObjectLocks
 from streamvault.objectstore.paths import is_path
 from streamvault.objectstore.store import ObjectStore
+
+if TYPE_CHECKING:
+    from streamvault.objectstore.uri import RootAddress
 
 
 class Scheme(ABC):
@@ -15,11 +21,11 @@ class Scheme(ABC):
 
     Attributes:
         form: how a root is written, for messages.
-        has_storage_classes: whether an object has a storage class, which may have to be restored before it can be read.
+        may_be_cold: whether an object may have to be restored before it can be read.
     """
 
     form: ClassVar[str]
-    has_storage_classes: ClassVar[bool] = False
+    may_be_cold: ClassVar[bool] = False
 
     @abstractmethod
     def parse(self, rest: str, uri: str) -> tuple[str, str]:
@@ -43,18 +49,49 @@ class Scheme(ABC):
 
     @abstractmethod
     def open(
-        self, place: str, path: str, access: Any, *, storage_class: str, retry_seconds: float, timeout_seconds: float
+        self, address: RootAddress, *, data_class: str, retry_seconds: float, timeout_seconds: float
     ) -> ObjectStore:
-        """Open the store without contacting a server.
+        """Open the store of a resolved address without contacting a server.
 
         Args:
-            place: as parsed.
-            path: as parsed.
-            access: what `resolve` has returned.
-            storage_class: of the objects put; empty for the default.
+            address: the root's address.
+            data_class: the class of the objects put, see `RootAddress`; empty for the default.
             retry_seconds: how long to retry a request while the server is busy or unreachable.
             timeout_seconds: how long a server may be silent during a request.
         """
+
+    def check_data_class(self, name: str, root: str) -> None:
+        """Check the form of the class that a user wants data objects to have; whether it exists, the server knows.
+
+        Raises:
+            Usage: it is malformed, or there are no classes at the root (a URI).
+        """
+        del name
+        raise Usage("this root has no storage classes", where=root, todo="Omit --storage-class.")
+
+    def check_read_at_once(self, name: str) -> None:
+        """Reject a class whose objects cannot be read right after they are written.
+
+        Raises:
+            Usage: the objects of this class cannot be read at once.
+        """
+        del name
+
+    def open_locks(self, address: RootAddress) -> ObjectLocks | None:
+        """Open the locks below a root; None if there can be none.
+
+        An unknown answer is an error: treating it as "no locks" could hide locked objects.
+
+        Raises:
+            AccessDenied: no permission to read the configuration of locks.
+            ObjectStoreError: the configuration cannot be read.
+        """
+        del address
+        return None
+
+    def open_cold_storage(self, address: RootAddress) -> ColdStorage:
+        """Open what of a root must be restored before it is read."""
+        return ColdStorage(address.uri)
 
 
 def parse_path(path: str, uri: str) -> str:

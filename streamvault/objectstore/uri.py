@@ -9,7 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
+from streamvault.objectstore.cold import ColdStorage
 from streamvault.objectstore.errors import InvalidRoot
+from streamvault.objectstore.locks import ObjectLocks
 from streamvault.objectstore.scheme import Scheme
 from streamvault.objectstore.store import ObjectStore
 
@@ -38,14 +40,14 @@ class RootAddress:
         place: the bucket; empty for a folder.
         prefix: path in the place, without leading or trailing slash; may be empty.
         access: how to reach the place; set by `resolve`.
-        storage_class: storage class of objects put through this address; empty for the default.
+        data_class: the class, in the store's terms, of the objects put through `open_data`; empty for the default.
     """
 
     name: str
     place: str
     prefix: str = ""
     access: Any = None
-    storage_class: str = ""
+    data_class: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -101,13 +103,43 @@ class RootAddress:
         """
         return self if self.access is not None else replace(self, access=self.scheme.resolve(self.place))
 
+    def with_data_class(self, name: str) -> Self:
+        """Return the address with a class for data objects; empty for the default.
+
+        Raises:
+            Usage: the class is malformed, or the store has none.
+        """
+        if name:
+            self.scheme.check_data_class(name, self.uri)
+        return replace(self, data_class=name)
+
+    def check_read_at_once(self) -> None:
+        """Check that data objects can be read right after they are written.
+
+        Raises:
+            Usage: those of the address's class cannot.
+        """
+        self.scheme.check_read_at_once(self.data_class)
+
     def open(self, *, retry_seconds: float = RETRY_SECONDS, timeout_seconds: float = TIMEOUT_SECONDS) -> ObjectStore:
         """Open the store without contacting the server. A process gets the same store for the same address.
 
         Raises:
             AccessDenied: there are no credentials.
         """
-        return _open(self.resolve(), retry_seconds, timeout_seconds, os.getpid())
+        return _open(replace(self.resolve(), data_class=""), retry_seconds, timeout_seconds, os.getpid())
+
+    def open_data(self) -> ObjectStore:
+        """Open the store for putting data objects: like `open`, with the address's class."""
+        return _open(self.resolve(), RETRY_SECONDS, TIMEOUT_SECONDS, os.getpid()) if self.data_class else self.open()
+
+    def open_locks(self) -> ObjectLocks | None:
+        """See `Scheme.open_locks`."""
+        return self.scheme.open_locks(self.resolve())
+
+    def open_cold_storage(self) -> ColdStorage:
+        """See `Scheme.open_cold_storage`."""
+        return self.scheme.open_cold_storage(self.resolve())
 
 
 def _scheme(name: str) -> Scheme:
@@ -119,10 +151,5 @@ def _scheme(name: str) -> Scheme:
 def _open(address: RootAddress, retry_seconds: float, timeout_seconds: float, _process: int) -> ObjectStore:
     # Keyed by process: connections do not survive a fork.
     return address.scheme.open(
-        address.place,
-        address.prefix,
-        address.access,
-        storage_class=address.storage_class,
-        retry_seconds=retry_seconds,
-        timeout_seconds=timeout_seconds,
+        address, data_class=address.data_class, retry_seconds=retry_seconds, timeout_seconds=timeout_seconds
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from streamvault.common.times import moment_text, now_utc
 from streamvault.layouts.keys import checked_key, manifest_key, ranges_key
@@ -16,11 +15,9 @@ from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore.errors import NoSuchObject
+from streamvault.objectstore.locks import Lock, ObjectLocks
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import StoppedReport
-
-if TYPE_CHECKING:
-    from streamvault.objectstore.s3.locks import Lock, ObjectLocks  # which import botocore
 
 JUMP = timedelta(days=31)
 """Where only this machine's clock tells the time, a longer time without a generation may be a wrong clock."""
@@ -43,7 +40,6 @@ def plan_expiry(
     archive: Archive,
     listing: Listing,
     options: RotateOptions,
-    locks_of: Callable[[], ObjectLocks | None],
     *,
     made: int | None = None,
     coming: int = 0,
@@ -59,7 +55,6 @@ def plan_expiry(
         archive: the archive.
         listing: its generations in force.
         options: which generations expire: by number, age or time; none if there is no such option.
-        locks_of: returns the bucket's object locks, if it has any; called only if a generation expires.
         made: the generation that this run has published, if any; its time comes from this machine's clock, so it cannot
             confirm that clock.
         coming: number of generations with data that will be published before (dry run).
@@ -86,7 +81,7 @@ def plan_expiry(
         if manifest.generation in listing.holds:
             return Expiry(tuple(gone), _held(listing, manifest.generation))
         if index == 0:
-            locks = locks_of()
+            locks = archive.root.open_locks()
         lock = None if locks is None else _lock_of(archive, manifest, locks)
         if lock is not None:
             until = "" if lock.until is None else moment_text(lock.until)
@@ -140,9 +135,7 @@ def _stays_from(archive: Archive, listing: Listing, keep: int, coming: int) -> i
     return 0
 
 
-def expire(
-    archive: Archive, options: RotateOptions, locks_of: Callable[[], ObjectLocks | None], *, made: int | None = None
-) -> Expiry:
+def expire(archive: Archive, options: RotateOptions, *, made: int | None = None) -> Expiry:
     """Let generations expire: from now on no reader sees them. Nothing is deleted yet. Arguments as `plan_expiry`.
 
     If a hold or a merge takes the decision's number first, the expiry is planned again.
@@ -155,7 +148,7 @@ def expire(
             raise manifest_lost(listing, archive.uri)
         if found.manifests and listing.dropped >= found.manifests[-1].generation:
             return None  # decided already
-        found = plan_expiry(archive, listing, options, locks_of, made=made)
+        found = plan_expiry(archive, listing, options, made=made)
         gone = found.manifests
         return listing.decision.expire(gone[-1].generation, gone[0].from_) if gone else None
 

@@ -24,7 +24,6 @@ from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.rounds import Round, repeat_rounds
 from streamvault.manifests.options import GRACE, RETRY_FOR, TARGET
-from streamvault.objectstore.s3.storage_classes import check_readable
 from streamvault.rotation.compact.choose import choose_tiers
 from streamvault.rotation.compact.compact import Choose, Compaction
 from streamvault.rotation.compact.task import join_ranges
@@ -131,10 +130,11 @@ def follow_stream(
         same_stream=same_stream,
         line=line,
     )
+    export = Export.of(stream, root, options)
     if options.rotates:
-        check_readable(storage_class)
+        export.root.check_read_at_once()
     following = _Following(
-        Export.of(stream, root, options),
+        export,
         options,
         Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting),
         _Tally(progress),

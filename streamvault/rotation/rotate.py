@@ -8,7 +8,6 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text, parse_moment
@@ -25,7 +24,6 @@ from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.verbs.hold import check_name, put_hold
 from streamvault.manifests.verbs.read_back import last_checked, read_back
-from streamvault.objectstore.s3.storage_classes import check_readable
 from streamvault.requests.deletions import request_deletions
 from streamvault.requests.streams import check_queue
 from streamvault.rotation.compact.task import join_ranges
@@ -36,9 +34,6 @@ from streamvault.rotation.truncate import truncate_source
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut
-
-if TYPE_CHECKING:
-    from streamvault.objectstore.s3.locks import ObjectLocks  # which imports botocore
 
 
 def rotate_stream(
@@ -124,10 +119,10 @@ def rotate_stream(
     )
     if hold:
         check_name(hold)
-    check_readable(storage_class)
+    export = Export.of(stream, root, options)
+    export.root.check_read_at_once()
     if queue:
         check_queue(queue, create=not dry_run)
-    export = Export.of(stream, root, options)
     with ExitStack() as stack:
         tasks = Tasks(master, stack, [export_range, join_ranges])
         rotation = Rotation(export, options, tasks, progress, began)
@@ -181,7 +176,7 @@ class Rotation:
         deleted, _ = delete_replaced(self.archive)
         resumed = self.archive.listing().unfinished and not self.options.queue
         made = None if exported.unchanged else exported.generation
-        expiry = expire(self.archive, self.options, self._locks, made=made)
+        expiry = expire(self.archive, self.options, made=made)
         queued: tuple[int, ...] = ()
         if self.options.queue:
             queued = self._ask_for_deletions()
@@ -204,9 +199,7 @@ class Rotation:
         coming = () if exported.unchanged else (exported.generation,)
 
         def plan(listing: Listing) -> tuple[Listing, Expiry]:
-            return listing, plan_expiry(
-                self.archive, listing, self.options, self._locks, coming=int(exported.bytes > 0)
-            )
+            return listing, plan_expiry(self.archive, listing, self.options, coming=int(exported.bytes > 0))
 
         listing, expiry = self.archive.stable(plan)
         cut = None
@@ -260,11 +253,6 @@ class Rotation:
         listing = self.archive.listing()
         dropped = [listing.dropped] if listing.unfinished else []
         return request_deletions(self.options.queue, self.export.root.uri, self.export.name, dropped)
-
-    def _locks(self) -> ObjectLocks | None:
-        from streamvault.objectstore.s3.locks import open_locks  # noqa: PLC0415  (it imports botocore)
-
-        return open_locks(self.export.root)
 
     def _truncate(self, archived: Manifest) -> bool:
         """Truncate the source to a generation's end, see `truncate_source`."""

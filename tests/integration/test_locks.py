@@ -13,7 +13,6 @@ from streamvault import check_archive, compact_archive, export_stream, rotate_st
 from streamvault.common.errors import Usage
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
-from streamvault.objectstore.s3.locks import open_locks
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
 from tests.servers.minio import limited
@@ -169,8 +168,8 @@ def test_bucket_without_object_lock_has_no_locks(
 ) -> None:
     use_s3(minio)
     minio.make_bucket(bucket_name)
-    assert open_locks(RootAddress.parse(f"s3://{bucket_name}")) is None
-    assert open_locks(RootAddress.parse(f"file://{tmp_path}")) is None
+    assert RootAddress.parse(f"s3://{bucket_name}").open_locks() is None
+    assert RootAddress.parse(f"file://{tmp_path}").open_locks() is None
 
 
 def test_data_are_written_with_the_storage_class(

@@ -17,7 +17,7 @@ from moto.moto_api import state_manager
 from streamvault import import_stream, warm_archive
 from streamvault.cli import main
 from streamvault.objectstore.errors import InArchiveClass
-from streamvault.objectstore.s3.cold import ColdStorage
+from streamvault.objectstore.s3.cold import BucketColdStorage
 from streamvault.objectstore.uri import RootAddress
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import KINDS, NAME, Vault
@@ -143,7 +143,7 @@ def test_minio_has_no_cold_objects(minio: S3Server, use_s3: UseS3, bucket_name: 
 
 def test_intelligent_tiering_is_checked_for_each_object(moto_s3: S3Server, vault: Vault) -> None:
     freeze(moto_s3, vault, "INTELLIGENT_TIERING")
-    storage = ColdStorage(RootAddress.parse(vault.root).resolve())
+    storage = BucketColdStorage(RootAddress.parse(vault.root).resolve())
     found = list(storage.objects(f"{NAME}/", "", f"{NAME}0"))
     assert {one.warmth for one in found} == {"readable"}
-    assert {one.storage_class for one in found if "/_" not in one.key} == {"INTELLIGENT_TIERING"}
+    assert {one.class_name for one in found if "/_" not in one.key} == {"INTELLIGENT_TIERING"}

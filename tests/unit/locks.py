@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from streamvault.objectstore.s3.locks import Lock, ObjectLocks
+from streamvault.objectstore.locks import Lock, ObjectLocks
 
 
 class Locked(ObjectLocks):
@@ -17,5 +18,5 @@ class Locked(ObjectLocks):
         until = datetime(2030, 1, 1, tzinfo=UTC)
         return Lock(key, "retention (COMPLIANCE)", until) if key.startswith(self.locked) else None
 
-    def _look(self, key: str) -> Lock | None:
-        return self.lock_of(key)
+    def first_lock(self, keys: Iterable[str]) -> Lock | None:
+        return next(filter(None, map(self.lock_of, keys)), None)

@@ -63,14 +63,16 @@ class Archive:
         self._root = root
 
     @classmethod
-    def open(cls, uri: str) -> Archive:
+    def open(cls, uri: str, data_class: str = "") -> Archive:
         """Return the archive at ``ROOT/SCOPE/STREAM``, without a request for any of its objects.
+
+        New data objects get ``data_class``, see `RootAddress`.
 
         Raises:
             Problem: the URI is not valid, or its bucket cannot be reached.
         """
         root, scope, stream = RootAddress.parse(uri).resolve().split()
-        return Archive.at(root, StreamName(scope, stream))
+        return Archive.at(root.with_data_class(data_class), StreamName(scope, stream))
 
     @staticmethod
     def at(root: RootAddress, stream: StreamName) -> Archive:

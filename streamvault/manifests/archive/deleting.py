@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from streamvault.layouts.keys import MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
 from streamvault.layouts.layout import LAYOUTS, open_layout
@@ -21,14 +20,12 @@ from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.format.model import Manifest
 from streamvault.objectstore.bulk import delete_all
+from streamvault.objectstore.locks import Lock, ObjectLocks
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
-
-if TYPE_CHECKING:
-    from streamvault.objectstore.s3.locks import Lock, ObjectLocks  # they import botocore
 
 AT_ONCE = 1000
 """Objects whose locks are queried before the first of them is deleted."""
@@ -134,6 +131,4 @@ class _Locks:
     @cached_property
     def _locks(self) -> ObjectLocks | None:
         """The bucket's locks, opened only if there is something to delete."""
-        from streamvault.objectstore.s3.locks import open_locks  # noqa: PLC0415  (imports botocore)
-
-        return open_locks(self._root)
+        return self._root.open_locks()

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING
 
 from streamvault.common.times import now_utc
 from streamvault.layouts.keys import (
@@ -41,9 +40,6 @@ from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.streamstore.model import SegmentId
-
-if TYPE_CHECKING:
-    from streamvault.objectstore.s3.locks import ObjectLocks  # it imports botocore
 
 Ends = dict[SegmentId, tuple[set[int], set[int]]]
 """Segment → the starts and the ends of its ranges in force."""
@@ -117,7 +113,7 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
     """
     moment = now or now_utc()
     done = DeletedData()
-    locks_of = cache(lambda: _locks(archive))
+    locks_of = cache(archive.root.open_locks)
 
     def delete(listing: Listing) -> list[Replacement]:
         nonlocal done
@@ -137,12 +133,6 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
 
     waiting = archive.stable(delete)
     return done, tuple(waiting)
-
-
-def _locks(archive: Archive) -> ObjectLocks | None:
-    from streamvault.objectstore.s3.locks import open_locks  # noqa: PLC0415  (imports botocore, which a check does not need)
-
-    return open_locks(archive.root)
 
 
 def _keys(archive: Archive, one: Replacement) -> Iterator[str]:

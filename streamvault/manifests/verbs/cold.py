@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from streamvault.common.neighbours import joined
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.history import History
+from streamvault.objectstore.cold import ColdStorage, StoredObject
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.streamstore.model import SegmentId
-
-if TYPE_CHECKING:
-    from streamvault.objectstore.s3.cold import ColdStorage, StoredObject  # they import botocore
 
 SAMPLE_SIZE = 64
 """Maximum parts in a sample, so that it takes seconds for any archive."""

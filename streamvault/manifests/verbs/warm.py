@@ -11,9 +11,8 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.options import POLL_SECONDS, WarmOptions
 from streamvault.manifests.verbs.cold import NeededPart, cold_objects, joined_parts, needed_parts, sample
 from streamvault.manifests.verbs.reports import WarmReport
+from streamvault.objectstore.cold import Tier
 from streamvault.objectstore.errors import InArchiveClass
-from streamvault.objectstore.s3.cold import ColdStorage, StoredObject
-from streamvault.objectstore.s3.storage_classes import Tier
 
 AT_ONCE = 1000
 
@@ -50,7 +49,7 @@ def warm_archive(
     progress = progress or Progress()
     WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll=poll)
     source = Archive.open(archive)
-    storage, parts = ColdStorage(source.root), list(joined_parts(needed_parts(source.history(generation))))
+    storage, parts = source.root.open_cold_storage(), list(joined_parts(needed_parts(source.history(generation))))
     cold = size = asked = 0
     # In batches, since an archive may have millions of objects. Requested ones stay in the listing, as coming.
     found = cold_objects(storage, source.prefix, parts)
@@ -78,9 +77,9 @@ def name_cold(archive: Archive, parts: Sequence[NeededPart], found: InArchiveCla
 
     If no such object is found, it is the error that was met when reading.
     """
-    storage = ColdStorage(archive.root)
+    storage = archive.root.open_cold_storage()
     one = next(cold_objects(storage, archive.prefix, sample(parts), first_page=True), None)
-    return found if one is None else _named(one, storage.uri)
+    return found if one is None else one.problem(storage.uri)
 
 
 def await_warm(archive: Archive, parts: Sequence[NeededPart], progress: Progress, poll: float) -> None:
@@ -89,13 +88,13 @@ def await_warm(archive: Archive, parts: Sequence[NeededPart], progress: Progress
     Raises:
         InArchiveClass: an object is in an archive class, and its restore was not requested.
     """
-    storage, parts = ColdStorage(archive.root), list(joined_parts(parts))
+    storage, parts = archive.root.open_cold_storage(), list(joined_parts(parts))
     least: int | None = None
     while True:
         waiting = left = 0
         for found in cold_objects(storage, archive.prefix, parts):
             if found.warmth == "cold":
-                raise _named(found, storage.uri)
+                raise found.problem(storage.uri)
             waiting += 1
             left += found.size
         if least is None:
@@ -108,12 +107,3 @@ def await_warm(archive: Archive, parts: Sequence[NeededPart], progress: Progress
             return
         progress.say(f"waiting for S3: {waiting:,} objects are not readable yet")
         time.sleep(poll)
-
-
-def _named(found: StoredObject, where: str) -> InArchiveClass:
-    if found.warmth == "coming":
-        todo = "S3 is restoring it: wait with 'streamvault warm --wait', or import with --wait-for-warm."
-        return InArchiveClass(
-            f"an object is in the archive class {found.storage_class}", where=f"{where}/{found.key}", todo=todo
-        )
-    return InArchiveClass.of(found.storage_class, f"{where}/{found.key}")

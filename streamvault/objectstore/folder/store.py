@@ -18,7 +18,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from streamvault.common.errors import Problem
@@ -38,6 +38,9 @@ from streamvault.objectstore.folder.listing import has_files, walk
 from streamvault.objectstore.paths import check_key, check_prefix
 from streamvault.objectstore.scheme import Scheme
 from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
+
+if TYPE_CHECKING:
+    from streamvault.objectstore.uri import RootAddress
 
 STAGING = "#"
 """Marks staging files, used where the file system has no unnamed files. No key contains this character."""
@@ -353,9 +356,9 @@ class _FolderScheme(Scheme):
         """See the base class."""
         return f"{place}/{quote(path)}"
 
-    def open(self, place: str, path: str, access: Any, **_: Any) -> ObjectStore:  # noqa: ARG002
+    def open(self, address: RootAddress, **_: Any) -> ObjectStore:
         """See the base class."""
-        return FolderStore(Path("/", path))
+        return FolderStore(Path("/", address.prefix))
 
 
 SCHEME = _FolderScheme()

@@ -1,4 +1,4 @@
-"""How to reach a bucket, as plain values that are sent to tasks."""
+"""S3's names, and how to reach a bucket, as plain values that are sent to tasks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential  # not there at run time
+
+
+ARCHIVE_CLASSES = {"GLACIER", "DEEP_ARCHIVE"}
+"""Storage classes whose objects cannot be read before they are restored. (GLACIER_IR can.)"""
 
 
 @dataclass(frozen=True, slots=True)

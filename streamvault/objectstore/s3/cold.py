@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 from botocore.exceptions import ClientError
 
+from streamvault.objectstore.cold import ColdStorage, StoredObject, Tier, Warmth
+from streamvault.objectstore.s3.access import ARCHIVE_CLASSES
 from streamvault.objectstore.s3.aws import open_client
 from streamvault.objectstore.s3.boto_errors import code_of, named_errors
-from streamvault.objectstore.s3.storage_classes import Tier
 from streamvault.objectstore.uri import RootAddress
-
-Warmth = Literal["readable", "cold", "coming"]
-
-ARCHIVE_CLASSES = {"GLACIER", "DEEP_ARCHIVE"}
-"""Classes whose objects cannot be read before they are restored. (GLACIER_IR can.)"""
 
 MAYBE_ARCHIVED = {"INTELLIGENT_TIERING"}
 """Classes where only a HEAD request tells whether the object can be read."""
@@ -29,53 +24,24 @@ MAX_REQUESTS = 16
 """Requests in flight."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """An object and whether it can be read.
-
-    Attributes:
-        key: the key below the root.
-        size: bytes.
-        storage_class: S3's name.
-        warmth: ``readable``, ``cold`` (needs a restore request), or ``coming`` (restore in progress).
-    """
-
-    key: str
-    size: int
-    storage_class: str
-    warmth: Warmth
-
-
-class ColdStorage:
-    """The storage classes of a bucket's objects. Other roots have none: everything is readable.
+class BucketColdStorage(ColdStorage):
+    """The archive classes of a bucket's objects.
 
     Every method raises the errors of `objectstore.s3.boto_errors.named_errors`.
 
     Args:
         address: the root; must be resolved unless a client is given.
         client: a botocore S3 client; None opens one.
-
-    Attributes:
-        uri: the root's URI.
     """
 
     def __init__(self, address: RootAddress, client: Any = None) -> None:
+        super().__init__(address.uri)
         self._bucket = address.place
         self._base = f"{address.prefix}/" if address.prefix else ""
-        self.uri = address.uri
-        self._client = open_client(address.access) if client is None and address.access is not None else client
+        self._client = open_client(address.access) if client is None else client
 
     def objects(self, folder: str, after: str, stop: str, *, first_page: bool = False) -> Iterator[StoredObject]:
-        """Iterate over a folder's objects between two keys, in order; one page of 1,000 is held at a time.
-
-        Args:
-            folder: the folder below the root, with trailing slash; empty for the whole root.
-            after: list only keys that sort after this one.
-            stop: list only keys that sort before this one.
-            first_page: stop after the first page.
-        """
-        if self._client is None:
-            return
+        """See `ColdStorage.objects`."""
         where = f"{self.uri}/{folder}"
         with ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="head") as threads:
             token: dict[str, Any] = {"StartAfter": self._base + after}
@@ -114,10 +80,7 @@ class ColdStorage:
         return "cold" if archived and not asked else "readable"
 
     def ask(self, objects: Iterable[StoredObject], days: int, tier: Tier) -> int:
-        """Request the restore of objects for some days, concurrently; return the number of new requests.
-
-        Repeating it is harmless: restores in progress continue. One page of objects is held at a time.
-        """
+        """See `ColdStorage.ask`."""
         with ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="restore") as threads:
             waiting = iter(objects)
             asked = 0
@@ -127,7 +90,7 @@ class ColdStorage:
 
     def _ask(self, one: StoredObject, days: int, tier: Tier) -> bool:
         request: Any = {"GlacierJobParameters": {"Tier": tier}}
-        if one.storage_class in ARCHIVE_CLASSES:
+        if one.class_name in ARCHIVE_CLASSES:
             request["Days"] = days  # INTELLIGENT_TIERING objects are restored permanently
         with named_errors("restore", f"{self.uri}/{one.key}"):
             try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import AlreadyExistsError, PermissionDeniedError, UnauthenticatedError
 
 from streamvault.common.errors import Problem
 from streamvault.objectstore.errors import (
@@ -24,9 +24,6 @@ from streamvault.objectstore.errors import (
     OutOfSpace,
     ServerBusy,
 )
-
-BACKEND_ERRORS = (BaseError, OSError, ValueError)
-"""The exceptions obstore raises."""
 
 _STATUS = re.compile(r"status code: ([0-9]{3})")
 # In the server's XML, or in obstore's message about one key of a bulk delete.
@@ -116,7 +113,7 @@ def translate(error: BaseException, *, action: str, bucket: str, endpoint: str, 
     """Translate an error of obstore.
 
     Args:
-        error: one of `BACKEND_ERRORS`.
+        error: one of `objectstore.obstore_store.BACKEND_ERRORS`.
         action: ``put``, ``get``, ``list`` or ``delete``.
         bucket: the bucket's URI, e.g. ``s3://bucket``.
         endpoint: the server's URL.

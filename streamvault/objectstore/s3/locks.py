@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
-from streamvault.objectstore.s3.access import S3Access
+from streamvault.objectstore.locks import Lock, ObjectLocks
 from streamvault.objectstore.s3.aws import open_client
 from streamvault.objectstore.s3.boto_errors import code_of, unavailable
 from streamvault.objectstore.uri import RootAddress
@@ -33,23 +32,8 @@ _NOT_LOCKED = {"404", "NoSuchKey", "NoSuchObjectLockConfiguration", "NoSuchVersi
 _DENIED = {"AccessDenied", "403", "Forbidden"}
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
-    """A lock that prevents the deletion of an object.
-
-    Attributes:
-        key: the object's key below the root.
-        reason: ``legal hold``, ``retention (GOVERNANCE)`` or ``retention (COMPLIANCE)``.
-        until: when the retention ends; None for a legal hold, which lasts until it is removed.
-    """
-
-    key: str
-    reason: str
-    until: datetime | None = None
-
-
-class ObjectLocks:
-    """Reads the locks of objects below a root whose bucket has Object Lock. Created by `open_locks`."""
+class BucketLocks(ObjectLocks):
+    """The locks of objects below a root whose bucket has Object Lock. Created by `open_locks`."""
 
     def __init__(self, address: RootAddress, client: Any) -> None:
         self._client = client
@@ -58,11 +42,7 @@ class ObjectLocks:
         self._uri = address.uri
 
     def lock_of(self, key: str) -> Lock | None:
-        """Return the lock of one object, or None. A missing permission raises and is never mistaken for "no lock".
-
-        Raises:
-            AccessDenied: no permission to read locks.
-        """
+        """See `ObjectLocks.lock_of`."""
         held = self._ask("get_object_legal_hold", "s3:GetObjectLegalHold", key).get("LegalHold", {})
         if held.get("Status") == "ON":
             return Lock(key, "legal hold")
@@ -70,14 +50,7 @@ class ObjectLocks:
         return _retention(key, kept.get("Mode"), kept.get("RetainUntilDate"))
 
     def first_lock(self, keys: Iterable[str]) -> Lock | None:
-        """Return the first lock found on any of the objects, or None. Sends one request per object, concurrently.
-
-        Keys are consumed lazily, so memory use is constant.
-
-        Raises:
-            AccessDenied: no permission to read the objects.
-            ObjectStoreError: the objects cannot be read.
-        """
+        """See `ObjectLocks.first_lock`."""
         left = iter(keys)
         with ThreadPoolExecutor(MAX_REQUESTS, "locks") as pool:
             running = {pool.submit(self._look, key) for key in islice(left, 2 * MAX_REQUESTS)}
@@ -107,19 +80,9 @@ class ObjectLocks:
         return answer
 
 
-def open_locks(address: RootAddress) -> ObjectLocks | None:
-    """Open the locks below a root; None if there can be none (not S3, or a bucket without Object Lock).
-
-    Sends one request. An unknown answer is an error: treating it as "no locks" could hide locked objects.
-
-    Raises:
-        AccessDenied: no permission to read the bucket's configuration.
-        ObjectStoreError: the configuration cannot be read.
-    """
-    access = address.resolve().access
-    if not isinstance(access, S3Access):
-        return None
-    client = open_client(access)
+def open_locks(address: RootAddress) -> BucketLocks | None:
+    """See `Scheme.open_locks`. Sends one request."""
+    client = open_client(address.access)
     try:
         answer = client.get_object_lock_configuration(Bucket=address.place)
     except (ClientError, BotoCoreError) as error:
@@ -127,7 +90,7 @@ def open_locks(address: RootAddress) -> ObjectLocks | None:
             return None
         raise _problem(error, f"s3://{address.place}", "s3:GetBucketObjectLockConfiguration") from None
     enabled = answer.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled"
-    return ObjectLocks(address, client) if enabled else None
+    return BucketLocks(address, client) if enabled else None
 
 
 def _retention(key: str, mode: str | None, until: datetime | None) -> Lock | None:

@@ -29,19 +29,18 @@ _GONE = {"NoSuchUpload", "404"}
 
 
 def upload(
-    access: S3Access, bucket: str, key: str, blocks: Iterable[bytes | bytearray | memoryview], *, storage_class: str
+    access: S3Access, bucket: str, key: str, blocks: Iterable[bytes | bytearray | memoryview], options: dict[str, str]
 ) -> None:
     """Create an object atomically from blocks.
 
     A kill leaves the uploaded parts behind; they are invisible, and a lifecycle rule can remove them. S3 verifies each
-    part's SHA-256. Each block is valid until the next is requested; an empty ``storage_class`` is the bucket's default.
+    part's SHA-256. Each block is valid until the next is requested; ``options`` are for `create_multipart_upload`.
 
     Raises:
         AlreadyExists: the key is taken.
         ObjectStoreError: as `objectstore.s3.boto_errors.named_errors`.
     """
     client, where = _client(access), f"s3://{bucket}/{key}"
-    options = {"StorageClass": storage_class} if storage_class else {}
     place = {"Bucket": bucket, "Key": key}
     with named_errors("put", where):
         begun = client.create_multipart_upload(**place, ChecksumAlgorithm="SHA256", **options)

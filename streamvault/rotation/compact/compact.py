@@ -24,7 +24,6 @@ from streamvault.manifests.archive.replaced import delete_replaced, merges_under
 from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.options import GRACE, TARGET
 from streamvault.manifests.verbs.read_back import read_back
-from streamvault.objectstore.s3.storage_classes import check_readable, check_storage_class
 from streamvault.rotation.compact.choose import choose_runs
 from streamvault.rotation.compact.run import Compacted, compact_generations
 from streamvault.rotation.compact.task import join_ranges
@@ -78,9 +77,8 @@ def compact_archive(
     progress = progress or Progress()
     Master.parse(master)
     options = CompactOptions(target=target, at_least=at_least, grace=grace, storage_class=storage_class, window=window)
-    check_readable(storage_class)
-    source = Archive.open(archive)
-    check_storage_class(storage_class, source.root)
+    source = Archive.open(archive, data_class=storage_class)
+    source.root.check_read_at_once()
     source.manifest()  # raises if there is no archive
     choose = partial(choose_runs, target=target, at_least=at_least)
     with ExitStack() as stack:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamvault.exporter.archived_events import verified_events
 from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LayoutName, open_layout
-from streamvault.layouts.place import Place, PlaceAddress
+from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.merging import MergeSpan
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.streamstore.arithmetic.splitting import EventBlock
@@ -22,7 +22,6 @@ class JoinTask:
 
     Attributes:
         archive: the archive.
-        storage_class: S3 storage class of the new object; empty for the bucket's default.
         layout: their layout.
         join: the ranges.
         compression: compression of old and new chunks.
@@ -31,7 +30,6 @@ class JoinTask:
     """
 
     archive: PlaceAddress
-    storage_class: str
     layout: LayoutName
     join: MergeSpan
     compression: Compression
@@ -54,7 +52,7 @@ def join_ranges(task: JoinTask) -> RangeEntry:
                 digest.update(block.data)
                 yield block
 
-    data = Place(replace(task.archive.root, storage_class=task.storage_class).open(), place.prefix)
+    data = task.archive.open_data()
     written = open_layout(task.layout, task.compression).write_run(data, join.segment, blocks(), task.window)
     joined = RangeEntry(
         start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from streamvault.objectstore.s3.scheme import give_back_large_buffers
+from streamvault.objectstore.s3.store import give_back_large_buffers
 
 HELD = """
 import sys, threading
-from streamvault.objectstore.s3.scheme import give_back_large_buffers
+from streamvault.objectstore.s3.store import give_back_large_buffers
 if sys.argv[1:]:
     give_back_large_buffers()
 

@@ -25,10 +25,10 @@ from streamvault.objectstore.errors import (
     UnorderedListing,
     WrongSize,
 )
-from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
-from streamvault.objectstore.s3.scheme import open_bucket
+from streamvault.objectstore.s3.store import BucketStore
 from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
 
 Says = Callable[[bytes], ObjectStore]
 
@@ -44,7 +44,7 @@ def says() -> Iterator[Says]:
         threading.Thread(target=_serve, args=(listener, answer), daemon=True).start()
         endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
         access = S3Access(endpoint, "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
-        return ObstoreStore(open_bucket("bucket", access, timeout=2), bucket="s3://bucket", endpoint=endpoint)
+        return BucketStore(RootAddress("s3", "bucket", access=access), timeout=2)
 
     yield start
     for each in sockets:
@@ -219,7 +219,9 @@ def test_missing_key_does_not_hide_a_refused_one_in_a_deletion() -> None:
                 if code is not None:
                     raise GenericError(f"Generic S3 error: DeleteObjects request failed for key {path}: (code: {code})")
 
-    store = ObstoreStore(Bucket(), bucket="memory://bucket")
+    access = S3Access("http://127.0.0.1:1", "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
+    store = BucketStore(RootAddress("s3", "bucket", access=access), timeout=2)
+    store._backend = Bucket()
     store.delete(["a/gone"])
     with pytest.raises(AccessDenied, match="no permission to delete"):
         store.delete(["a/gone", "a/b", "a/locked"])

@@ -93,7 +93,7 @@ def test_lock_stops_a_deletion_and_the_next_rotation_asks_again(
     place = f"/{segment.epoch:010d}.{segment.number:010d}/{entry.start:019d}-"
     locked = next(key for key in data_keys(vault.root) if place in key)
     rotate(vault, keep=2, queue=queue)
-    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: Locked(locked))
+    monkeypatch.setattr(RootAddress, "open_locks", lambda _: Locked(locked))
     done, finished = work(queue)
     assert (done.done, done.failed) == (1, 0)
     assert locked in (finished[0].report or {})["stopped"]

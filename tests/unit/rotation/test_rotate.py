@@ -446,7 +446,7 @@ def test_hold_set_while_locks_are_read_is_honoured(vault: Vault, monkeypatch: py
     def slow(_address: RootAddress) -> None:
         hold_archive(vault.archive, "late", generation=2)
 
-    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", slow)
+    monkeypatch.setattr(RootAddress, "open_locks", slow)
     report = rotate(vault, keep=1)
     assert report.expired == (1,)
     assert report.stopped is not None
@@ -495,7 +495,7 @@ def test_locked_object_keeps_its_whole_generation(vault: Vault, monkeypatch: pyt
         segment = [one for one in archive_of(vault.root).manifest(2).segments if one.events][-1]
         locked = next(key for key in data_keys(vault.root) if f"{segment.start:019d}-" in key and "/chunks/" in key)
         locked = locked.removeprefix(PREFIX)
-    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: Locked(PREFIX + locked))
+    monkeypatch.setattr(RootAddress, "open_locks", lambda _: Locked(PREFIX + locked))
     report = rotate(vault, keep=1)
     assert report.expired == (1,)
     assert report.stopped is not None
@@ -503,7 +503,7 @@ def test_locked_object_keeps_its_whole_generation(vault: Vault, monkeypatch: pyt
     assert report.stopped.until == "2030-01-01T00:00:00Z"
     assert locked in report.stopped.reason
     assert is_sound(vault.root)
-    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: Locked("nothing"))
+    monkeypatch.setattr(RootAddress, "open_locks", lambda _: Locked("nothing"))
     assert rotate(vault, keep=1).expired == (2, 3)
 
 
@@ -796,14 +796,14 @@ def test_lock_set_after_the_decision_stops_the_deletion(
     data = set(data_keys(vault.root))
     key = f"{NAME}/{manifest_key(GenerationSpan.of(1))}" if of_manifest else min(data)
     answers = iter([None, Locked(key)])
-    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: next(answers))
+    monkeypatch.setattr(RootAddress, "open_locks", lambda _: next(answers))
     report = rotate(vault, keep=1)
     assert report.expired == (1, 2, 3)
     assert any("was not deleted" in warning and key in warning for warning in report.warnings)
     assert (data if of_manifest else {key}) <= set(contents(vault.root))
     assert archive_of(vault.root).listing().unfinished
     assert is_sound(vault.root)
-    monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", lambda _: None)
+    monkeypatch.setattr(RootAddress, "open_locks", lambda _: None)
     assert rotate(vault).resumed
     assert key not in contents(vault.root)
 

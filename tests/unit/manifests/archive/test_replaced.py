@@ -18,6 +18,7 @@ from streamvault.manifests.archive import replaced
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.replaced import delete_replaced, replacements
 from streamvault.manifests.verbs.read_back import read_back
+from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration
 from tests.unit.small_archives import NAME, Vault, archive_of, contents, merge
@@ -73,7 +74,7 @@ def test_copy_that_was_read_back_stays_if_it_is_merged_meanwhile(
         def late(_: object) -> None:
             merge(vault, 1, 3)
 
-        monkeypatch.setattr("streamvault.objectstore.s3.locks.open_locks", late)
+        monkeypatch.setattr(RootAddress, "open_locks", late)
     else:
         once_before(monkeypatch, name, lambda: merge(vault, 1, 3))
     deleted, _ = delete_replaced(archive_of(vault.root), now=now_utc() + LATER)

@@ -47,7 +47,7 @@ def test_every_put_carries_a_sha256_checksum(
 ) -> None:
     endpoint, seen = puts
     access = S3Access(endpoint, "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
-    store = RootAddress("s3", "bucket", "vault", access, storage_class).open()
+    store = RootAddress("s3", "bucket", "vault", access, storage_class).open_data()
     bodies = (b"", b"small", LARGE)
     for number, body in enumerate(bodies):
         store.put(f"a/{number}", memoryview(body))
