@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamvault.layouts.extent import Compression, Extent
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import LayoutName, open_layout
+from streamvault.layouts.layout import Compression, LayoutName, StoredRange, open_layout
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.reading.ranges import read_range
@@ -69,8 +68,8 @@ def export_range(task: ExportTask) -> Exported:
 def _write(place: Place, task: ExportTask, run: RunReader | LargeEventReader) -> RangeEntry:
     layout = open_layout(task.layout, task.compression)
     if isinstance(run, LargeEventReader):
-        event = Extent(task.segment, run.start, run.start + run.length)
-        written = layout.write_large(place, event, run.data(), task.window)
+        event = StoredRange(task.segment, run.start, run.start + run.length)
+        frames = layout.write_large(place, event, run.data(), task.window)
     else:
-        written = layout.write_run(place, task.segment, run.blocks(), task.window)
-    return RangeEntry(start=run.start, end=run.end, events=run.count, digest=run.digest, frames=written.frames)
+        frames = layout.write_run(place, task.segment, run.blocks(), task.window)
+    return RangeEntry(start=run.start, end=run.end, events=run.count, digest=run.digest, frames=frames)

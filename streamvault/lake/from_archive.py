@@ -122,7 +122,7 @@ class ArchiveOrigin(Origin):
 
     def _read(self, archived: tuple[str, ArchivedRange]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:
         layout, row = archived
-        blocks = open_reader(layout).read_range(self._archive.place, row.extent, row.start, row.end, SAMPLE_BYTES)
+        blocks = open_reader(layout).read_range(self._archive.place, row.stored, row.start, row.end, SAMPLE_BYTES)
         return EventSplitter(row.start, str(row.segment), largest=ANY_EVENT_BYTES), blocks
 
 

@@ -14,7 +14,7 @@ MAX_FINDINGS = 100
 """Findings kept for one range; further ones are only counted."""
 
 
-class Stored(NamedTuple):
+class ChainedObject(NamedTuple):
     """An object on the chain: ``length`` bytes of the segment at ``offset``, stored as ``size`` bytes under ``key``."""
 
     key: str
@@ -88,7 +88,7 @@ def walk(
     parse: Callable[[str], RangeKey | None],
     overhead: int,
     bound: Callable[[int], str],
-) -> Iterator[Stored | Finding]:
+) -> Iterator[ChainedObject | Finding]:
     """Classify each object in a listing of the range ``[start, end)``.
 
     Args:
@@ -116,7 +116,7 @@ def walk(
         yield chain.missing(end)
 
 
-def strict(steps: Iterable[Stored | Finding], root: str) -> Iterator[Stored]:
+def strict(steps: Iterable[ChainedObject | Finding], root: str) -> Iterator[ChainedObject]:
     """Yield the objects on the chain; skip the others and raise the first damage."""
     for step in steps:
         if not isinstance(step, Finding):
@@ -125,7 +125,7 @@ def strict(steps: Iterable[Stored | Finding], root: str) -> Iterator[Stored]:
             raise step.problem(root)
 
 
-def check(steps: Iterable[Stored | Finding], *, event_each: bool) -> RangeCheck:
+def check(steps: Iterable[ChainedObject | Finding], *, event_each: bool) -> RangeCheck:
     """Count the objects; collect damage and strays.
 
     Args:
@@ -157,7 +157,7 @@ class _Chain:
         self._overhead = overhead
         self._bound = bound
 
-    def add(self, rivals: list[tuple[RangeKey, ObjectInfo]], following: int) -> Iterator[Stored | Finding]:
+    def add(self, rivals: list[tuple[RangeKey, ObjectInfo]], following: int) -> Iterator[ChainedObject | Finding]:
         """Add the objects at one offset. Of several, the chain continues with the one that ends at the next offset."""
         chosen = next((rival for rival in rivals if rival[0].end == following), rivals[0])
         for rival in rivals:
@@ -171,7 +171,7 @@ class _Chain:
         what = f"no object holds the bytes {self.at} to {until} of the segment"
         return Finding("missing", f"{self._bound(self.at)}-…", self.at, until, what)
 
-    def _step(self, key: RangeKey, entry: ObjectInfo) -> Iterator[Stored | Finding]:
+    def _step(self, key: RangeKey, entry: ObjectInfo) -> Iterator[ChainedObject | Finding]:
         if key.offset < self.at or key.end > self._end:
             what = "the object belongs to no event of the archive"
             yield Finding("stray", entry.key, key.offset, key.end, what)
@@ -181,7 +181,7 @@ class _Chain:
         self.at = key.end
         expected = key.length - self._overhead
         if entry.size == expected:
-            yield Stored(entry.key, key.offset, key.length, entry.size)
+            yield ChainedObject(entry.key, key.offset, key.length, entry.size)
         else:
             what = f"the object has {entry.size} bytes instead of {expected}"
             yield Finding("changed", entry.key, key.offset, key.end, what)

@@ -12,11 +12,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Self
 
 from streamvault.common.errors import Damaged, Problem
-from streamvault.layouts.chain import Finding, RangeCheck, Stored, check
-from streamvault.layouts.extent import Compression, Extent, Written
-from streamvault.layouts.folders import SegmentFolders
+from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check
 from streamvault.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
 from streamvault.layouts.keys import CHUNK_KEYS
+from streamvault.layouts.layout import Compression, Layout, StoredRange
 from streamvault.layouts.place import Place
 from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, different_object, get_parts, parts_of, put_same
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
@@ -43,8 +42,8 @@ FIND_WINDOW = 8 * 1024 * 1024
 _HEADER = Struct(">q")
 
 
-class ChunksLayout(SegmentFolders):
-    """See `layouts.layout.Layout`. Memory: one range to write it; the window to read, or to write a large event.
+class ChunksLayout(Layout):
+    """See the base class. Memory: one range to write it; the window to read, or to write a large event.
 
     Args:
         compress: whether to compress what is written.
@@ -67,17 +66,13 @@ class ChunksLayout(SegmentFolders):
         """See `Layout.min_window`. A range is buffered whole."""
         return range_size
 
-    def object_count(self, ranges: int, events: int) -> int:  # noqa: ARG002
-        """See `Layout.object_count`."""
-        return ranges
-
     def write_run(
         self,
         place: Place,
         segment: SegmentId,
         blocks: Iterable[EventBlock],
         window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (a run is one object, buffered whole)
-    ) -> Written:
+    ) -> tuple[int, ...]:
         """See `Layout.write_run`."""
         start, length = -1, 0
         held: FrameWriter | bytearray = FrameWriter() if self._compress else bytearray()
@@ -87,55 +82,55 @@ class ChunksLayout(SegmentFolders):
             length += len(block.data)
             held.extend(block.data)
         if not length:
-            return Written(0)
+            return ()
         store = place.store
         key = place.prefix + self.keys.key(segment, start, length)
         if isinstance(held, FrameWriter):
-            return Written(1, _put_frames(store, key, held))
+            return _put_frames(store, key, held)
         put_same(store, key, memoryview(held))
-        return Written(1)
+        return ()
 
     def write_large(
         self,
         place: Place,
-        event: Extent,
+        event: StoredRange,
         blocks: Iterable[bytes | bytearray | memoryview],
         window_bytes: int = WINDOW_BYTES,
-    ) -> Written:
+    ) -> tuple[int, ...]:
         """See `Layout.write_large`."""
         (store, prefix), length = place, event.end - event.start
         key = self._key(place, event)
         if not self._compress:
             put_same_large(store, prefix, key, length, blocks, window_bytes=window_bytes)
-            return Written(1)
+            return ()
         held, proof = FrameWriter(), hashlib.sha256()
         if length <= window_bytes:
             for block in blocks:
                 held.extend(memoryview(block))
-            return Written(1, _put_frames(store, key, held))
+            return _put_frames(store, key, held)
         if create_large(store, prefix, key, length, _framed(blocks, held, proof)):
-            return Written(1, held.finish()[1])
+            return held.finish()[1]
         parts = get_parts(store, key, parts_of(store.size(key)), window_bytes=min(window_bytes, WINDOW_BYTES))
         found = sizes_if(parts, proof.digest())
         if found is None:
             raise different_object(store, key)
-        return Written(1, found)
+        return found
 
     def read_range(
-        self, place: Place, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+        self, place: Place, stored: StoredRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
         """See `Layout.read_range`."""
         if start >= end:
             return
-        store, key = place.store, self._key(place, extent)
-        size = part_bytes(extent, window_bytes)
-        parts = (_framed_parts if extent.frames else _raw_parts)(extent, start, end, size)
-        at = extent.start + (start - extent.start) // FRAME_BYTES * FRAME_BYTES if extent.frames else start
+        store, key = place.store, self._key(place, stored)
+        size = part_bytes(stored, window_bytes)
+        parts = (_framed_parts if stored.frames else _raw_parts)(stored, start, end, size)
+        at = stored.start + (start - stored.start) // FRAME_BYTES * FRAME_BYTES if stored.frames else start
         try:
             for data in get_parts(store, key, parts, window_bytes=window_bytes // HELD_TWICE):
-                if extent.frames:
-                    span = at - extent.start, min(at + size, end) - extent.start
-                    raw = memoryview(decompressed(data, extent, span, f"{store.uri}/{key}"))
+                if stored.frames:
+                    span = at - stored.start, min(at + size, end) - stored.start
+                    raw = memoryview(decompressed(data, stored, span, f"{store.uri}/{key}"))
                 else:
                     raw = data
                 low, high = max(start - at, 0), min(end - at, len(raw))
@@ -144,25 +139,25 @@ class ChunksLayout(SegmentFolders):
         except (NoSuchObject, WrongSize) as error:
             raise _damaged(error) from None
 
-    def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
+    def read_event(self, place: Place, stored: StoredRange, offset: int, length: int) -> bytes:
         """See `Layout.read_event`."""
-        store, key, low = place.store, self._key(place, extent), offset - extent.start
-        begin, end, first = frame_span(extent, low, low + length) if extent.frames else (low, low + length, low)
+        store, key, low = place.store, self._key(place, stored), offset - stored.start
+        begin, end, first = frame_span(stored, low, low + length) if stored.frames else (low, low + length, low)
         try:
             data = store.get_range(key, begin, end)
         except (NoSuchObject, WrongSize) as error:
             raise _damaged(error) from None
-        if extent.frames:
-            raw = memoryview(decompressed(data, extent, (low, low + length), f"{store.uri}/{key}"))
+        if stored.frames:
+            raw = memoryview(decompressed(data, stored, (low, low + length), f"{store.uri}/{key}"))
             data = raw[low - first : low - first + length]
         if _HEADER.unpack_from(data)[0] != length - HEADER_BYTES:
             raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{key}")
         return bytes(data)
 
-    def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
+    def find_event(self, place: Place, stored: StoredRange, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`. Reads the range up to the event."""
-        at, tail = extent.start, b""
-        blocks = self.read_range(place, extent, extent.start, extent.end, window_bytes=FIND_WINDOW)
+        at, tail = stored.start, b""
+        blocks = self.read_range(place, stored, stored.start, stored.end, window_bytes=FIND_WINDOW)
         for block in blocks:
             data = memoryview(tail + block) if tail else memoryview(block)
             position = 0
@@ -177,11 +172,11 @@ class ChunksLayout(SegmentFolders):
                 position += length
             at += position
             tail = bytes(data[position:])
-        raise Damaged("no event begins at the offset", where=f"{place.at(self._key(place, extent))}, offset {offset}")
+        raise Damaged("no event begins at the offset", where=f"{place.at(self._key(place, stored))}, offset {offset}")
 
-    def check_range(self, place: Place, extent: Extent, known: Container[str] = ()) -> RangeCheck:
+    def check_range(self, place: Place, stored: StoredRange, known: Container[str] = ()) -> RangeCheck:
         """See `Layout.check_range`."""
-        return check(self._steps(place, extent, known), event_each=False)
+        return check(self._steps(place, stored, known), event_each=False)
 
     def off_chain(
         self,
@@ -208,47 +203,47 @@ class ChunksLayout(SegmentFolders):
         if wanted:
             raise Damaged("the range's object is missing", where=f"{store.uri}/{min(wanted)}")
 
-    def _key(self, place: Place, extent: Extent) -> str:
-        return place.prefix + self.keys.key(extent.segment, extent.start, extent.end - extent.start)
+    def _key(self, place: Place, stored: StoredRange) -> str:
+        return place.prefix + self.keys.key(stored.segment, stored.start, stored.end - stored.start)
 
-    def _steps(self, place: Place, extent: Extent, known: Container[str]) -> Iterator[Stored | Finding]:
-        key, length, found = self._key(place, extent), extent.end - extent.start, False
-        size = sum(extent.frames) or length
-        for entry in self.between(place, extent.segment, extent.start, extent.end):
+    def _steps(self, place: Place, stored: StoredRange, known: Container[str]) -> Iterator[ChainedObject | Finding]:
+        key, length, found = self._key(place, stored), stored.end - stored.start, False
+        size = sum(stored.frames) or length
+        for entry in self.between(place, stored.segment, stored.start, stored.end):
             if entry.key != key and entry.key.removeprefix(place.prefix) in known:
                 continue
             if entry.key != key:
                 what = "the object is not a range of the archive"
-                yield Finding("foreign", entry.key, extent.start, extent.end, what)
+                yield Finding("foreign", entry.key, stored.start, stored.end, what)
                 continue
             found = True
             if entry.size == size:
-                yield Stored(key, extent.start, length, size)
+                yield ChainedObject(key, stored.start, length, size)
             else:
                 what = f"the object has {entry.size} bytes instead of {size}"
-                yield Finding("changed", key, extent.start, extent.end, what)
+                yield Finding("changed", key, stored.start, stored.end, what)
         if not found:
-            what = f"no object holds the bytes {extent.start} to {extent.end} of the segment"
-            yield Finding("missing", key, extent.start, extent.end, what)
+            what = f"no object holds the bytes {stored.start} to {stored.end} of the segment"
+            yield Finding("missing", key, stored.start, stored.end, what)
 
 
-def part_bytes(extent: Extent, window_bytes: int) -> int:
+def part_bytes(stored: StoredRange, window_bytes: int) -> int:
     """Return how many raw bytes of a chunk one request reads."""
-    return FRAMED_PART_BYTES if extent.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
+    return FRAMED_PART_BYTES if stored.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
 
 
-def _raw_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+def _raw_parts(stored: StoredRange, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
     """Yield the byte ranges of the object to request for ``[start, end)`` of the segment."""
-    for low in range(start - extent.start, end - extent.start, size):
-        yield low, min(low + size, end - extent.start)
+    for low in range(start - stored.start, end - stored.start, size):
+        yield low, min(low + size, end - stored.start)
 
 
-def _framed_parts(extent: Extent, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+def _framed_parts(stored: StoredRange, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
     """Yield the byte ranges of the object to request for the frames that hold ``[start, end)`` of the segment."""
-    low = (start - extent.start) // FRAME_BYTES * FRAME_BYTES
-    while low < end - extent.start:
-        high = min(low + size, end - extent.start)
-        begin, finish, _ = frame_span(extent, low, high)
+    low = (start - stored.start) // FRAME_BYTES * FRAME_BYTES
+    while low < end - stored.start:
+        high = min(low + size, end - stored.start)
+        begin, finish, _ = frame_span(stored, low, high)
         yield begin, finish
         low += size
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from struct import Struct
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import joined
-from streamvault.layouts.chain import Finding, RangeCheck, Stored, check, strict, walk
-from streamvault.layouts.extent import Compression, Extent, Written
-from streamvault.layouts.folders import SegmentFolders
+from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check, strict, walk
 from streamvault.layouts.keys import EVENT_KEYS, RangeKey
+from streamvault.layouts.layout import Layout, StoredRange
 from streamvault.layouts.place import Place
 from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, parts_of, put_all
 from streamvault.objectstore.errors import NoSuchObject, WrongSize
@@ -36,26 +35,13 @@ _HEADER = Struct(">ii")
 _EVENT_TYPE = 0
 
 
-class EventsLayout(SegmentFolders):
-    """See `layouts.layout.Layout`. Memory: the window, and two blocks."""
+class EventsLayout(Layout):
+    """See the base class. Memory: the window, and two blocks."""
 
     name = "events"
     keys = EVENT_KEYS
     one_object_per_event = True
     joinable = False
-    compressions = ("",)
-
-    def compressing(self, compression: Compression) -> Self:  # noqa: ARG002
-        """See `Layout.compressing`."""
-        return self
-
-    def min_window(self, range_size: int) -> int:  # noqa: ARG002
-        """See `Layout.min_window`."""
-        return 0
-
-    def object_count(self, ranges: int, events: int) -> int:  # noqa: ARG002
-        """See `Layout.object_count`."""
-        return events
 
     def write_run(
         self,
@@ -63,74 +49,75 @@ class EventsLayout(SegmentFolders):
         segment: SegmentId,
         blocks: Iterable[EventBlock],
         window_bytes: int = WINDOW_BYTES,
-    ) -> Written:
+    ) -> tuple[int, ...]:
         """See `Layout.write_run`."""
         objects = (
             (place.prefix + self.keys.key(segment, offset, len(payload) + HEADER_BYTES), bytes(payload))
             for block in blocks
             for offset, payload in block.events()
         )
-        return Written(put_all(place.store, objects, window_bytes=window_bytes // HELD_TWICE))
+        put_all(place.store, objects, window_bytes=window_bytes // HELD_TWICE)
+        return ()
 
     def write_large(
         self,
         place: Place,
-        event: Extent,
+        event: StoredRange,
         blocks: Iterable[bytes | bytearray | memoryview],
         window_bytes: int = WINDOW_BYTES,
-    ) -> Written:
+    ) -> tuple[int, ...]:
         """See `Layout.write_large`."""
         (store, prefix), length = place, event.end - event.start
         key = prefix + self.keys.key(event.segment, event.start, length)
         payload = _skip_bytes(blocks, HEADER_BYTES)
         put_same_large(store, prefix, key, length - HEADER_BYTES, payload, window_bytes=window_bytes)
-        return Written(1)
+        return ()
 
     def read_range(
-        self, place: Place, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+        self, place: Place, stored: StoredRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
         """See `Layout.read_range`."""
         first = start
-        if start > extent.start:
-            first = self.find_event(place, extent, start)[0] if start < end else start
-        entries = self.list_range(place, extent._replace(start=first, end=end))
+        if start > stored.start:
+            first = self.find_event(place, stored, start)[0] if start < end else start
+        entries = self.list_range(place, stored._replace(start=first, end=end))
         yield from _skip_bytes(_with_headers(place.store, entries, window_bytes), start - first)
 
-    def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
+    def read_event(self, place: Place, stored: StoredRange, offset: int, length: int) -> bytes:
         """See `Layout.read_event`. The listing up to the event proves that one begins there."""
-        stored = next(found for found in self.list_range(place, extent) if found.offset + found.length > offset)
-        if (stored.offset, stored.length) != (offset, length):
+        found = next(one for one in self.list_range(place, stored) if one.offset + one.length > offset)
+        if (found.offset, found.length) != (offset, length):
             raise NoSuchObject(f"no event of {length} bytes begins at {offset}", where=place.uri)
-        key = place.prefix + self.keys.key(extent.segment, offset, length)
+        key = place.prefix + self.keys.key(stored.segment, offset, length)
         payload = place.store.get(key, length)
         if len(payload) != length - HEADER_BYTES:
             what = f"the object has {len(payload)} bytes instead of {length - HEADER_BYTES}"
             raise Damaged(what, where=place.at(key))
         return _HEADER.pack(_EVENT_TYPE, len(payload)) + payload
 
-    def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
+    def find_event(self, place: Place, stored: StoredRange, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`. Lists the range up to the event: an object at an offset alone proves no event."""
-        for stored in self.list_range(place, extent):
-            if stored.offset <= offset < stored.offset + stored.length:
-                return stored.offset, stored.length
-        raise ValueError(f"{offset} is not in {extent}")
+        for found in self.list_range(place, stored):
+            if found.offset <= offset < found.offset + found.length:
+                return found.offset, found.length
+        raise ValueError(f"{offset} is not in {stored}")
 
-    def list_range(self, place: Place, extent: Extent) -> Iterator[Stored]:
+    def list_range(self, place: Place, stored: StoredRange) -> Iterator[ChainedObject]:
         """Yield the range's objects in order, from the listing alone.
 
         Raises:
             Damaged: an object is missing or has the wrong size.
         """
-        return strict(self._walk(place, extent), place.store.uri)
+        return strict(self._walk(place, stored), place.store.uri)
 
     def check_range(
         self,
         place: Place,
-        extent: Extent,
+        stored: StoredRange,
         known: Container[str] = (),  # noqa: ARG002  (events are never joined)
     ) -> RangeCheck:
         """See `Layout.check_range`."""
-        return check(self._walk(place, extent), event_each=True)
+        return check(self._walk(place, stored), event_each=True)
 
     def off_chain(
         self,
@@ -145,7 +132,7 @@ class EventsLayout(SegmentFolders):
         for low, high in joined(ranges, _join):  # one listing each
             yield from self._in_gap(place, segment, at, low)
             is_proved = True
-            for step in self._walk(place, Extent(segment, low, high)):
+            for step in self._walk(place, StoredRange(segment, low, high)):
                 if not isinstance(step, Finding):
                     continue
                 if step.is_damage:
@@ -156,7 +143,7 @@ class EventsLayout(SegmentFolders):
             at = high
         yield from self._in_gap(place, segment, at, end)
 
-    def _walk(self, place: Place, extent: Extent) -> Iterator[Stored | Finding]:
+    def _walk(self, place: Place, stored: StoredRange) -> Iterator[ChainedObject | Finding]:
         prefix = place.prefix
         skip = len(prefix)
 
@@ -164,16 +151,16 @@ class EventsLayout(SegmentFolders):
             return self.keys.parse(key[skip:])
 
         return walk(
-            self.between(place, extent.segment, extent.start, extent.end),
-            start=extent.start,
-            end=extent.end,
+            self.between(place, stored.segment, stored.start, stored.end),
+            start=stored.start,
+            end=stored.end,
             parse=parse,
             overhead=HEADER_BYTES,
-            bound=lambda offset: prefix + self.keys.after(extent.segment, offset),
+            bound=lambda offset: prefix + self.keys.after(stored.segment, offset),
         )
 
 
-def _with_headers(store: ObjectStore, entries: Iterable[Stored], window_bytes: int) -> Iterator[memoryview]:
+def _with_headers(store: ObjectStore, entries: Iterable[ChainedObject], window_bytes: int) -> Iterator[memoryview]:
     """Yield the events with their headers. An object that vanished or changed after the listing is damage too."""
     window = window_bytes // HELD_TWICE
     try:

@@ -9,7 +9,7 @@ from itertools import accumulate
 import zstandard
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.extent import Extent
+from streamvault.layouts.layout import StoredRange
 
 FRAME_BYTES = 1024 * 1024
 """Raw bytes of a compressed frame."""
@@ -59,7 +59,7 @@ class FrameWriter:
         self._sizes.append(len(frame))
 
 
-def frame_span(extent: Extent, low: int, high: int) -> tuple[int, int, int]:
+def frame_span(stored: StoredRange, low: int, high: int) -> tuple[int, int, int]:
     """Return where the frames of the raw bytes ``[low, high)`` are.
 
     Returns:
@@ -69,32 +69,32 @@ def frame_span(extent: Extent, low: int, high: int) -> tuple[int, int, int]:
         Damaged: the index has too few frames.
     """
     first, last = low // FRAME_BYTES, (high - 1) // FRAME_BYTES
-    edges = [0, *accumulate(extent.frames)]
+    edges = [0, *accumulate(stored.frames)]
     if last + 1 >= len(edges):
-        raise Damaged("the index of ranges has too few frames for a range", where=f"offset {extent.start + high}")
+        raise Damaged("the index of ranges has too few frames for a range", where=f"offset {stored.start + high}")
     return edges[first], edges[last + 1], first * FRAME_BYTES
 
 
-def decompressed(data: memoryview, extent: Extent, span: tuple[int, int], where: str) -> bytes:
+def decompressed(data: memoryview, stored: StoredRange, span: tuple[int, int], where: str) -> bytes:
     """Decompress the frames that hold the raw bytes ``span`` of the range, and return all of their raw bytes.
 
     Raises:
         Damaged: they are not valid frames, or not those of the index.
     """
     low, high = span
-    edge = min(-(-high // FRAME_BYTES) * FRAME_BYTES, extent.end - extent.start)
+    edge = min(-(-high // FRAME_BYTES) * FRAME_BYTES, stored.end - stored.start)
     left = edge - low // FRAME_BYTES * FRAME_BYTES
     raw: list[bytes] = []
     at, wrong = 0, "its frames differ from the index"
     try:
-        for size in extent.frames[low // FRAME_BYTES : -(-high // FRAME_BYTES)]:
+        for size in stored.frames[low // FRAME_BYTES : -(-high // FRAME_BYTES)]:
             raw.append(_decompressed(data[at : at + size]))
             at += size
             left -= len(raw[-1])
     except (zstandard.ZstdError, ValueError) as error:
         left, wrong = -1, str(error)
     if left or at != len(data):
-        where = f"{where}, bytes {extent.start} to {extent.end} of the segment"
+        where = f"{where}, bytes {stored.start} to {stored.end} of the segment"
         raise Damaged(f"the object cannot be decompressed ({wrong})", where=where)
     return b"".join(raw)
 

@@ -15,6 +15,7 @@ import os
 import struct
 import subprocess
 import sys
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 from threading import Lock
@@ -29,6 +30,46 @@ _HEAD = struct.Struct(">cQ")
 
 class NotDecodable(OSError):
     """The file cannot be decoded: the library rejects it, or ended its process."""
+
+
+class RemoteFile(io.RawIOBase):
+    """A seekable file of ``size`` bytes, of which a part is fetched at each read."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+        self._at = 0
+
+    @abstractmethod
+    def read_at(self, start: int, end: int) -> bytes:
+        """Fetch the bytes ``[start, end)``, which are not empty and not beyond the end."""
+
+    def readable(self) -> bool:
+        """See the base class."""
+        return True
+
+    def seekable(self) -> bool:
+        """See the base class."""
+        return True
+
+    def tell(self) -> int:
+        """See the base class."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """See the base class."""
+        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if at < 0:
+            raise OSError("a position before the file")
+        self._at = at
+        return at
+
+    def read(self, size: int = -1) -> bytes:
+        """Read up to ``size`` bytes at the current position; all that follow if it is negative."""
+        end = self._size if size is None or size < 0 else min(self._at + size, self._size)
+        data = self.read_at(self._at, end) if self._at < end else b""
+        self._at += len(data)
+        return data
 
 
 def send(stream: IO[bytes], kind: bytes, content: bytes | memoryview = b"") -> None:

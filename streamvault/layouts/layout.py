@@ -1,4 +1,4 @@
-"""The protocol of all layouts, which map a segment's events to objects; each layout has its own module.
+"""What all layouts share, which map a segment's events to objects; each layout has its own module.
 
 Exporter, importer and check deal only with ranges: the bytes ``[start, end)`` of a segment, both ends at event
 boundaries. The layout decides which objects hold them.
@@ -6,17 +6,18 @@ boundaries. The layout decides which objects hold them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args
+from itertools import takewhile
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, get_args
 
 from streamvault.common.errors import Usage
 from streamvault.layouts.chain import RangeCheck
-from streamvault.layouts.extent import Compression, Extent, Written
-from streamvault.layouts.keys import RangeKeys
+from streamvault.layouts.keys import MAX_INT63, RangeKeys, parse_segment
 from streamvault.layouts.place import Place
 from streamvault.objectstore.bulk import WINDOW_BYTES
-from streamvault.objectstore.store import ObjectInfo
+from streamvault.objectstore.store import ObjectInfo, ObjectStore
 from streamvault.streamstore.model import ContentKind, SegmentId
 
 if TYPE_CHECKING:
@@ -31,19 +32,41 @@ LAYOUTS: dict[str, str] = {name: f"streamvault.layouts.{name}" for name in get_a
 Buffer = bytes | bytearray | memoryview
 
 
+Compression = Literal["", "zstd"]
+
+
+class StoredRange(NamedTuple):
+    """An archived range, as layouts know it: the bytes ``[start, end)`` of a segment.
+
+    Attributes:
+        segment: the segment's id.
+        start: offset (bytes) of its first event.
+        end: offset after its last event.
+        frames: size of each compressed frame (bytes), in order; empty if the range is not compressed.
+    """
+
+    segment: SegmentId
+    start: int
+    end: int
+    frames: tuple[int, ...] = ()
+
+
 class UnknownLayout(Usage):
     """A layout that this release does not know."""
 
 
-class RangeReader(Protocol):
-    """Reader of archived ranges, independent of how they are stored."""
+class RangeReader(ABC):
+    """Reader of archived ranges, independent of how they are stored.
 
-    @property
-    def name(self) -> str:
-        """The name that `open_reader` accepts; a layout's is also used in manifests and on the command line."""
+    Attributes:
+        name: the name that `open_reader` accepts; a layout's is also used in manifests and on the command line.
+    """
 
+    name: str
+
+    @abstractmethod
     def read_range(
-        self, place: Place, extent: Extent, start: int, end: int, window_bytes: int = WINDOW_BYTES
+        self, place: Place, stored: StoredRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
         """Yield the segment's bytes ``[start, end)`` of an archived range, as blocks that may split events.
 
@@ -53,7 +76,8 @@ class RangeReader(Protocol):
             Damaged: an object is missing or has the wrong size; names it.
         """
 
-    def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
+    @abstractmethod
+    def read_event(self, place: Place, stored: StoredRange, offset: int, length: int) -> bytes:
         """Return the ``length`` bytes of one event with its header, by one request.
 
         Raises:
@@ -61,16 +85,17 @@ class RangeReader(Protocol):
             Damaged: the object that should hold it is missing, truncated or changed.
         """
 
-    def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
-        """Return offset and length of the event that holds the segment's byte ``offset``, which is in the extent.
+    @abstractmethod
+    def find_event(self, place: Place, stored: StoredRange, offset: int) -> tuple[int, int]:
+        """Return offset and length of the event that holds the segment's byte ``offset``, which is in the range.
 
         Raises:
             Damaged: as for `read_range`.
         """
 
 
-class Layout(RangeReader, Protocol):
-    """One way to map a segment's events to objects.
+class Layout(RangeReader):
+    """One way to map a segment's events to objects: one folder per segment, in which keys sort in the order of offsets.
 
     Attributes:
         keys: the keys of its objects.
@@ -82,40 +107,48 @@ class Layout(RangeReader, Protocol):
     keys: ClassVar[RangeKeys]
     one_object_per_event: ClassVar[bool]
     joinable: ClassVar[bool]
-    compressions: ClassVar[tuple[Compression, ...]]
+    compressions: ClassVar[tuple[Compression, ...]] = ("",)
 
-    def compressing(self, compression: Compression) -> Layout:
+    def compressing(self, compression: Compression) -> Self:  # noqa: ARG002
         """Return the layout that writes with one of its compressions."""
+        return self
 
-    def min_window(self, range_size: int) -> int:
+    def min_window(self, range_size: int) -> int:  # noqa: ARG002
         """Return the smallest window (bytes) that suffices to write ranges of a size."""
+        return 0
 
     def object_count(self, ranges: int, events: int) -> int:
         """Return the number of objects of so many ranges with so many events."""
+        return events if self.one_object_per_event else ranges
 
+    @abstractmethod
     def write_run(
         self,
         place: Place,
         segment: SegmentId,
         blocks: Iterable[EventBlock],
         window_bytes: int = WINDOW_BYTES,
-    ) -> Written:
+    ) -> tuple[int, ...]:
         """Write contiguous events; objects that already exist with the same content are accepted.
 
         The blocks are consumed one at a time, by one thread at a time but not always the same; a block needs to be
         valid only until the next one is requested. ``window_bytes`` bounds the memory used, except for a larger object.
 
+        Returns:
+            The sizes of the frames if the events were compressed, see `StoredRange`.
+
         Raises:
             Conflict: an object with different bytes exists.
         """
 
+    @abstractmethod
     def write_large(
         self,
         place: Place,
-        event: Extent,
+        event: StoredRange,
         blocks: Iterable[Buffer],
         window_bytes: int = WINDOW_BYTES,
-    ) -> Written:
+    ) -> tuple[int, ...]:
         """Write one event that is a range of its own; an existing object with the same content is accepted.
 
         Args:
@@ -124,17 +157,22 @@ class Layout(RangeReader, Protocol):
             blocks: its bytes, header included; always consumed, and each valid until the next is requested.
             window_bytes: maximum data buffered in memory.
 
+        Returns:
+            As `write_run`.
+
         Raises:
             Conflict: an object with different bytes exists.
             Failed: the event is larger than the window, and the store does not accept such an object in parts.
         """
 
-    def check_range(self, place: Place, extent: Extent, known: Container[str] = ()) -> RangeCheck:
+    @abstractmethod
+    def check_range(self, place: Place, stored: StoredRange, known: Container[str] = ()) -> RangeCheck:
         """Check the listing of a range for missing and unexpected objects; damage is returned, not raised.
 
         ``known`` are the keys, relative to the archive, of other chunks that are expected in the listing.
         """
 
+    @abstractmethod
     def off_chain(
         self,
         place: Place,
@@ -154,18 +192,59 @@ class Layout(RangeReader, Protocol):
 
     def between(self, place: Place, segment: SegmentId, start: int, end: int) -> Iterator[ObjectInfo]:
         """Yield every object that begins in ``[start, end)``, in order."""
+        if start >= end:
+            return iter(())
+        folder, after, stop = self.span(place.prefix, segment, start, end)
+        return takewhile(lambda entry: entry.key < stop, place.store.list(folder, after))
 
     def span(self, prefix: str, segment: SegmentId, start: int, end: int) -> tuple[str, str, str]:
         """Return the folder and the keys, exclusive, between which the objects that begin in ``[start, end)`` are."""
+        after, stop = self.keys.after(segment, start), self.keys.after(segment, end)
+        return prefix + self.keys.folder(segment), prefix + after, prefix + stop
+
+    def _in_gap(self, place: Place, segment: SegmentId, start: int, end: int) -> Iterator[str]:
+        """Yield the layout's keys that begin in ``[start, end)``, of which nothing is archived."""
+        for entry in self.between(place, segment, start, end):
+            if self.keys.parse(entry.key.removeprefix(place.prefix)) is not None:
+                yield entry.key
 
     def strays(self, place: Place, segment: SegmentId, ranges: Iterable[tuple[int, int]]) -> Iterator[str]:
         """Yield every key in the segment's folder that is in none of its ranges (given in order, not overlapping)."""
+        store, prefix = place
+        folder = prefix + self.keys.folder(segment)
+        after, upto = "", -1
+        for start, end in ranges:
+            if start != upto:
+                yield from _keys(store, folder, after, prefix + self.keys.after(segment, start))
+            after, upto = prefix + self.keys.after(segment, end), end
+        yield from _keys(store, folder, after)
 
     def segments(self, place: Place) -> list[SegmentId]:
         """Return the segments that have objects, in the stream's order."""
+        names = place.store.folders(place.prefix + self.keys.root)
+        return [found for name in names if (found := parse_segment(name)) is not None]
 
     def foreign(self, place: Place, segments: Iterable[SegmentId]) -> Iterator[str]:
         """Yield every key of the layout that is in none of these segments' folders (given in the stream's order)."""
+        store, prefix = place
+        after, last = "", None
+        for segment in segments:
+            folder = prefix + self.keys.folder(segment)
+            yield from (key for key in _keys(store, prefix + self.keys.root, after, folder) if not _is_in(key, last))
+            after, last = prefix + self.keys.after(segment, MAX_INT63), folder
+        yield from (key for key in _keys(store, prefix + self.keys.root, after) if not _is_in(key, last))
+
+
+def _keys(store: ObjectStore, folder: str, after: str, stop: str = "") -> Iterator[str]:
+    """Yield a folder's keys after one and, if given, before another."""
+    for entry in store.list(folder, after):
+        if stop and entry.key >= stop:
+            return
+        yield entry.key
+
+
+def _is_in(key: str, folder: str | None) -> bool:
+    return folder is not None and key.startswith(folder)
 
 
 def open_layout(name: str, compression: Compression = "") -> Layout:

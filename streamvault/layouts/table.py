@@ -7,7 +7,6 @@ they are decoded in a process of their own, and the rows must be contiguous by t
 
 from __future__ import annotations
 
-import io
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
@@ -17,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.extent import Extent
-from streamvault.layouts.isolated import NotDecodable, decoded
+from streamvault.layouts.isolated import NotDecodable, RemoteFile, decoded
 from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_files
+from streamvault.layouts.layout import RangeReader, StoredRange, table_layout
 from streamvault.layouts.place import Place
 from streamvault.layouts.table_rows import numbers_of
 from streamvault.objectstore.bulk import WINDOW_BYTES
@@ -35,25 +34,21 @@ _TODO = (
 )
 
 
-class TableReader:
-    """See `layouts.layout.RangeReader`. Memory: one row group's pages, and one batch of rows.
+class TableReader(RangeReader):
+    """See the base class. Memory: one row group's pages, and one batch of rows.
 
     Args:
         generation: the generation whose files are read.
     """
 
     def __init__(self, generation: int) -> None:
+        self.name = table_layout(generation)
         self._generation = generation
-
-    @property
-    def name(self) -> str:
-        """See `RangeReader.name`."""
-        return f"table:{self._generation}"
 
     def read_range(
         self,
         place: Place,
-        extent: Extent,
+        stored: StoredRange,
         start: int,
         end: int,
         window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (the file's row groups bound the memory)
@@ -61,7 +56,7 @@ class TableReader:
         """See `Layout.read_range`."""
         at, skip = start, 0
         where = place.at(table_data(place.prefix) + table_files(self._generation))
-        for rows in self._rows(place, extent, start, end):
+        for rows in self._rows(place, stored, start, end):
             offsets, lengths = numbers_of(rows["offset"]), numbers_of(rows["length"])
             if at == start and offsets[0] < start:
                 at, skip = int(offsets[0]), start - int(offsets[0])
@@ -74,28 +69,28 @@ class TableReader:
         if at != end and start < end:
             raise Damaged(f"the table's rows end at offset {at}, not at {end}", where=where, todo=_TODO)
 
-    def read_event(self, place: Place, extent: Extent, offset: int, length: int) -> bytes:
+    def read_event(self, place: Place, stored: StoredRange, offset: int, length: int) -> bytes:
         """See `Layout.read_event`. Reads the row group of the event."""
-        for rows in list(self._rows(place, extent, offset, offset + 1)):
+        for rows in list(self._rows(place, stored, offset, offset + 1)):
             if rows["offset"][0].as_py() == offset and rows["length"][0].as_py() == length:
                 return bytes(_with_headers(rows["payload"][:1], np.array([length])))
         raise WrongSize(f"no event of {length} bytes begins at {offset}", where=place.at(table_data(place.prefix)))
 
-    def find_event(self, place: Place, extent: Extent, offset: int) -> tuple[int, int]:
+    def find_event(self, place: Place, stored: StoredRange, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`."""
-        for rows in list(self._rows(place, extent, offset, offset + 1)):
+        for rows in list(self._rows(place, stored, offset, offset + 1)):
             return rows["offset"][0].as_py(), rows["length"][0].as_py()
         raise Damaged(f"the table has no event at {offset}", where=place.at(table_data(place.prefix)), todo=_TODO)
 
-    def _rows(self, place: Place, extent: Extent, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _rows(self, place: Place, stored: StoredRange, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the events that have a byte in ``[start, end)``, as batches that are not empty."""
         if start >= end:
             return
-        store, folder, segment = place.store, table_data(place.prefix), extent.segment
+        store, folder, segment = place.store, table_data(place.prefix), stored.segment
         trouble = ""
-        for file in _candidates(store, folder, self._generation, extent):
+        for file in _candidates(store, folder, self._generation, stored):
             key = folder + table_file_key(*file)
-            question = {"extent": [str(segment), extent.start, extent.end], "part": [start, end, BATCH_ROWS]}
+            question = {"stored": [str(segment), stored.start, stored.end], "part": [start, end, BATCH_ROWS]}
             is_held = True
             try:
                 for found in decoded(ObjectFile(store, key), question):
@@ -109,17 +104,17 @@ class TableReader:
                 raise Damaged(error.what, where=error.where, todo=_TODO) from None
             except NotDecodable as error:
                 trouble = trouble or f"not a readable table file: {key}: {error}"
-        where = place.at(folder + table_file_key(self._generation, segment, extent.start))
+        where = place.at(folder + table_file_key(self._generation, segment, stored.start))
         raise Damaged(trouble or "no file of the table holds the range", where=where, todo=_TODO)
 
 
-def _candidates(store: ObjectStore, folder: str, generation: int, extent: Extent) -> Iterator[TableFileKey]:
+def _candidates(store: ObjectStore, folder: str, generation: int, stored: StoredRange) -> Iterator[TableFileKey]:
     """Yield the files that may hold a range, the most likely first: from the last whose first range is not after it.
 
     Other files are ignored later, since a file's metadata list its ranges.
     """
     files = _listed(store, folder, generation)
-    wanted = TableFileKey(generation, extent.segment, extent.start)
+    wanted = TableFileKey(generation, stored.segment, stored.start)
     yield from reversed(files[: bisect_right(files, wanted)])
 
 
@@ -149,42 +144,20 @@ def read_facts(store: ObjectStore, key: str) -> tuple[bytes, int]:
         NoSuchObject: there is no such file.
         NotDecodable: it is no Parquet file.
     """
-    for found in decoded(ObjectFile(store, key), {"extent": None}):
+    for found in decoded(ObjectFile(store, key), {"stored": None}):
         if isinstance(found, dict):
             return found["ranges"].encode(), found["rows"]
     raise NotDecodable("no metadata")
 
 
-class ObjectFile(io.RawIOBase):
-    """A seekable file over an object of a store; each read is a request."""
+class ObjectFile(RemoteFile):
+    """A file over an object of a store; each read is a request."""
 
     def __init__(self, store: ObjectStore, key: str) -> None:
-        super().__init__()
+        super().__init__(store.size(key))
         self._store = store
         self._key = key
-        self._size = store.size(key)
-        self._at = 0
 
-    def readable(self) -> bool:
+    def read_at(self, start: int, end: int) -> bytes:
         """See the base class."""
-        return True
-
-    def seekable(self) -> bool:
-        """See the base class."""
-        return True
-
-    def tell(self) -> int:
-        """See the base class."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """See the base class."""
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        """Read up to ``size`` bytes at the current position; all that follow if it is negative."""
-        end = self._size if size is None or size < 0 else min(self._at + size, self._size)
-        data = bytes(self._store.get_range(self._key, self._at, end)) if self._at < end else b""
-        self._at += len(data)
-        return data
+        return bytes(self._store.get_range(self._key, start, end))

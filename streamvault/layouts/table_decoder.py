@@ -11,8 +11,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from streamvault.layouts.extent import Extent
-from streamvault.layouts.isolated import BATCH, DONE, ERROR, FACTS, READ, receive, send
+from streamvault.layouts.isolated import BATCH, DONE, ERROR, FACTS, READ, RemoteFile, receive, send
+from streamvault.layouts.layout import StoredRange
 from streamvault.layouts.table_rows import COLUMNS, RANGES, open_file, rows_in
 from streamvault.streamstore.model import SegmentId
 
@@ -40,15 +40,15 @@ def _answer(question: dict[str, Any], file: io.RawIOBase, answers: IO[bytes]) ->
         if missing := set(COLUMNS) - set(parquet.schema_arrow.names):
             raise KeyError(f"the file has no column {min(missing)}")
         ranges = (parquet.metadata.metadata or {}).get(RANGES, b"")
-        if question["extent"] is None:
+        if question["stored"] is None:
             parquet.metadata.to_dict()  # with the columns' statistics, which Iceberg's library reads
             facts = {"ranges": ranges.decode(errors="replace"), "rows": parquet.metadata.num_rows}
             send(answers, FACTS, json.dumps(facts).encode())
             return
-        segment, *bounds = question["extent"]
-        extent = Extent(SegmentId.parse(segment), *bounds)
+        segment, *bounds = question["stored"]
+        stored = StoredRange(SegmentId.parse(segment), *bounds)
         start, end, batch_rows = question["part"]
-        rows = rows_in(parquet, extent, start, end, batch_rows)
+        rows = rows_in(parquet, stored, start, end, batch_rows)
         send(answers, FACTS, json.dumps({"holds": rows is not None}).encode())
         for batch in rows or ():
             send(answers, BATCH, _encoded(batch))
@@ -63,34 +63,13 @@ def _encoded(batch: pa.RecordBatch) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-class _Asked(io.RawIOBase):
+class _Asked(RemoteFile):
     """A file that another process reads."""
 
     def __init__(self, requests: IO[bytes], answers: IO[bytes], size: int) -> None:
-        super().__init__()
-        self._requests, self._answers, self._size, self._at = requests, answers, size, 0
+        super().__init__(size)
+        self._requests, self._answers = requests, answers
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        if at < 0:
-            raise OSError("a position before the file")
-        self._at = at
-        return at
-
-    def read(self, size: int = -1) -> bytes:
-        end = self._size if size is None or size < 0 else min(self._at + size, self._size)
-        if self._at >= end:
-            return b""
-        send(self._answers, READ, json.dumps([self._at, end]).encode())
-        _, data = receive(self._requests)
-        self._at += len(data)
-        return data
+    def read_at(self, start: int, end: int) -> bytes:
+        send(self._answers, READ, json.dumps([start, end]).encode())
+        return receive(self._requests)[1]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamvault.layouts.extent import Extent
+from streamvault.layouts.layout import StoredRange
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
 COLUMNS = ("epoch", "segment", "offset", "length", "payload")
@@ -43,7 +43,7 @@ def open_file(file: io.RawIOBase) -> pq.ParquetFile:
 
 
 def rows_in(
-    parquet: pq.ParquetFile, extent: Extent, start: int, end: int, batch_rows: int
+    parquet: pq.ParquetFile, stored: StoredRange, start: int, end: int, batch_rows: int
 ) -> Iterator[pa.RecordBatch] | None:
     """Return the events that have a byte in ``[start, end)``, as batches that are not empty.
 
@@ -54,25 +54,25 @@ def rows_in(
         ArrowException, OSError, KeyError: it cannot be decoded.
     """
     metadata = parquet.metadata
-    if not _holds(metadata, extent):
+    if not _holds(metadata, stored):
         return None
     groups = [
         group
         for group in range(metadata.num_row_groups)
-        if _may_hold(metadata.row_group(group), extent.segment, start, end)
+        if _may_hold(metadata.row_group(group), stored.segment, start, end)
     ]
     for group in groups:
-        _check_size(metadata.row_group(group), extent)
+        _check_size(metadata.row_group(group), stored)
     return (
         part
         for batch in parquet.iter_batches(batch_rows, row_groups=groups, columns=list(COLUMNS))
-        for part in _matching(batch, extent.segment, start, end)
+        for part in _matching(batch, stored.segment, start, end)
     )
 
 
-def _holds(metadata: pq.FileMetaData, extent: Extent) -> bool:
+def _holds(metadata: pq.FileMetaData, stored: StoredRange) -> bool:
     """Check whether a file's metadata list a range."""
-    wanted = str(extent.segment), extent.start, extent.end
+    wanted = str(stored.segment), stored.start, stored.end
     return wanted in _ranges_in((metadata.metadata or {}).get(RANGES, b""))
 
 
@@ -85,13 +85,13 @@ def _ranges_in(text: bytes) -> frozenset[tuple[str, int, int]]:
         return frozenset()
 
 
-def _check_size(group: pq.RowGroupMetaData, extent: Extent) -> None:
+def _check_size(group: pq.RowGroupMetaData, stored: StoredRange) -> None:
     """Reject a row group that claims to decompress to more than a table's may: `ROW_GROUP_BYTES` or one larger event.
 
     Raises:
         OSError: it is too large.
     """
-    most = max(ROW_GROUP_BYTES, extent.end - extent.start) + READ_BYTES
+    most = max(ROW_GROUP_BYTES, stored.end - stored.start) + READ_BYTES
     for index in range(group.num_columns):
         column = group.column(index)
         if column.path_in_schema not in COLUMNS:

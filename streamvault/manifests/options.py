@@ -7,9 +7,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from streamvault.common.options import DURATION, PERCENT, SIZE, CommandLine, Options
-from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import line_folder
-from streamvault.layouts.layout import LayoutName
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
 from streamvault.objectstore.cold import Tier
 from streamvault.objectstore.errors import InvalidKey

@@ -159,7 +159,7 @@ def _is_equal(archive: Archive, store: StreamStore, generation: Generation, row:
 
 def _archived_digest(archive: Archive, generation: Generation, row: ArchivedRange, low: int, end: int) -> str:
     digest = hashlib.sha256()
-    for block in open_reader(generation.layout).read_range(archive.place, row.extent, low, end):
+    for block in open_reader(generation.layout).read_range(archive.place, row.stored, low, end):
         digest.update(block)
     return digest.hexdigest()
 

@@ -18,8 +18,7 @@ from streamvault.common.sizes import bytes_text, count_text
 from streamvault.exporter.export import Export
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
-from streamvault.layouts.extent import Compression
-from streamvault.layouts.layout import LayoutName
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.rounds import Round, repeat_rounds

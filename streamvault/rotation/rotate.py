@@ -14,8 +14,7 @@ from streamvault.common.times import moment_text, parse_moment
 from streamvault.exporter.export import Export, export_next
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
-from streamvault.layouts.extent import Compression
-from streamvault.layouts.layout import LayoutName
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData, delete_expired

@@ -417,7 +417,7 @@ RULES: tuple[Mutant, ...] = (
         "exporter/archived_events.py",
         "    for block in read_verified(place, layout, row, window):\n",
         "    from streamvault.layouts.layout import open_reader\n\n"
-        "    for block in open_reader(layout).read_range(place, row.extent, row.start, row.end, window):\n",
+        "    for block in open_reader(layout).read_range(place, row.stored, row.start, row.end, window):\n",
         tests=(COMPACT,),
     ),
     Mutant(

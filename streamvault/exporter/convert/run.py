@@ -20,9 +20,8 @@ from streamvault.exporter.cleanup import clean_up, overlapping_plans, remove_wor
 from streamvault.exporter.convert.plan import ANOTHER_ROOT, draft_conversion
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import Planned, record_end, settle
-from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import LayoutName, open_layout
+from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
@@ -222,8 +221,8 @@ def convert_range(task: ConvertTask) -> RangeEntry:
     layout = open_layout(task.layout, task.compression)
     if row.is_large:
         data = read_verified(task.source.open(), task.stored, row, task.window)
-        written = layout.write_large(place, row.extent, data, task.window)
-        archived = RangeEntry(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=written.frames)
+        frames = layout.write_large(place, row.stored, data, task.window)
+        archived = RangeEntry(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=frames)
     else:
         if layout.one_object_per_event:
             for _ in _blocks(task):
@@ -237,10 +236,8 @@ def convert_range(task: ConvertTask) -> RangeEntry:
                 count += block.count
                 yield block
 
-        written = layout.write_run(place, row.segment, counted(), task.window)
-        archived = RangeEntry(
-            start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=written.frames
-        )
+        frames = layout.write_run(place, row.segment, counted(), task.window)
+        archived = RangeEntry(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=frames)
     finished = FinishedSpan(start=task.start, end=task.end, ranges=(archived,))
     return leave_row(place, task.span, row.segment, finished, attempt=task.attempt).ranges[0]
 

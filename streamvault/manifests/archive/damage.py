@@ -119,7 +119,7 @@ def _intact_rows(origin: RangeBytes) -> Iterator[ArchivedRange]:
     place, row, layout = origin.place, origin.row, open_layout(origin.layout)
     if not layout.one_object_per_event:
         return
-    listed = layout.check_range(place, row.extent)
+    listed = layout.check_range(place, row.stored)
     if listed.stray or not listed.damaged:
         return  # a stray object may have the place of a missing one; a digest does not show which object is wrong
     at = row.start
@@ -139,11 +139,11 @@ def _row_of(origin: RangeBytes, start: int, end: int) -> Iterator[ArchivedRange]
         return
     digest = hashlib.sha256()
     try:
-        for block in open_reader(origin.layout).read_range(origin.place, part.extent, start, end):
+        for block in open_reader(origin.layout).read_range(origin.place, part.stored, start, end):
             digest.update(block)
     except Damaged:
         return
-    events = open_layout(origin.layout).check_range(origin.place, part.extent).events or 0
+    events = open_layout(origin.layout).check_range(origin.place, part.stored).events or 0
     yield replace(part, events=events, digest=digest.hexdigest())
 
 

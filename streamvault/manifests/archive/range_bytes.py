@@ -33,7 +33,7 @@ def read_verified(
         Damaged: an object is missing or has the wrong size; names it.
     """
     digest = hashlib.sha256()
-    for block in open_reader(layout).read_range(place, row.extent, row.start, row.end, window):
+    for block in open_reader(layout).read_range(place, row.stored, row.start, row.end, window):
         digest.update(block)
         yield block
     if digest.hexdigest() != row.digest:
@@ -71,7 +71,7 @@ def read_part(
     if bounds == (row.start, row.end):
         yield from read_verified(place, layout, row, window)
     else:
-        yield from open_reader(layout).read_range(place, row.extent, *bounds, window)
+        yield from open_reader(layout).read_range(place, row.stored, *bounds, window)
 
 
 def damaged_range(place: Place, row: ArchivedRange) -> DigestMismatch:

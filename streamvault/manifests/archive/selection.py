@@ -65,7 +65,7 @@ def check_boundaries(place: Place, stream: StreamName, parts: Iterable[RangePart
     """
     for part in (each for each in parts if each.row.content == "events"):
         for cut in {part.start, part.end} - {part.row.start, part.row.end}:
-            offset, length = open_reader(part.layout).find_event(place, part.row.extent, cut)
+            offset, length = open_reader(part.layout).find_event(place, part.row.stored, cut)
             if offset != cut:
                 raise InvalidCut(
                     f"the stream cut lies inside an event (of {length} bytes at {offset})",

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from streamvault.layouts.extent import Extent
+from streamvault.layouts.layout import StoredRange
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId
 
 
@@ -41,9 +41,9 @@ class ArchivedRange:
         return self.events == 1 and self.end - self.start > HEADER_BYTES + MAX_EVENT_BYTES
 
     @property
-    def extent(self) -> Extent:
+    def stored(self) -> StoredRange:
         """The range as used by layouts."""
-        return Extent(self.segment, self.start, self.end, self.frames)
+        return StoredRange(self.segment, self.start, self.end, self.frames)
 
 
 def segment_digest(digests: Iterable[str]) -> str:

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from streamvault.common.errors import Usage
-from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import LayoutName, layout_of, open_layout
+from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
 from streamvault.manifests.format.entries import (
     Configuration,
     EpochEntry,

@@ -176,7 +176,7 @@ def check_ranges(task: RangesTask) -> CheckResult:
     found = read = stray = 0
     place = task.address.open()
     for row, is_read in zip(task.rows, task.read, strict=True):
-        listed = open_layout(task.layout).check_range(place, row.extent, task.known)
+        listed = open_layout(task.layout).check_range(place, row.stored, task.known)
         strays += listed.strays
         stray += listed.stray
         damage = listed_damage(listed, row)

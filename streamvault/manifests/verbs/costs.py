@@ -69,7 +69,7 @@ def _reading(ranges: Sequence[tuple[str, ArchivedRange, int]]) -> tuple[int, int
     """Return the objects, LIST and GET requests of reading ranges, given as (layout, range, bytes of it)."""
     each = {name for name in LAYOUTS if open_layout(name).one_object_per_event}
     events = [row.events for layout, row, _ in ranges if layout in each]
-    chunks = [-(-size // part_bytes(row.extent, WINDOW)) for layout, row, size in ranges if layout not in each]
+    chunks = [-(-size // part_bytes(row.stored, WINDOW)) for layout, row, size in ranges if layout not in each]
     lists = sum(-(-count // KEYS_PER_LIST) for count in events)
     return sum(events) + len(chunks), lists, sum(events) + sum(chunks)
 

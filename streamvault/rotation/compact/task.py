@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streamvault.exporter.archived_events import verified_events
-from streamvault.layouts.extent import Compression
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import LayoutName, open_layout
+from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.merging import MergeSpan
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
@@ -53,10 +52,8 @@ def join_ranges(task: JoinTask) -> RangeEntry:
                 yield block
 
     data = task.archive.open_data()
-    written = open_layout(task.layout, task.compression).write_run(data, join.segment, blocks(), task.window)
-    joined = RangeEntry(
-        start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=written.frames
-    )
+    frames = open_layout(task.layout, task.compression).write_run(data, join.segment, blocks(), task.window)
+    joined = RangeEntry(start=join.start, end=join.end, events=join.events, digest=digest.hexdigest(), frames=frames)
     row = FinishedSpan(start=join.start, end=join.end, ranges=(joined,))
     left = leave_row(place, task.span, join.segment, row).ranges[0]
     return left if left.end == join.end else joined  # a row of other bounds says nothing about this chunk

@@ -17,7 +17,7 @@ from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.chunks import PART_BYTES, ChunksLayout
 from streamvault.layouts.frames import FRAME_BYTES
 from streamvault.layouts.keys import CHUNK_KEYS
-from streamvault.layouts.layout import Extent, UnknownLayout, Written, open_layout
+from streamvault.layouts.layout import StoredRange, UnknownLayout, open_layout
 from streamvault.layouts.place import Place
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.obstore_store import ObstoreStore
@@ -49,8 +49,8 @@ def key_of(raw: bytes) -> str:
     return f"{PREFIX}chunks/0000000003.0000000007/{START:019d}-{len(raw):019d}"
 
 
-def extent(raw: bytes, frames: tuple[int, ...] = ()) -> Extent:
-    return Extent(SEGMENT, START, START + len(raw), frames)
+def range_of(raw: bytes, frames: tuple[int, ...] = ()) -> StoredRange:
+    return StoredRange(SEGMENT, START, START + len(raw), frames)
 
 
 def events(size: int, seed: int = 1) -> tuple[list[int], bytes]:
@@ -73,30 +73,30 @@ def layout(request: pytest.FixtureRequest) -> ChunksLayout:
 
 
 @pytest.fixture(scope="module")
-def held(layout: ChunksLayout) -> tuple[ObjectStore, Extent]:
+def held(layout: ChunksLayout) -> tuple[ObjectStore, StoredRange]:
     """`LARGE`, archived; tests do not change it."""
     store = memory()
-    return store, extent(LARGE, layout.write_run(place_of(store), SEGMENT, blocks(LARGE)).frames)
+    return store, range_of(LARGE, layout.write_run(place_of(store), SEGMENT, blocks(LARGE)))
 
 
 def test_range_is_one_object_of_the_segments_own_bytes() -> None:
     store = memory()
-    assert RAW.write_run(place_of(store), SEGMENT, blocks(LARGE)) == Written(1)
+    assert RAW.write_run(place_of(store), SEGMENT, blocks(LARGE)) == ()
     assert [entry.key for entry in store.list("")] == [key_of(LARGE)]
     assert store.get(key_of(LARGE)) == LARGE
 
 
 def test_compressed_range_has_the_same_key_and_is_plain_zstd() -> None:
     store = memory()
-    written = ZSTD.write_run(place_of(store), SEGMENT, blocks(LARGE))
+    frames = ZSTD.write_run(place_of(store), SEGMENT, blocks(LARGE))
     assert [entry.key for entry in store.list("")] == [key_of(LARGE)]
     data = store.get(key_of(LARGE))
-    assert len(data) == sum(written.frames) < 0.8 * len(LARGE)
-    assert len(written.frames) == 10
+    assert len(data) == sum(frames) < 0.8 * len(LARGE)
+    assert len(frames) == 10
     reader = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True)
     assert reader.read() == LARGE
     at = 0
-    for number, size in enumerate(written.frames):
+    for number, size in enumerate(frames):
         one = zstandard.ZstdDecompressor().decompress(data[at : at + size])
         assert one == LARGE[number * FRAME_BYTES : (number + 1) * FRAME_BYTES]
         assert zstandard.get_frame_parameters(data[at : at + size]).has_checksum
@@ -109,7 +109,7 @@ def test_any_bytes_of_ranges_of_every_size_are_read(size: int) -> None:
     rng = random.Random(7)
     for layout in (RAW, ZSTD):
         store = memory()
-        held = extent(raw, layout.write_run(place_of(store), SEGMENT, blocks(raw)).frames)
+        held = range_of(raw, layout.write_run(place_of(store), SEGMENT, blocks(raw)))
         edges = [0, 1, size - 1, size, *(rng.randrange(size + 1) for _ in range(6))]
         for low in edges:
             for high in edges:
@@ -117,7 +117,7 @@ def test_any_bytes_of_ranges_of_every_size_are_read(size: int) -> None:
                 assert found == raw[low:high], (low, high)
 
 
-def test_part_is_read_in_few_requests(layout: ChunksLayout, held: tuple[ObjectStore, Extent]) -> None:
+def test_part_is_read_in_few_requests(layout: ChunksLayout, held: tuple[ObjectStore, StoredRange]) -> None:
     inner, where = held
     low, high = START + 3 * MIB + 17, START + 8 * MIB + 5
     store = MeteredStore(inner)
@@ -135,7 +135,9 @@ def test_part_is_read_in_few_requests(layout: ChunksLayout, held: tuple[ObjectSt
     assert store.meter.requests == 0
 
 
-def test_event_is_read_in_one_request_of_a_frame_or_two(layout: ChunksLayout, held: tuple[ObjectStore, Extent]) -> None:
+def test_event_is_read_in_one_request_of_a_frame_or_two(
+    layout: ChunksLayout, held: tuple[ObjectStore, StoredRange]
+) -> None:
     inner, where = held
     ends = [*OFFSETS[1:], where.end]
     edge = next(n for n, (low, high) in enumerate(zip(OFFSETS, ends, strict=True)) if low < START + MIB < high)
@@ -153,7 +155,7 @@ def test_events_larger_than_a_part_are_read() -> None:
     raw = b"".join(map(frame, [b"small", random.Random(3).randbytes(8 * MIB), b"", b"x" * (5 * MIB), b"end"]))
     for layout in (RAW, ZSTD):
         store = memory()
-        held = extent(raw, layout.write_run(place_of(store), SEGMENT, blocks(raw)).frames)
+        held = range_of(raw, layout.write_run(place_of(store), SEGMENT, blocks(raw)))
         second = START + 13 + 8 * MIB + 8
         assert layout.find_event(place_of(store), held, START + 13 + 7 * MIB) == (START + 13, 8 * MIB + 8)
         assert layout.find_event(place_of(store), held, second) == (second, 8)
@@ -165,12 +167,12 @@ def test_chunk_without_a_chain_of_events_is_damage(header: bytes) -> None:
     raw = frame(b"first") + header + bytes(100)
     store = memory()
     RAW.write_run(place_of(store), SEGMENT, blocks(raw))
-    assert RAW.find_event(place_of(store), extent(raw), START + 3) == (START, 13)
+    assert RAW.find_event(place_of(store), range_of(raw), START + 3) == (START, 13)
     for offset in (START + 60, START + len(raw) - 1):
         if header[0] == 0x7F:
             continue  # one event of any length holds the byte; only its end would show the damage
         with pytest.raises(Damaged, match="no event begins at the offset"):
-            RAW.find_event(place_of(store), extent(raw), offset)
+            RAW.find_event(place_of(store), range_of(raw), offset)
 
 
 def test_existing_large_object_is_compared_in_parts(layout: ChunksLayout) -> None:
@@ -185,7 +187,7 @@ def test_existing_large_object_is_compared_in_parts(layout: ChunksLayout) -> Non
         changed[place] ^= 1
         with pytest.raises(Conflict, match="a different object already exists"):
             layout.write_run(place_of(inner), SEGMENT, blocks(bytes(changed)))
-    assert b"".join(layout.read_range(place_of(inner), extent(LARGE, first.frames), START, START + len(LARGE))) == LARGE
+    assert b"".join(layout.read_range(place_of(inner), range_of(LARGE, first), START, START + len(LARGE))) == LARGE
 
 
 def test_raw_object_of_a_different_size_is_a_conflict() -> None:
@@ -206,11 +208,11 @@ def test_other_frames_of_the_same_content_are_kept() -> None:
     store = memory()
     there = framed(raw, level=12)
     store.put(key_of(raw), b"".join(there))
-    written = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw))
-    assert written == Written(1, tuple(map(len, there)))
-    assert written.frames != ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw)).frames
+    frames = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw))
+    assert frames == tuple(map(len, there))
+    assert frames != ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw))
     assert store.get(key_of(raw)) == b"".join(there)
-    held = extent(raw, written.frames)
+    held = range_of(raw, frames)
     assert b"".join(ZSTD.read_range(place_of(store), held, START, START + len(raw))) == raw
 
 
@@ -234,7 +236,7 @@ def test_different_compressed_object_is_a_conflict(kind: str) -> None:
     assert store.get(key_of(raw)) == other
 
 
-def damaged(store: ObjectStore, held: Extent) -> str:
+def damaged(store: ObjectStore, held: StoredRange) -> str:
     """Check that reading all of it or one event raises `Damaged`; return the message, which is one line."""
     with pytest.raises(Damaged) as caught:
         list(ZSTD.read_range(place_of(store), held, held.start, held.end))
@@ -250,18 +252,18 @@ def damaged(store: ObjectStore, held: Extent) -> str:
 
 def test_any_flipped_bit_of_a_frame_is_damage() -> None:
     raw = frame(b"first") + b"".join(frame(f"{{number: {n}}}".encode()) for n in range(60))
-    written = ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw))
+    frames = ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw))
     [data] = framed(raw, level=3, write_checksum=True)
-    assert written.frames == (len(data),)
+    assert frames == (len(data),)
     for place in range(len(data)):
         changed = bytearray(data)
         changed[place] ^= 1 << place % 8
         store = memory()
         store.put(key_of(raw), bytes(changed))
         try:
-            found = b"".join(ZSTD.read_range(place_of(store), extent(raw, written.frames), START, START + len(raw)))
+            found = b"".join(ZSTD.read_range(place_of(store), range_of(raw, frames), START, START + len(raw)))
         except Damaged:
-            damaged(store, extent(raw, written.frames))
+            damaged(store, range_of(raw, frames))
         else:
             # unused bits of a frame's header, and those of its window size, change nothing
             assert found == raw
@@ -273,7 +275,7 @@ def test_frames_of_the_wrong_size_are_damage() -> None:
         [data] = framed(content, size=len(content))
         store = memory()
         store.put(key_of(raw), data)
-        assert "cannot be decompressed" in damaged(store, extent(raw, (len(data),)))
+        assert "cannot be decompressed" in damaged(store, range_of(raw, (len(data),)))
 
 
 def bomb(size: int) -> bytes:
@@ -291,7 +293,7 @@ def test_frame_yields_no_more_than_it_declares() -> None:
     for frames in ((len(data),), (len(data) // 2, len(data) - len(data) // 2)):
         store = memory()
         store.put(key_of(raw), data)
-        held = extent(raw, frames)
+        held = range_of(raw, frames)
         tracemalloc.start()
         assert "cannot be decompressed" in damaged(store, held)
         assert tracemalloc.get_traced_memory()[1] < 8 * MIB
@@ -311,7 +313,7 @@ def test_many_frames_in_place_of_one_are_not_decompressed() -> None:
     store = memory()
     store.put(key_of(raw), data)
     tracemalloc.start()
-    assert "cannot be decompressed" in damaged(store, extent(raw, (len(data),)))
+    assert "cannot be decompressed" in damaged(store, range_of(raw, (len(data),)))
     assert tracemalloc.get_traced_memory()[1] < 8 * MIB
     tracemalloc.stop()
 
@@ -319,11 +321,11 @@ def test_many_frames_in_place_of_one_are_not_decompressed() -> None:
 def test_frames_that_differ_from_the_index_are_damage() -> None:
     raw = LARGE[: 2 * MIB + 99]
     store = memory()
-    sizes = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw)).frames
-    assert "cannot be decompressed" in damaged(store, extent(raw, (sizes[0] - 1, sizes[1] + 1, sizes[2])))
-    damaged(store, extent(raw, (sizes[0] + 1, *sizes[1:])))  # beyond the end of the object
+    sizes = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw))
+    assert "cannot be decompressed" in damaged(store, range_of(raw, (sizes[0] - 1, sizes[1] + 1, sizes[2])))
+    damaged(store, range_of(raw, (sizes[0] + 1, *sizes[1:])))  # beyond the end of the object
     with pytest.raises(Damaged, match="too few frames"):
-        list(ZSTD.read_range(place_of(store), extent(raw, sizes[:2]), START, START + len(raw)))
+        list(ZSTD.read_range(place_of(store), range_of(raw, sizes[:2]), START, START + len(raw)))
 
 
 def test_chunks_of_wrong_guesses_are_off_the_chain() -> None:
@@ -359,13 +361,15 @@ def test_range_is_checked_by_one_listing() -> None:
     store = MeteredStore(memory())
     RAW.write_run(place_of(store), SEGMENT, blocks(LARGE))
     before = store.meter
-    report = RAW.check_range(place_of(store), extent(LARGE))
+    report = RAW.check_range(place_of(store), range_of(LARGE))
     assert (report.objects, report.bytes, report.events, report.damage) == (1, len(LARGE), None, ())
     assert store.meter.requests - before.requests == store.meter.lists - before.lists == 1
 
 
-def test_only_chunks_can_be_compressed() -> None:
+def test_unknown_layout_and_compression_are_rejected() -> None:
     assert isinstance(open_layout("chunks", "zstd"), ChunksLayout)
     assert open_layout("chunks").name == open_layout("chunks", "zstd").name == "chunks"
     with pytest.raises(UnknownLayout, match="layout events does not support the compression"):
         open_layout("events", "zstd")
+    with pytest.raises(UnknownLayout, match=r"'chunky'\. Use events or chunks"):
+        open_layout("chunky")

@@ -11,15 +11,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
-from streamvault.common.errors import Conflict, Damaged
+from streamvault.common.errors import Damaged
 from streamvault.layouts import keys
 from streamvault.layouts.chain import Finding
 from streamvault.layouts.events import EventsLayout
-from streamvault.layouts.layout import Extent, UnknownLayout, open_layout
+from streamvault.layouts.layout import StoredRange
 from streamvault.layouts.place import Place
 from streamvault.objectstore.folder.store import FolderStore
 from streamvault.objectstore.metered import MeteredStore
@@ -54,12 +52,12 @@ def key_of(offset: int, payload_length: int) -> str:
     return PREFIX + keys.event_key(SEGMENT, offset, payload_length + 8)
 
 
-def extent(start: int, end: int) -> Extent:
-    return Extent(SEGMENT, start, end)
+def range_of(start: int, end: int) -> StoredRange:
+    return StoredRange(SEGMENT, start, end)
 
 
-def put(store: ObjectStore, events: Iterable[tuple[int, bytes]]) -> int:
-    return LAYOUT.write_run(place_of(store), SEGMENT, runs(events)).objects
+def put(store: ObjectStore, events: Iterable[tuple[int, bytes]]) -> None:
+    LAYOUT.write_run(place_of(store), SEGMENT, runs(events))
 
 
 PAYLOADS = [b"one", b"", b"three" * 10, bytes(range(256)), b"", b"six", b"seven" * 100, b"\0" * 8]
@@ -72,7 +70,7 @@ END = START + len(RAW)
 def store() -> ObjectStore:
     """Hold `EVENTS`, and neighbours in the same segment and in others."""
     store = memory()
-    assert put(store, EVENTS) == len(EVENTS)
+    put(store, EVENTS)
     put(store, framed([b"before"], START - 14)[0])
     put(store, framed([b"after"], END)[0])
     LAYOUT.write_run(place_of(store), SegmentId(3, 8), runs(framed([b"another segment"], START)[0]))
@@ -80,17 +78,17 @@ def store() -> ObjectStore:
 
 
 def read(store: ObjectStore, start: int = START, end: int = END) -> bytes:
-    return b"".join(LAYOUT.read_range(place_of(store), extent(start, end), start, end))
+    return b"".join(LAYOUT.read_range(place_of(store), range_of(start, end), start, end))
 
 
 def findings(store: ObjectStore, start: int = START, end: int = END) -> list[tuple[str, str]]:
     """Return the findings of the check, after comparing them with what reading raises."""
-    report = LAYOUT.check_range(place_of(store), extent(start, end))
+    report = LAYOUT.check_range(place_of(store), range_of(start, end))
     assert (report.damaged, report.stray) == (len(report.damage), len(report.strays))
     if report.damage:
         first = report.damage[0]
         for strict in (
-            lambda: list(LAYOUT.list_range(place_of(store), extent(start, end))),
+            lambda: list(LAYOUT.list_range(place_of(store), range_of(start, end))),
             lambda: read(store, start, end),
         ):
             with pytest.raises(Damaged) as caught:
@@ -108,23 +106,6 @@ def test_keys_are_those_of_the_format(store: ObjectStore) -> None:
     assert store.get(found[1]) == b"one"
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.lists(st.binary(max_size=300), max_size=40), st.integers(0, 2**62), st.data())
-def test_any_part_between_events_is_read_back(payloads: list[bytes], start: int, data: st.DataObject) -> None:
-    store = memory()
-    events, raw = framed(payloads, start)
-    assert put(store, events) == len(events)
-    cuts = [offset for offset, _ in events] + [start + len(raw)]
-    low, high = sorted([data.draw(st.sampled_from(cuts)), data.draw(st.sampled_from(cuts))])
-    assert read(store, low, high) == raw[low - start : high - start]
-    listed = list(LAYOUT.list_range(place_of(store), extent(low, high)))
-    expected = [(offset, len(payload) + 8, len(payload)) for offset, payload in events if low <= offset < high]
-    assert [entry[1:] for entry in listed] == expected
-    report = LAYOUT.check_range(place_of(store), extent(low, high))
-    assert (report.objects, report.events, report.bytes) == (len(expected), len(expected), high - low)
-    assert (report.damage, report.strays) == ((), ())
-
-
 def test_blocks_are_whole_events_of_about_a_mebibyte() -> None:
     store = memory()
     random.seed(1)
@@ -132,31 +113,22 @@ def test_blocks_are_whole_events_of_about_a_mebibyte() -> None:
     payloads[100] = random.randbytes(8 * 1024 * 1024)
     events, raw = framed(payloads)
     put(store, events)
-    blocks = list(LAYOUT.read_range(place_of(store), extent(0, len(raw)), 0, len(raw)))
+    blocks = list(LAYOUT.read_range(place_of(store), range_of(0, len(raw)), 0, len(raw)))
     assert b"".join(blocks) == raw
     ends = {offset for offset, _ in events} | {len(raw)}
     assert set(itertools.accumulate(map(len, blocks))) <= ends
     assert all(2**20 <= len(block) <= 2**20 + 100_008 for block in blocks[:-1] if len(block) < 8 * 2**20)
 
 
-def test_rewriting_changes_nothing_and_different_bytes_are_a_conflict(store: ObjectStore) -> None:
-    before = list(store.list(""))
-    assert put(store, EVENTS) == len(EVENTS)
-    with pytest.raises(Conflict, match="a different object already exists"):
-        put(store, [(START, b"eno")])
-    assert list(store.list("")) == before
-    assert read(store) == RAW
-
-
 def test_range_is_listed_between_two_keys() -> None:
     inner = memory()
     put(inner, framed([b"x"] * 5000)[0])
     store = MeteredStore(inner)
-    assert len(list(LAYOUT.list_range(place_of(store), extent(9 * 2000, 9 * 2500)))) == 500
+    assert len(list(LAYOUT.list_range(place_of(store), range_of(9 * 2000, 9 * 2500)))) == 500
     assert (store.meter.lists, store.meter.requests) == (1, 1)
     assert read(store, 9 * 2000, 9 * 2500) == framed([b"x"] * 500)[1]
     assert store.meter.gets == 500
-    assert list(LAYOUT.list_range(place_of(store), extent(90, 90))) == []
+    assert list(LAYOUT.list_range(place_of(store), range_of(90, 90))) == []
     assert read(store, 90, 90) == b""
 
 
@@ -166,38 +138,6 @@ def test_each_run_of_missing_objects_is_one_finding(store: ObjectStore, gone: tu
     firsts = [index for index in gone if index - 1 not in gone]  # a run of missing events is one finding
     folder = f"{PREFIX}events/0000000003.0000000007/"
     assert findings(store) == [("missing", f"{folder}{EVENTS[index][0]:019d}-…") for index in firsts]
-
-
-def test_missing_segment_is_one_finding() -> None:
-    assert findings(memory(), 0, 100) == [("missing", f"{PREFIX}events/0000000003.0000000007/{0:019d}-…")]
-
-
-def test_objects_of_the_wrong_size_are_reported_as_changed(store: ObjectStore) -> None:
-    for index in (0, 3, 7):
-        key = key_of(EVENTS[index][0], len(EVENTS[index][1]))
-        store.delete([key])
-        store.put(key, b"ab")
-    assert findings(store) == [("changed", key_of(EVENTS[i][0], len(EVENTS[i][1]))) for i in (0, 3, 7)]
-    report = LAYOUT.check_range(place_of(store), extent(START, END))
-    assert report.damage[0].what == "the object has 2 bytes instead of 3"
-    assert report.objects == len(EVENTS) - 3
-
-
-def test_unknown_objects_are_reported_as_strays(store: ObjectStore) -> None:
-    inside = EVENTS[2][0]
-    inside_events = [key_of(inside + 1, 5), key_of(inside + 20, 0)]
-    unknown = [
-        key_of(EVENTS[6][0], 3),  # at an event, with a wrong length: it sorts before the right one
-        key_of(EVENTS[7][0], 400),  # at the last event, beyond the end
-        f"{PREFIX}events/0000000003.0000000007/{EVENTS[4][0]:019d}.txt",
-        key_of(EVENTS[5][0], 3) + ".bak",
-    ]
-    for key in (*inside_events, *unknown):
-        store.put(key, b"")
-    assert sorted(findings(store)) == sorted(("stray", key) for key in (*inside_events, *unknown))
-    assert LAYOUT.check_range(place_of(store), extent(START, END)).objects == len(EVENTS)
-    assert read(store) == RAW
-    assert list(LAYOUT.off_chain(place_of(store), SEGMENT, START, END, [(START, END)])) == inside_events
 
 
 def test_nothing_after_two_objects_at_one_offset_is_off_the_chain(store: ObjectStore) -> None:
@@ -211,38 +151,8 @@ def test_findings_beyond_the_maximum_are_counted() -> None:
     store = memory()
     events, raw = framed([b"x"] * 300)
     put(store, events[::2])
-    report = LAYOUT.check_range(place_of(store), extent(0, len(raw)))
+    report = LAYOUT.check_range(place_of(store), range_of(0, len(raw)))
     assert (report.objects, report.damaged, len(report.damage)) == (150, 150, 100)
-
-
-def test_objects_in_no_range_are_strays(store: ObjectStore) -> None:
-    folder = f"{PREFIX}events/0000000003.0000000007/"
-    store.put(folder + ".first", b"")
-    store.put(folder + "zlast", b"")
-    middle = EVENTS[4][0]
-    before, after = key_of(START - 14, 6), key_of(END, 5)
-    assert list(LAYOUT.strays(place_of(store), SEGMENT, [(START, END)])) == [
-        folder + ".first",
-        before,
-        after,
-        folder + "zlast",
-    ]
-    assert list(
-        LAYOUT.strays(place_of(store), SEGMENT, [(START - 14, START), (START, middle), (middle, END + 13)])
-    ) == [
-        folder + ".first",
-        folder + "zlast",
-    ]
-    gap = [key_of(offset, len(payload)) for offset, payload in EVENTS[2:4]]
-    ranges = [(START, EVENTS[2][0]), (middle, END)]
-    assert list(LAYOUT.strays(place_of(store), SEGMENT, ranges)) == [
-        folder + ".first",
-        before,
-        *gap,
-        after,
-        folder + "zlast",
-    ]
-    assert len(list(LAYOUT.strays(place_of(store), SEGMENT, []))) == len(EVENTS) + 4
 
 
 class Vanishing(ObstoreStore):
@@ -275,12 +185,6 @@ def test_finding_becomes_an_error_of_one_line() -> None:
     assert str(problem) == "something: s3://bucket/a/b. Run 'streamvault check' on the archive."
 
 
-def test_unknown_layout_is_rejected() -> None:
-    with pytest.raises(UnknownLayout, match=r"'chunky'\. Use events or chunks"):
-        open_layout("chunky")
-    assert LAYOUT.name == "events"
-
-
 def test_large_events_are_moved_in_bounded_memory(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     size = 8 * 1024 * 1024
@@ -293,7 +197,7 @@ def test_large_events_are_moved_in_bounded_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     put(store, events())  # type: ignore[arg-type]
     digest = hashlib.sha256()
-    for block in LAYOUT.read_range(place_of(store), extent(0, count * (size + 8)), 0, count * (size + 8)):
+    for block in LAYOUT.read_range(place_of(store), range_of(0, count * (size + 8)), 0, count * (size + 8)):
         digest.update(block)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

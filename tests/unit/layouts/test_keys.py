@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +71,7 @@ def test_event_keys_round_trip(event: tuple[SegmentId, int, int]) -> None:
     assert parsed == event
     assert parsed.end == event[1] + event[2]
     assert key.startswith(keys.EVENT_KEYS.folder(event[0]))
+    assert keys.parse_segment(keys.segment_name(event[0])) == event[0]
 
 
 @given(segments, offsets, st.integers(1, INT31 + 10))
@@ -149,11 +152,6 @@ def test_listing_bound_sorts_between_its_neighbours(segment: SegmentId, offset: 
     assert keys.CHUNK_KEYS.after(segment, offset) < keys.chunk_key(segment, offset, 1)
 
 
-@given(events)
-def test_segment_names_round_trip(event: tuple[SegmentId, int, int]) -> None:
-    assert keys.parse_segment(keys.segment_name(event[0])) == event[0]
-
-
 @pytest.mark.parametrize(
     "key",
     [
@@ -181,38 +179,29 @@ def test_inexact_event_key_is_foreign(key: str) -> None:
     assert keys.EVENT_KEYS.parse(key) is None
 
 
-@pytest.mark.parametrize("key", ["_manifest/2147483648.json", "_manifest/000000001.json", "_manifest/0000000001.json~"])
-def test_foreign_manifest_key_is_not_parsed(key: str) -> None:
-    assert keys.parse_manifest(key) is None
-
-
 @pytest.mark.parametrize(
-    "key",
+    ("parse", "key"),
     [
-        "_work/0000000007/plan.json",
-        "_work/2147483648/0000000001.0000000002/0000000000000000003.json",
-        "_work/0000000007/2147483648.0000000002/0000000000000000003.json",
-        "_work/0000000007/0000000001.0000000002/9999999999999999999.json",
+        *(
+            (keys.parse_manifest, f"_manifest/{name}")
+            for name in ("2147483648.json", "000000001.json", "0000000001.json~")
+        ),
+        (keys.parse_row, "_work/0000000007/plan.json"),
+        (keys.parse_row, "_work/2147483648/0000000001.0000000002/0000000000000000003.json"),
+        (keys.parse_row, "_work/0000000007/2147483648.0000000002/0000000000000000003.json"),
+        (keys.parse_row, "_work/0000000007/0000000001.0000000002/9999999999999999999.json"),
+        *((keys.parse_segment, name) for name in ("", "0000000001", "0000000001.000000002", "9999999999.0000000000")),
+        (keys.parse_table_file, "generation=01/x"),
+        (keys.parse_table_file, "generation=0/0000000000.0000000000-0000000000000000000.parquet"),
+        (keys.parse_table_file, "generation=1/0000000000.0000000000-0000000000000000000.parquet.crc"),
+        (keys.parse_table_file, "generation=1/9999999999.0000000000-0000000000000000000.parquet"),
     ],
 )
-def test_foreign_row_key_is_not_parsed(key: str) -> None:
-    assert keys.parse_row(key) is None
+def test_foreign_key_is_not_parsed(parse: Callable[[str], object], key: str) -> None:
+    assert parse(key) is None
 
 
-@pytest.mark.parametrize("name", ["", "0000000001", "0000000001.000000002", "9999999999.0000000000", "a.b"])
-def test_foreign_segment_folder_is_not_parsed(name: str) -> None:
-    assert keys.parse_segment(name) is None
-
-
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        (-1, 8),
-        (0, 7),
-        (0, INT31 + 1),
-        (INT63 - 7, 8),
-    ],
-)
+@pytest.mark.parametrize("numbers", [(-1, 8), (0, 7), (0, INT31 + 1), (INT63 - 7, 8)])
 def test_invalid_numbers_are_rejected(numbers: tuple[int, int]) -> None:
     with pytest.raises(InvalidKey):
         keys.event_key(SegmentId(0, 0), *numbers)
@@ -227,3 +216,9 @@ def test_invalid_generations_and_offsets_are_rejected() -> None:
         keys.EVENT_KEYS.after(SegmentId(0, 0), -1)
     with pytest.raises(InvalidKey):
         keys.chunk_key(SegmentId(0, 0), 0, 0)
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "../x", "ä", "a" * 129, "a/b"])
+def test_invalid_table_name_is_rejected(name: str) -> None:
+    with pytest.raises(InvalidKey):
+        keys.table_folder(name)

@@ -18,12 +18,12 @@ from streamvault import write_table
 from streamvault.common.errors import Damaged
 from streamvault.layouts import isolated
 from streamvault.layouts import table as table_reader
-from streamvault.layouts.extent import Extent
-from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_folder
-from streamvault.layouts.layout import RangeReader, UnknownLayout, open_reader
+from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key
+from streamvault.layouts.layout import RangeReader, StoredRange, UnknownLayout, open_reader
 from streamvault.layouts.table_rows import open_file, rows_in
 from streamvault.manifests.archive.archive import Archive, TableArchive
-from streamvault.objectstore.errors import InvalidKey, WrongSize
+from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.objectstore.errors import WrongSize
 from streamvault.streamstore.model import SegmentId
 from tests.prove.flips import flip
 from tests.unit.lakes import table_keys
@@ -50,16 +50,16 @@ def reader() -> RangeReader:
     return open_reader("table:1")
 
 
-def read(vault: Vault, extent: Extent, start: int, end: int) -> bytes:
+def read(vault: Vault, stored: StoredRange, start: int, end: int) -> bytes:
     table = table_of(vault)
-    return b"".join(bytes(block) for block in reader().read_range(table.place, extent, start, end))
+    return b"".join(bytes(block) for block in reader().read_range(table.place, stored, start, end))
 
 
 def test_every_range_is_read_as_the_segments_own_bytes(vault: Vault) -> None:
     wanted = segments_of(vault.root)
     history = table_of(vault).history()
     found = {
-        (row.start, str(segment)): read(vault, row.extent, row.start, row.end)
+        (row.start, str(segment)): read(vault, row.stored, row.start, row.end)
         for segment in history.segments()
         for layout, row in history.ranges(segment)
         if layout == "table:1"
@@ -75,19 +75,19 @@ def test_part_of_a_range_is_read_from_any_offset(vault: Vault) -> None:
     segment = history.segments()[-1]
     _, row = next(history.ranges(segment))
     mine = [pointer for pointer in events if pointer.segment == segment and row.start <= pointer.offset < row.end]
-    whole = read(vault, row.extent, row.start, row.end)
+    whole = read(vault, row.stored, row.start, row.end)
     for pointer in mine[:20]:
         at = pointer.offset - row.start
-        assert read(vault, row.extent, pointer.offset, row.end) == whole[at:]
-        assert read(vault, row.extent, row.start, pointer.offset) == whole[:at]
-        assert read(vault, row.extent, pointer.offset + 3, row.end) == whole[at + 3 :], "from inside of an event"
-        event = reader().read_event(table.place, row.extent, pointer.offset, pointer.length)
+        assert read(vault, row.stored, pointer.offset, row.end) == whole[at:]
+        assert read(vault, row.stored, row.start, pointer.offset) == whole[:at]
+        assert read(vault, row.stored, pointer.offset + 3, row.end) == whole[at + 3 :], "from inside of an event"
+        event = reader().read_event(table.place, row.stored, pointer.offset, pointer.length)
         assert event == whole[at : at + pointer.length]
         inside = pointer.offset + pointer.length - 1
-        found = reader().find_event(table.place, row.extent, inside)
+        found = reader().find_event(table.place, row.stored, inside)
         assert found == (pointer.offset, pointer.length)
     with pytest.raises(WrongSize):
-        reader().read_event(table.place, row.extent, mine[1].offset, mine[1].length + 1)
+        reader().read_event(table.place, row.stored, mine[1].offset, mine[1].length + 1)
 
 
 def test_row_groups_of_other_offsets_are_not_read(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +100,8 @@ def test_row_groups_of_other_offsets_are_not_read(vault: Vault, monkeypatch: pyt
         return iter_batches(file, *arguments, **options)
 
     def here(file: io.RawIOBase, question: dict[str, Any]) -> Iterator[object]:
-        (name, *extent), part = question["extent"], question["part"]
-        rows = rows_in(open_file(file), Extent(SegmentId.parse(name), *extent), *part)
+        (name, *stored), part = question["stored"], question["part"]
+        rows = rows_in(open_file(file), StoredRange(SegmentId.parse(name), *stored), *part)
         yield {"holds": rows is not None}
         yield from rows or ()
 
@@ -110,9 +110,17 @@ def test_row_groups_of_other_offsets_are_not_read(vault: Vault, monkeypatch: pyt
     history = table_of(vault).history()
     for segment in history.segments():
         for _, row in history.ranges(segment):
-            read(vault, row.extent, row.end - 8, row.end)
+            read(vault, row.stored, row.end - 8, row.end)
     assert all(read_groups <= 3 for read_groups, _ in asked), asked
     assert max(groups for _, groups in asked) > 3
+
+
+def first_file(vault: Vault) -> tuple[ArchivedRange, str, pa.Table]:
+    """Return the first range, the key of its file and that file's rows."""
+    table = table_of(vault)
+    _, row = next(table.history().ranges(table.history().segments()[0]))
+    key = table_data(table.prefix) + table_file_key(1, row.segment, row.start)
+    return row, key, pq.ParquetFile(io.BytesIO(objects_of(vault.root).get(key))).read()
 
 
 def change(vault: Vault, key: str, rows: pa.Table | None) -> None:
@@ -125,8 +133,8 @@ def change(vault: Vault, key: str, rows: pa.Table | None) -> None:
 
 def test_library_that_ends_its_process_is_damage(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decoding process is killed in the middle of a file; the next file is decoded by another one."""
-    _, row = next(table_of(vault).history().ranges(table_of(vault).history().segments()[0]))
-    whole = read(vault, row.extent, row.start, row.end)
+    row, _, _ = first_file(vault)
+    whole = read(vault, row.stored, row.start, row.end)
     get_range = table_reader.ObjectFile.read
 
     def fatal(file: table_reader.ObjectFile, size: int = -1) -> bytes:
@@ -140,8 +148,8 @@ def test_library_that_ends_its_process_is_damage(vault: Vault, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(table_reader.ObjectFile, "read", fatal)
         with pytest.raises(Damaged, match="ended its process over it"):
-            read(vault, row.extent, row.start, row.end)
-    assert read(vault, row.extent, row.start, row.end) == whole
+            read(vault, row.stored, row.start, row.end)
+    assert read(vault, row.stored, row.start, row.end) == whole
     assert started[0].pid != started[-1].pid
 
 
@@ -153,11 +161,7 @@ def test_flipped_and_cut_files_end_no_process() -> None:
 
 @pytest.mark.parametrize("damage", ["row gone", "row doubled", "payload cut", "column gone", "no Parquet", "file gone"])
 def test_damaged_file_is_found(vault: Vault, damage: str) -> None:
-    history = table_of(vault).history()
-    segment = history.segments()[0]
-    _, row = next(history.ranges(segment))
-    key = table_data(table_of(vault).prefix) + table_file_key(1, segment, row.start)
-    rows = pq.ParquetFile(io.BytesIO(objects_of(vault.root).get(key))).read()
+    row, key, rows = first_file(vault)
     longest = max(range(3), key=lambda index: len(rows["payload"][index].as_py()))
     changed = {
         "row gone": pa.concat_tables([rows[:1], rows[2:]]),
@@ -173,7 +177,7 @@ def test_damaged_file_is_found(vault: Vault, damage: str) -> None:
     if damage == "file gone":
         replace_object(vault.root, key, None)
     with pytest.raises(Damaged):
-        read(vault, row.extent, row.start, row.end)
+        read(vault, row.stored, row.start, row.end)
 
 
 def test_other_files_in_the_folder_are_ignored(vault: Vault) -> None:
@@ -185,7 +189,7 @@ def test_other_files_in_the_folder_are_ignored(vault: Vault) -> None:
     pq.write_table(pa.table({"a": [1]}), written)
     strays = [b"no Parquet", written.getvalue(), objects_of(vault.root).get(there[-1])]
     ranges = [row for segment in history.segments() for _, row in history.ranges(segment)]
-    whole = [read(vault, row.extent, row.start, row.end) for row in ranges]
+    whole = [read(vault, row.stored, row.start, row.end) for row in ranges]
     put = 0
     for row in ranges:
         key = folder + table_file_key(1, row.segment, row.start)
@@ -194,15 +198,12 @@ def test_other_files_in_the_folder_are_ignored(vault: Vault) -> None:
             put += 1
     assert put > 2
     table_reader._listed.cache_clear()
-    assert [read(vault, row.extent, row.start, row.end) for row in ranges] == whole
+    assert [read(vault, row.stored, row.start, row.end) for row in ranges] == whole
 
 
 def test_file_that_decompresses_to_more_than_its_range_is_rejected(vault: Vault) -> None:
-    table = table_of(vault)
-    segment = table.history().segments()[0]
-    _, row = next(table.history().ranges(segment))
-    key = table_data(table.prefix) + table_file_key(1, segment, row.start)
-    rows = pq.ParquetFile(io.BytesIO(objects_of(vault.root).get(key))).read()
+    row, key, rows = first_file(vault)
+    segment = row.segment
     count = 100_000
     huge = pa.table(
         {
@@ -216,7 +217,7 @@ def test_file_that_decompresses_to_more_than_its_range_is_rejected(vault: Vault)
     change(vault, key, huge)
     assert objects_of(vault.root).size(key) < 100_000, "a hundred gigabytes"
     with pytest.raises(Damaged, match="larger than in any"):
-        read(vault, row.extent, row.start, row.end)
+        read(vault, row.stored, row.start, row.end)
 
 
 def test_file_names_sort_in_the_streams_order() -> None:
@@ -225,19 +226,6 @@ def test_file_names_sort_in_the_streams_order() -> None:
     keys = [table_file_key(*one) for one in files]
     assert keys == sorted(keys)
     assert [parse_table_file(key) for key in keys] == files
-
-
-@pytest.mark.parametrize("key", ["generation=01/x", "generation=0/0000000000.0000000000-0000000000000000000.parquet",
-                                 "generation=1/0000000000.0000000000-0000000000000000000.parquet.crc",
-                                 "generation=1/9999999999.0000000000-0000000000000000000.parquet"])  # fmt: skip
-def test_foreign_file_name_is_not_parsed(key: str) -> None:
-    assert parse_table_file(key) is None
-
-
-@pytest.mark.parametrize("name", ["", "A", "a b", "../x", "ä", "a" * 129, "a/b"])
-def test_invalid_table_name_is_rejected(name: str) -> None:
-    with pytest.raises(InvalidKey):
-        table_folder(name)
 
 
 def test_unknown_reader_is_rejected() -> None:
