@@ -119,25 +119,18 @@ def ground(
     return Ground(Vault(tmp_path, f"s3://{bucket_name}/lake"), request.param, catalog)
 
 
-def test_generations_are_registered_in_order(ground: Ground) -> None:
-    first, second = ground.generations
-    assert ground.open().missing(ground.place, [1, 2]) == [1, 2]
-    assert ground.open().publish(ground.place, first)
-    assert ground.registered() == ground.expected(1)
-    assert ground.open().missing(ground.place, [1, 2]) == [2]
-    assert ground.open().publish(ground.place, second)
-    assert ground.registered() == ground.expected(1, 2)
-    assert ground.open().missing(ground.place, [1, 2]) == []
-
-
-def test_generation_is_registered_once(ground: Ground) -> None:
+def test_generations_are_registered_once_and_in_order(ground: Ground) -> None:
     first, second = ground.generations
     one, other = ground.open(), ground.open()
+    assert one.missing(ground.place, [1, 2]) == [1, 2]
     assert one.publish(ground.place, first)
     assert not other.publish(ground.place, first)
+    assert ground.registered() == ground.expected(1)
+    assert one.missing(ground.place, [1, 2]) == [2]
     assert other.publish(ground.place, second)
     assert not one.publish(ground.place, first)
     assert ground.registered() == ground.expected(1, 2)
+    assert one.missing(ground.place, [1, 2]) == []
 
 
 def test_table_at_another_location_is_left_alone(ground: Ground) -> None:
@@ -151,42 +144,24 @@ def test_table_at_another_location_is_left_alone(ground: Ground) -> None:
 
 
 def test_handoff_registers_missing_generations(ground: Ground) -> None:
-    def run() -> tuple[int, ...]:
-        return write_table(
-            ground.vault.archive,
-            table=f"{ground.database}.stream",
-            catalog=ground.catalog_text,
-            projection=ground.projection,
-            master="inline",
-        ).registered
-
     ground.open().publish(ground.place, ground.generations[0])
-    assert run() == (2,)
-    assert run() == ()
+    assert ground.hand_off().registered == (2,)
+    assert ground.hand_off().unchanged
     ground.vault.add(b"third")
     ground.vault.export()
-    assert run() == (3,)
+    assert ground.hand_off().registered == (3,)
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql", "parquet-projection"], indirect=True)
 def test_merged_generations_are_not_registered_again(ground: Ground) -> None:
-    def run() -> tuple[int, ...]:
-        return write_table(
-            ground.vault.archive,
-            table=f"{ground.database}.stream",
-            catalog=ground.catalog_text,
-            projection=ground.projection,
-            master="inline",
-        ).registered
-
     ground.open().publish(ground.place, ground.generations[0])
     for number in (3, 4, 5):
         ground.vault.add(b"of generation %d" % number)
         ground.vault.export("chunks")
     compact_archive(ground.vault.archive, master="inline")
     assert Archive(ground.place.archive.store, NAME).generations() == [5]
-    assert run() == (2, 5), "what the table has got stays as it is"
-    assert run() == ()
+    assert ground.hand_off().registered == (2, 5), "what the table has got stays as it is"
+    assert ground.hand_off().unchanged
     registered = tuple(ground.registered())
     found = [
         row["pointer"]
@@ -424,13 +399,11 @@ def test_unknown_catalog_is_refused(text: str, kind: TableFormat, projection: bo
         open_catalog(text, kind, projection=projection)
 
 
-@pytest.mark.parametrize(
-    "text", ["rest:http://127.0.0.1:9", "sql:nonsense", "sql:sqlite:////no/such/folder/x.db", "nobody"]
-)
+@pytest.mark.parametrize("text", ["rest:http://127.0.0.1:9", "sql:sqlite:////no/such/folder/x.db"])
 def test_unreachable_catalog_is_one_line(text: str, tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make(events=20, largest=100)
     vault.export()
-    with pytest.raises((CatalogFailed, Usage)) as error:
+    with pytest.raises(CatalogFailed) as error:
         write_table(vault.archive, catalog=text, master="inline")
     assert "\n" not in str(error.value)

@@ -23,7 +23,7 @@ from streamvault.rotation.compact.run import Compacted
 from streamvault.rotation.options import CompactOptions
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import EventPointer, StreamName
+from streamvault.streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamName
 from tests.streams import append_events, events_of, make_stream
 
 NAME = StreamName("scope", "stream")
@@ -56,6 +56,12 @@ class Vault:
     def make(self, events: int = 300, largest: int = 30_000) -> None:
         with self.store as store:
             make_stream(store, NAME, events=events, largest=largest)
+
+    def create(self, segments: int = 1) -> None:
+        """An empty stream."""
+        with self.store as store:
+            store.create_scope(NAME.scope)
+            store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=segments)))
 
     def add(self, *payloads: bytes) -> None:
         """Append the same events to every open segment."""

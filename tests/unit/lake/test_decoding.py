@@ -29,8 +29,7 @@ from streamvault.lake.inference import infer_columns
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.payloads import DATE, NotDecoded, as_time, not_times
 from streamvault.lake.recorded import TableOptions, columns_for
-from streamvault.streamstore.model import StreamConfiguration
-from tests.unit.small_archives import NAME, Vault
+from tests.unit.small_archives import Vault
 
 COLUMNS = {
     "id": "bigint",
@@ -87,23 +86,12 @@ RIGHT = [
 ]
 
 
-@pytest.mark.parametrize("payload", WRONG)
+@pytest.mark.parametrize("payload", [*WRONG, *RIGHT])
 def test_json_that_does_not_decode_says_why(payload: bytes) -> None:
     before, row, after = decoded(options("json", COLUMNS), b'{"id":5}', payload, b'{"id":6}')
-    assert row["_error"]
-    assert all(value is None for name, value in row.items() if name != "_error")
+    assert bool(row["_error"]) == (payload in WRONG)
+    assert payload in RIGHT or all(value is None for name, value in row.items() if name != "_error")
     assert [(one["id"], one["_error"]) for one in (before, after)] == [(5, None), (6, None)]
-
-
-@given(st.lists(st.sampled_from([*WRONG, *RIGHT]), max_size=40))
-def test_event_decodes_the_same_beside_any_others(payloads: list[bytes]) -> None:
-    made = options("json", COLUMNS)
-    rows = decoded(made, *payloads)
-    assert len(rows) == len(payloads)
-    for payload, row in zip(payloads, rows, strict=True):
-        [alone] = decoded(made, payload)
-        assert bool(row["_error"]) == bool(alone["_error"]) == (payload in WRONG)
-        assert {**row, "_error": None} == {**alone, "_error": None}
 
 
 ODD = [
@@ -318,14 +306,6 @@ def test_unclosed_quote_is_an_error_of_the_row(line: bytes) -> None:
     assert (row["c1"], row["c2"]) == (None, None)
 
 
-@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b'{"id":"x"}'])
-def test_json_errors_are_the_same_beside_any_others(payload: bytes) -> None:
-    made = options("json", COLUMNS)
-    [alone] = decoded(made, payload)
-    assert alone["_error"]
-    assert decoded(made, b'{"id":5}', payload, b"{", b"")[1] == alone
-
-
 AVRO = {
     "type": "record",
     "name": "Reading",
@@ -395,11 +375,6 @@ def test_time_is_read_in_its_unit(value: object, unit: str, wanted: str | None) 
     assert (None if found is None else found.isoformat()) == wanted
 
 
-def test_invalid_time_is_refused() -> None:
-    with pytest.raises(NotDecoded):
-        as_time(pa.array(["soon"]), "ms")
-
-
 def test_columns_of_json_are_inferred() -> None:
     found = infer_columns("json", [
         b'{"id":1,"x":1,"deep":{"a":null},"mixed":1,"Stream":"s","list":[]}',
@@ -453,9 +428,7 @@ def test_half_of_a_surrogate_pair_is_no_reason_to_end(tmp_path: Path) -> None:
 
 def test_many_events_that_do_not_decode_are_a_warning(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
-    with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration())
+    vault.create()
     for wrong, warned in ((1, False), (2, True)):
         vault.add(*[b'{"a":1}'] * (100 - wrong), *[b'{"a":"x"}'] * wrong)
         report = write_table(

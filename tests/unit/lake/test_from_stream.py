@@ -5,35 +5,32 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-import streamvault.lake.run
 from streamvault import import_stream, table_ddl, write_table
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.exporter.plan import TRUNCATED_BEFORE
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.sources import LiveEvents
-from streamvault.lake.task import FileTask, WrittenFile, write_file
-from streamvault.manifests.archive.archive import Archive, TableArchive
+from streamvault.lake.task import write_file
 from streamvault.objectstore.store import ObjectStore
 from streamvault.reading.reader import TRUNCATED
 from streamvault.reading.spans import SegmentSpan, Span
-from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events, digest_of, frame, shape_of
-from tests.unit.lakes import PREFIX, rows_in, rows_of, table_keys
+from tests.unit.lakes import PREFIX, RESTORED, is_whole, meanwhile, rows_in, rows_of, table_keys, table_of, writing
 from tests.unit.places import lure
 from tests.unit.small_archives import NAME, Vault, contents, objects_of
 
 TARGET = 4 * 1024
-RESTORED = StreamName("scope", "restored")
 
 
 @pytest.fixture
@@ -45,21 +42,6 @@ def vault(tmp_path: Path) -> Vault:
 
 def hand_off(vault: Vault, **options: Any) -> HandoffReport:
     return write_table(vault.uri(), **{"root": vault.root, "target_size": TARGET, "master": "inline[1]", **options})
-
-
-def table_of(vault: Vault) -> Archive:
-    return TableArchive(objects_of(vault.root), NAME, "stream")
-
-
-def is_whole(vault: Vault) -> bool:
-    """The table has exactly the stream's events, each once, and each generation is in the stream's order."""
-    rows = rows_of(vault.root)
-    for generation in {row["generation"] for row in rows}:
-        places = [(row["epoch"], row["segment"], row["offset"]) for row in rows if row["generation"] == generation]
-        assert places == sorted(places)
-    found = sorted((row["pointer"], row["payload"]) for row in rows)
-    assert found == sorted((str(pointer), payload) for pointer, payload in vault.events())
-    return True
 
 
 def scale(vault: Vault) -> None:
@@ -108,12 +90,9 @@ def test_tasks_can_be_pickled() -> None:
 
 def test_payloads_that_look_like_events_make_no_false_rows(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
-    with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration())
-        segment = next(iter(store.describe(NAME).tail.offsets))
-        # a guess that starts in one of these ends at a true boundary, having skipped events
-        append_events(store, NAME, segment, [lure(40) + b"\0" * 900, b"a" * 32, b"b" * 300] * 40)
+    vault.create()
+    # a guess that starts in one of these ends at a true boundary, having skipped events
+    vault.add(*[lure(40) + b"\0" * 900, b"a" * 32, b"b" * 300] * 40)
     hand_off(vault, target_size=1024)
     assert is_whole(vault)
     assert len(table_keys(vault.root)) > 20
@@ -187,20 +166,9 @@ def test_run_killed_before_any_write_is_resumed(tmp_path: Path, monkeypatch: pyt
     assert died > 5
 
 
-def test_concurrent_runs_make_one_table(vault: Vault) -> None:
-    with ThreadPoolExecutor(3) as threads:
-        reports = [run.result() for run in [threads.submit(hand_off, vault) for _ in range(3)]]
-    assert all(report.generations == (1,) for report in reports)
-    assert is_whole(vault)
-
-
 def test_events_appended_during_a_handoff_come_with_the_next(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(task: FileTask) -> WrittenFile:
-        vault.add(b"meanwhile")
-        return write_file(task)
-
     with monkeypatch.context() as patch:
-        patch.setattr(streamvault.lake.run, "write_file", write)
+        meanwhile(patch, lambda: vault.add(b"meanwhile"))
         assert hand_off(vault).added == (1,), "head and tail are fixed when it starts"
     assert hand_off(vault).added == (2,)
     assert is_whole(vault)
@@ -228,18 +196,9 @@ def test_truncation_between_runs_is_a_gap(vault: Vault) -> None:
 def test_truncation_during_a_run_is_a_gap(vault: Vault, monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
     hand_off(vault)
     vault.add(*(b"%d" % number * 150 for number in range(10, 20)))
-    left = 1
-
-    def write(task: FileTask) -> WrittenFile:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            truncate(vault, keep or 10**6)
-        return write_file(task)
-
     known = {row["pointer"] for row in rows_of(vault.root)}
     with monkeypatch.context() as patch:
-        patch.setattr(streamvault.lake.run, "write_file", write)
+        meanwhile(patch, lambda: truncate(vault, keep or 10**6))
         report = hand_off(vault)
     assert {gap.reason for gap in report.gaps} == {TRUNCATED}
     new = sorted((row["pointer"], row["payload"]) for row in rows_of(vault.root) if row["pointer"] not in known)
@@ -252,44 +211,23 @@ def test_truncation_during_a_run_is_a_gap(vault: Vault, monkeypatch: pytest.Monk
     assert hand_off(vault).added == (3,)
 
 
-def test_recreated_stream_is_refused(vault: Vault) -> None:
-    hand_off(vault)
-    with vault.store as store:
-        store.seal(NAME)
-        store.delete(NAME)
-        store.create_stream(NAME, StreamConfiguration())
-    vault.add(b"another stream")
-    before = contents(vault.root)
-    with pytest.raises(Conflict, match="deleted and recreated"):
-        hand_off(vault)
-    assert contents(vault.root) == before
-
-
 @pytest.mark.parametrize("begun", [False, True], ids=["published", "planned"])
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["made again", "another store"])
-def test_another_stream_of_the_same_name_and_shape_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, elsewhere: bool
-) -> None:
+def test_another_stream_of_the_same_name_and_shape_is_refused(tmp_path: Path, begun: bool, elsewhere: bool) -> None:
     def filled(vault: Vault, letter: bytes) -> Vault:
-        with vault.store as store:
-            if letter == b"b" and not elsewhere:
+        if letter == b"b" and not elsewhere:
+            with vault.store as store:
                 store.seal(NAME)
                 store.delete(NAME)
-            else:
-                store.create_scope(NAME.scope)
-            store.create_stream(NAME, StreamConfiguration())
+                store.create_stream(NAME, StreamConfiguration())
+        else:
+            vault.create()
         vault.add(letter * 50, letter * 70)
         return vault
 
-    def killed(task: FileTask) -> WrittenFile:
-        raise Died("killed")
-
     vault = filled(Vault(tmp_path), b"a")
-    with monkeypatch.context() as patch:
-        if begun:
-            patch.setattr(streamvault.lake.run, "write_file", killed)
-        with suppress(Died):
-            hand_off(vault)
+    with writing(Mock(side_effect=Died("killed")) if begun else write_file), suppress(Died):
+        hand_off(vault)
     other = filled(Vault(tmp_path / "elsewhere", vault.root) if elsewhere else vault, b"b")
     other.add(b"more")
     before = contents(vault.root)
@@ -302,10 +240,9 @@ def test_another_stream_of_the_same_name_and_shape_is_refused(
 @pytest.mark.parametrize("size", [100, 9000], ids=["one range", "several"])
 def test_plan_whose_tail_lies_inside_an_event_is_given_up(tmp_path: Path, size: int) -> None:
     vault = Vault(tmp_path)
+    vault.create(segments=2)
     whole = frame(b"x" * size) * 3
     with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
         other, segment = store.describe(NAME).tail.offsets
         append_events(store, NAME, other, [b"good"])
         with store.appender(NAME, segment) as appender:
@@ -327,9 +264,7 @@ def test_plan_whose_tail_lies_inside_an_event_is_given_up(tmp_path: Path, size: 
 
 def test_json_fields_become_columns(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
-    with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration())
+    vault.create()
     options = {"decode": "json", "event_time": "at", "format": "parquet"}
     empty = hand_off(vault, **options)
     assert (empty.unchanged, contents(vault.root)) == (True, {}), "nothing to look at, nothing to write"
@@ -362,27 +297,11 @@ def test_iceberg_has_a_snapshot_for_each_generation(tmp_path: Path, monkeypatch:
     assert sorted(set(found["generation"].to_pylist())) == [1, 2]
     # a generation that was completely truncated before it was read
     vault.add(b"lost")
-
-    def write(task: FileTask) -> WrittenFile:
-        truncate(vault, 10**6)
-        return write_file(task)
-
-    monkeypatch.setattr(streamvault.lake.run, "write_file", write)
+    meanwhile(monkeypatch, lambda: truncate(vault, 10**6))
     report = hand_off(vault, catalog=catalog, target_size=None)
     assert (report.registered, report.events) == ((3,), 0)
     assert report.gaps
     assert len(table.refresh().scan().to_arrow()) == len(found)
-
-
-def test_dry_run_writes_nothing(vault: Vault) -> None:
-    report = hand_off(vault, dry_run=True)
-    assert contents(vault.root) == {}
-    assert report.added == (1,)
-    assert report.cost is not None
-    done = hand_off(vault)
-    assert report.bytes == done.bytes
-    assert report.files == pytest.approx(done.files, abs=2)
-    assert report.events == pytest.approx(done.events, rel=0.5)
 
 
 def test_table_of_an_archive_is_none_of_a_stream(vault: Vault) -> None:

@@ -6,26 +6,28 @@ import io
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from streamvault import check_archive, import_stream, list_archives, write_table
 from streamvault.cli import main
-from streamvault.common.errors import Conflict, Damaged, Usage
+from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.lake.reports import HandoffReport
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import EventPointer, StreamName
 from tests.streams import digest_of, shape_of
-from tests.unit.lakes import PREFIX, rows_in, rows_of, table_keys
+from tests.unit.lakes import PREFIX, RESTORED, is_whole, rows_of, table_keys
 from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, contents, objects_of, replace_object
 
 TARGET = 2 * RANGE_SIZE
-RESTORED = StreamName("scope", "restored")
+ORIGINS = pytest.mark.parametrize("origin", ["archive", "stream"])
 
 
-def hand_off(vault: Vault, **options: object) -> HandoffReport:
-    return write_table(vault.archive, target_size=TARGET, master="inline[2]", **options)  # type: ignore[arg-type]
+def hand_off(vault: Vault, origin: str = "archive", **options: Any) -> HandoffReport:
+    source, root = (vault.archive, None) if origin == "archive" else (vault.uri(), vault.root)
+    return write_table(source, **{"root": root, "target_size": TARGET, "master": "inline[2]", **options})
 
 
 @pytest.fixture
@@ -59,22 +61,6 @@ def test_every_event_is_a_row(vault: Vault, layout: LayoutName, compress: Compre
     ]
 
 
-def test_second_generation_is_added_and_nothing_written_again(vault: Vault) -> None:
-    vault.export()
-    hand_off(vault)
-    before = contents(vault.root)
-    vault.add(b"new", b"newer")
-    vault.export("chunks")
-    report = hand_off(vault)
-    assert (report.added, report.generations) == ((2,), (1, 2))
-    after = contents(vault.root)
-    assert {key: after[key] for key in before} == before
-    assert [row["payload"] for row in rows_of(vault.root)[-2:]] == [b"new", b"newer"]
-    again = hand_off(vault)
-    assert (again.unchanged, again.added, again.moved_bytes) == (True, (), 0)
-    assert contents(vault.root) == after
-
-
 def test_files_hold_the_target_size_and_statistics(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
@@ -94,14 +80,19 @@ def test_files_hold_the_target_size_and_statistics(vault: Vault) -> None:
         assert columns["payload"].compression == "ZSTD"
 
 
-def test_dry_run_writes_nothing(vault: Vault) -> None:
+@ORIGINS
+def test_dry_run_writes_nothing(vault: Vault, origin: str) -> None:
     vault.export()
     before = contents(vault.root)
-    report = hand_off(vault, dry_run=True)
+    report = hand_off(vault, origin, dry_run=True)
     assert contents(vault.root) == before
     assert report.added == (1,)
     assert report.cost is not None
-    assert report.cost.objects == report.files == hand_off(vault).files
+    assert report.cost.objects == report.files
+    done, guesses = hand_off(vault, origin), origin == "stream"
+    assert report.bytes == done.bytes
+    assert report.files == pytest.approx(done.files, abs=2 * guesses)
+    assert report.events == pytest.approx(done.events, rel=0.5 * guesses)
 
 
 def test_handoff_refuses_other_options_than_the_tables(vault: Vault) -> None:
@@ -116,55 +107,28 @@ def test_handoff_refuses_other_options_than_the_tables(vault: Vault) -> None:
     assert hand_off(vault).format == "parquet", "what nothing is said of holds"
 
 
-def test_resumed_run_keeps_the_files_it_finds(vault: Vault) -> None:
-    vault.export()
-    hand_off(vault)
-    whole = contents(vault.root)
-    # the state left by a run that was killed before it published
-    manifest = f"{PREFIX}_table/stream/_manifest/0000000001.json"
-    for key in (manifest, manifest.replace(".json", ".ranges.parquet"), table_keys(vault.root)[1]):
-        replace_object(vault.root, key, None)
-    report = hand_off(vault)
-    assert 0 < report.moved_bytes < report.bytes
-    assert contents(vault.root) == whole
-
-
-def test_concurrent_runs_make_one_table(vault: Vault) -> None:
+@ORIGINS
+def test_concurrent_runs_make_one_table(vault: Vault, origin: str) -> None:
     vault.export()
     with ThreadPoolExecutor(3) as threads:
-        reports = [run.result() for run in [threads.submit(hand_off, vault) for _ in range(3)]]
+        reports = [run.result() for run in [threads.submit(hand_off, vault, origin) for _ in range(3)]]
     assert all(report.generations == (1,) for report in reports)
-    assert [row["payload"] for row in rows_of(vault.root)] == [payload for _, payload in vault.events()]
+    assert is_whole(vault)
 
 
 def test_foreign_file_in_the_way_is_a_conflict(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
-    first, second = table_keys(vault.root)[:2]
-    replace_object(vault.root, first, objects_of(vault.root).get(second))
     replace_object(vault.root, f"{PREFIX}_table/stream/_manifest/0000000001.json", None)
-    with pytest.raises(Conflict, match="with other ranges"):
-        hand_off(vault)
-    replace_object(vault.root, first, b"no Parquet")
+    replace_object(vault.root, table_keys(vault.root)[0], b"no Parquet")
     with pytest.raises(Conflict, match="an unrelated file already exists"):
         hand_off(vault)
-
-
-def test_damage_is_not_handed_off(vault: Vault) -> None:
-    vault.export("chunks")
-    key = next(key for key, data in contents(vault.root).items() if "/chunks/" in key and len(data) > 100)
-    data = bytearray(objects_of(vault.root).get(key))
-    data[50] ^= 1
-    replace_object(vault.root, key, bytes(data))
-    with pytest.raises(Damaged):
-        hand_off(vault)
-    assert not [key for key in contents(vault.root) if "_table/stream/_manifest" in key]
 
 
 @pytest.mark.parametrize("options", [{"table": "Ärger"}, {"table": "A.b"}, {"decode": "avro"}, {"event_time": "x"}])
 def test_invalid_options_are_refused(vault: Vault, options: dict[str, str]) -> None:
     vault.export()
-    with pytest.raises((Usage, Exception)) as error:
+    with pytest.raises(Problem) as error:
         hand_off(vault, **options)
     assert error.value.exit_code in {1, 2}
 
@@ -188,11 +152,9 @@ def test_catalog_that_cannot_exist_is_refused_before_anything_is_written(
     assert not [key for key in contents(vault.root) if "table" in key]
 
 
-@pytest.mark.parametrize(
-    ("layout", "compress", "kind"), [("events", "", "iceberg"), ("chunks", "zstd", "parquet")], ids=["events", "chunks"]
-)
-def test_table_restores_the_stream(vault: Vault, layout: LayoutName, compress: Compression, kind: str) -> None:
-    vault.export(layout, compress)
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])
+def test_table_restores_the_stream(vault: Vault, kind: str) -> None:
+    vault.export("chunks", "zstd")
     vault.add(*(bytes([number]) * number * 7 for number in range(60)))
     vault.export("events")
     other = a_root()
@@ -271,8 +233,5 @@ def test_import_asks_which_of_several_tables(vault: Vault) -> None:
     hand_off(vault, table="lake.other", format="parquet")
     with pytest.raises(Usage, match="several tables"):
         import_stream(vault.archive, vault.uri(RESTORED), layout="table", master="inline")
-    assert import_stream(
-        vault.archive, vault.uri(RESTORED), layout="table", table="other", master="inline"
-    ).events == len(rows_in(objects_of(vault.root), table_keys(vault.root)[0])) + sum(
-        len(rows_in(objects_of(vault.root), key)) for key in table_keys(vault.root)[1:]
-    )
+    report = import_stream(vault.archive, vault.uri(RESTORED), layout="table", table="other", master="inline")
+    assert report.events == len(rows_of(vault.root, "other"))

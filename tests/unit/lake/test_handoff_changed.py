@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,13 +14,12 @@ import streamvault.lake.run
 from streamvault import compact_archive, import_stream, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.lake.reports import HandoffReport
-from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive.archive import NoSuchArchive, TableArchive
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of
-from tests.unit.lakes import rows_in, rows_of, table_keys
+from tests.unit.lakes import generation_of, is_whole, meanwhile, rows_in, table_keys, table_of, writing
 from tests.unit.small_archives import (
     KINDS,
     NAME,
@@ -31,8 +31,6 @@ from tests.unit.small_archives import (
     objects_of,
     replace_object,
 )
-
-RESTORED = StreamName("scope", "restored")
 
 
 def grown(folder: Path, layout: LayoutName = "chunks", compress: Compression = "", generations: int = 4) -> Vault:
@@ -67,23 +65,6 @@ def compact(vault: Vault) -> None:
     """Merge all generations, and delete the originals."""
     compact_archive(vault.archive, master="inline")
     clear(vault)
-
-
-def table_of(vault: Vault, name: str = "stream") -> TableArchive:
-    return TableArchive(objects_of(vault.root), NAME, name)
-
-
-def partitions(vault: Vault) -> list[int]:
-    return sorted({int(key.split("generation=")[1].split("/")[0]) for key in table_keys(vault.root)})
-
-
-def pointers(vault: Vault, name: str = "stream") -> list[str]:
-    return sorted(row["pointer"] for row in rows_of(vault.root, name))
-
-
-def is_whole(vault: Vault) -> bool:
-    assert pointers(vault) == sorted(str(pointer) for pointer, _ in vault.events())
-    return True
 
 
 def restored(vault: Vault, layout: Any, **options: Any) -> Any:
@@ -135,7 +116,7 @@ def test_merged_generation_is_one_partition(tmp_path: Path, layout: LayoutName, 
     vault = grown(tmp_path, layout, compress)
     compact(vault)
     assert hand_off(vault).added == (4,)
-    assert partitions(vault) == [4]
+    assert {generation_of(key) for key in table_keys(vault.root)} == {4}
     assert is_whole(vault)
     table, archive = table_of(vault).manifest(), archive_of(vault.root).manifest()
     assert table.model_copy(update={"index": archive.index}) == archive, "but for frames, which only objects have"
@@ -198,20 +179,6 @@ def test_range_across_the_cut_is_verified_as_a_whole(tmp_path: Path) -> None:
     assert table_of(vault).generations() == [1, 2]
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], files: int) -> None:
-    """Does something once, before a run's next file after some files."""
-    left = files
-
-    def write(task: FileTask) -> WrittenFile:
-        nonlocal left
-        left -= 1
-        if left == -1:
-            act()
-        return write_file(task)
-
-    monkeypatch.setattr(streamvault.lake.run, "write_file", write)
-
-
 @pytest.mark.parametrize(("files", "added"), [(0, [5, 7]), (1, [5, 6, 7])])
 def test_generations_merged_during_a_handoff_are_a_conflict(
     vault: Vault, monkeypatch: pytest.MonkeyPatch, files: int, added: list[int]
@@ -240,34 +207,14 @@ def test_generations_that_expire_during_a_handoff_are_a_conflict(vault: Vault, m
     assert hand_off(vault, table="other").added == (4,)
 
 
-def test_concurrent_runs_that_know_different_generations_agree(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    hand_off(vault)
-    more(vault, 4)
-    more(vault, 5)
-
-    def merge_and_hand_off() -> None:
-        compact_archive(vault.archive, master="inline")  # the merged originals still exist
-        more(vault, 6)
-        assert hand_off(vault).generations == (1, 2, 3, 4, 5, 6, 7)
-
-    meanwhile(monkeypatch, merge_and_hand_off, 1)
-    assert hand_off(vault).generations == (1, 2, 3, 4, 5, 6, 7)
-    assert is_whole(vault)
-
-
 def test_killed_run_is_resumed_after_a_merge(vault: Vault) -> None:
     hand_off(vault)
     more(vault, 4)
     more(vault, 5)
     hand_off(vault)
     whole = contents(vault.root)
-    for key in (
-        manifest_key(GenerationSpan.of(6)),
-        ranges_key(GenerationSpan.of(6)),
-        manifest_key(GenerationSpan.of(5)),
-        ranges_key(GenerationSpan.of(5)),
-    ):
-        replace_object(vault.root, f"{NAME}/_table/stream/{key}", None)
+    for number, key_of in product((6, 5), (manifest_key, ranges_key)):
+        replace_object(vault.root, f"{NAME}/_table/stream/{key_of(GenerationSpan.of(number))}", None)
     # the state left by two runs that were killed before they published
     compact(vault)
     report = hand_off(vault)
@@ -309,15 +256,10 @@ def test_plan_that_another_archives_run_has_just_recorded_is_refused(
     one, other = twins_in(tmp_path)
     real = streamvault.lake.run.fix_plan
 
-    def stopped(task: FileTask) -> WrittenFile:
-        raise Failed("stopped for a test")
-
     def later(table: TableArchive, plan: Any) -> Any:
         monkeypatch.setattr(streamvault.lake.run, "fix_plan", real)
-        with monkeypatch.context() as patched:
-            patched.setattr(streamvault.lake.run, "write_file", stopped)
-            with pytest.raises(Failed):
-                hand_off(one, root=vault.root, table="twin")
+        with writing(Mock(side_effect=Failed("stopped for a test"))), pytest.raises(Failed):
+            hand_off(one, root=vault.root, table="twin")
         return real(table, plan)
 
     monkeypatch.setattr(streamvault.lake.run, "fix_plan", later)
@@ -334,17 +276,3 @@ def test_file_with_the_planned_ranges_of_other_events_is_refused(vault: Vault, t
             replace_object(vault.root, key, None)
     with pytest.raises(Conflict, match="with other ranges"):
         hand_off(other, root=vault.root, table="twin")
-
-
-def test_table_of_another_archive_is_refused(vault: Vault, tmp_path: Path) -> None:
-    other = Vault(tmp_path / "other")
-    other.folder.mkdir()
-    other.make(events=90, largest=2000)
-    for number in range(4):
-        more(other, number)
-    hand_off(vault, root=other.root)
-    more(other, 4)
-    before = contents(other.root)
-    with pytest.raises(Conflict, match="generation 4 of the table is not from this archive"):
-        hand_off(other)
-    assert contents(other.root) == before

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -18,13 +18,11 @@ from streamvault.common.errors import Conflict, Problem
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.layouts.keys import table_end_key
-from streamvault.manifests.archive.archive import TableArchive
 from streamvault.objectstore.memory import _STORES
 from streamvault.objectstore.uri import _open
 from streamvault.streamstore.errors import InvalidCut
-from streamvault.streamstore.model import StreamConfiguration
 from tests.killed import Killed
-from tests.unit.lakes import rows_in, rows_of, table_keys
+from tests.unit.lakes import is_whole, rows_in, rows_of, table_keys, table_of, writing
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, clear, objects_of
 
 REQUESTS = ("put", "get", "get_range", "list", "folders", "delete", "size")
@@ -102,9 +100,7 @@ def pauses(request: pytest.FixtureRequest, tmp_path: Path) -> Pauses:
 
 def make(folder: Path) -> Vault:
     vault = Vault(folder)
-    with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration())
+    vault.create()
     vault.add(*(b"%d" % number * 40 for number in range(60)))
     return vault
 
@@ -138,18 +134,63 @@ def none_twice(vault: Vault) -> set[str]:
     return set(found)
 
 
-def is_whole(vault: Vault) -> bool:
-    return none_twice(vault) == {str(pointer) for pointer, _ in vault.events()}
+spoiled = Mock(side_effect=InvalidCut("the cut lies inside an event"))
 
 
-def test_late_handoff_beside_two_others_adds_nothing_twice(pauses: Pauses) -> None:
-    def others(vault: Vault) -> None:
-        for payload in (b"more" * 50, b"most" * 50):
-            vault.add(payload)
-            from_stream(vault)
-
-    for vault in pauses(make, from_stream, others):
+def give_up(vault: Vault) -> None:
+    """A run that cannot read the planned data."""
+    with writing(spoiled), suppress(Problem):
         from_stream(vault)
+
+
+def add_twice(vault: Vault) -> None:
+    for payload in (b"more" * 50, b"most" * 50):
+        vault.add(payload)
+        from_stream(vault)
+
+
+def merge(vault: Vault) -> None:
+    from_archive(vault)
+    vault.export("chunks")
+    compact_archive(vault.archive, master="inline[1]")
+    clear(vault)
+    from_archive(vault)
+
+
+def from_newest(vault: Vault) -> HandoffReport:
+    vault.export("chunks")
+    return from_archive(vault)
+
+
+@pytest.mark.parametrize(
+    ("make", "late", "others", "again"),
+    [
+        (make, from_stream, add_twice, from_stream),
+        (make_archive, from_archive, merge, from_newest),
+        (make, from_stream, give_up, from_stream),
+        (make, give_up, from_stream, from_stream),
+    ],
+    ids=["additions", "a merge", "another that gives up", "giving up"],
+)
+def test_late_handoff_beside_others_adds_everything_once(
+    pauses: Pauses,
+    make: Callable[[Path], Vault],
+    late: Callable[[Vault], object],
+    others: Callable[[Vault], object],
+    again: Callable[[Vault], object],
+) -> None:
+    def act(vault: Vault) -> None:
+        with writing(write_file):
+            others(vault)
+
+    for vault in pauses(make, late, act):
+        if late is give_up:
+            assert is_whole(vault), "what was published stays"
+        else:
+            again(vault)
+            assert is_whole(vault)
+        vault.add(b"later")
+        again(vault)
         assert is_whole(vault)
 
 
@@ -169,20 +210,6 @@ def test_late_handoff_after_a_truncation_loses_nothing(pauses: Pauses) -> None:
         before.clear()
 
 
-def test_late_handoff_beside_a_merge_adds_nothing_twice(pauses: Pauses) -> None:
-    def others(vault: Vault) -> None:
-        from_archive(vault)
-        vault.export("chunks")
-        compact_archive(vault.archive, master="inline[1]")
-        clear(vault)
-        from_archive(vault)
-
-    for vault in pauses(make_archive, from_archive, others):
-        vault.export("chunks")
-        from_archive(vault)
-        assert is_whole(vault)
-
-
 def test_late_handoff_beside_an_expiry_adds_nothing_twice(pauses: Pauses) -> None:
     def others(vault: Vault) -> None:
         rotate_stream(vault.uri(), vault.root, keep=1, layout="chunks", range_size=RANGE_SIZE, master="inline[1]")
@@ -192,50 +219,19 @@ def test_late_handoff_beside_an_expiry_adds_nothing_twice(pauses: Pauses) -> Non
             from_archive(vault)
         except Conflict as error:
             assert "expired" in error.what  # noqa: PT017
-        if TableArchive(objects_of(vault.root), NAME, "stream").generations():
+        if table_of(vault).generations():
             none_twice(vault)
-
-
-def spoiled(task: FileTask) -> WrittenFile:
-    raise InvalidCut("the cut lies inside an event", where=task.key)
-
-
-def give_up(vault: Vault) -> None:
-    """A run that cannot read the planned data."""
-    with patch.object(streamvault.lake.run, "write_file", spoiled), suppress(Problem):
-        from_stream(vault)
-
-
-def test_late_handoff_beside_a_run_that_gives_up_is_whole(pauses: Pauses) -> None:
-    for vault in pauses(make, from_stream, give_up):
-        from_stream(vault)
-        assert is_whole(vault)
-        vault.add(b"later")
-        from_stream(vault)
-        assert is_whole(vault)
-
-
-def test_late_run_that_gives_up_removes_nothing_published(pauses: Pauses) -> None:
-    def others(vault: Vault) -> None:
-        with patch.object(streamvault.lake.run, "write_file", write_file):
-            from_stream(vault)
-
-    for vault in pauses(make, give_up, others):
-        assert is_whole(vault), "what was published stays"
-        vault.add(b"later")
-        from_stream(vault)
-        assert is_whole(vault)
 
 
 def test_run_does_not_give_up_what_another_published(tmp_path: Path) -> None:
     vault = make(tmp_path)
 
-    def overtaken(task: FileTask) -> WrittenFile:
-        with patch.object(streamvault.lake.run, "write_file", write_file):
+    def overtaken(task: FileTask) -> Any:
+        with writing(write_file):
             from_stream(vault)
         return spoiled(task)
 
-    with patch.object(streamvault.lake.run, "write_file", overtaken), pytest.raises(InvalidCut):
+    with writing(overtaken), pytest.raises(InvalidCut):
         from_stream(vault)
     assert is_whole(vault)
     assert from_stream(vault).unchanged
@@ -243,18 +239,13 @@ def test_run_does_not_give_up_what_another_published(tmp_path: Path) -> None:
 
 def test_late_task_of_an_ended_plan_is_refused(tmp_path: Path) -> None:
     vault = make(tmp_path)
-    tasks: list[FileTask] = []
-
-    def seen(task: FileTask) -> WrittenFile:
-        tasks.append(task)
-        return spoiled(task)
-
-    with patch.object(streamvault.lake.run, "write_file", seen), pytest.raises(InvalidCut):
+    with writing(spoiled), pytest.raises(InvalidCut):
         from_stream(vault)
+    task = spoiled.call_args.args[0]
     assert f"{NAME}/_table/stream/{table_end_key(0)}" in [found.key for found in objects_of(vault.root).list("")]
     assert from_stream(vault).added == (2,)
     with pytest.raises(Conflict):
-        write_file(tasks[0])
+        write_file(task)
     assert is_whole(vault)
     assert not [row for key in table_keys(vault.root) if "=1/" in key for row in rows_in(objects_of(vault.root), key)]
 
@@ -265,16 +256,13 @@ def test_run_does_not_publish_what_another_gave_up(tmp_path: Path) -> None:
 
     def given_up(task: FileTask) -> WrittenFile:
         killed = patch.object(streamvault.lake.run, "_give_up", side_effect=Killed)
-        with patch.object(streamvault.lake.run, "write_file", spoiled), killed, suppress(Killed, Conflict):
+        with writing(spoiled), killed, suppress(Killed, Conflict):
             from_stream(vault)
         return write_file(task)
 
-    with (
-        patch.object(streamvault.lake.run, "write_file", given_up),
-        pytest.raises(Conflict, match="abandoned"),
-    ):
+    with writing(given_up), pytest.raises(Conflict, match="abandoned"):
         from_stream(vault)
-    assert TableArchive(objects_of(vault.root), NAME, "stream").generations() == []
+    assert table_of(vault).generations() == []
     from_stream(vault)
     assert is_whole(vault)
 
@@ -283,9 +271,7 @@ def in_files(folder: Path) -> Vault:
     """A table in a catalog, and one more event."""
     (folder / "objects").mkdir()
     vault = Vault(folder, f"file://{folder}/objects")
-    with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration())
+    vault.create()
     vault.add(b"first")
     register(vault)
     vault.add(b"second")

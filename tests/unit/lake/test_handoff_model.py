@@ -5,21 +5,20 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import streamvault.lake.run
 from streamvault import compact_archive, export_stream, import_stream, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Failed
-from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.manifests.archive.archive import TableArchive
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import StreamCut, StreamName
 from tests.streams import events_of
-from tests.unit.lakes import rows_of
-from tests.unit.small_archives import NAME, Vault, a_root, archive_of, clear, objects_of
+from tests.unit.lakes import meanwhile, rows_of, table_of
+from tests.unit.small_archives import Vault, a_root, archive_of, clear
 
 Step = tuple[str, int]
 Row = tuple[int, int, int, bytes]
@@ -60,7 +59,7 @@ class Lake:
 
     @property
     def table(self) -> TableArchive:
-        return TableArchive(objects_of(self.vault.root), NAME, self.name)
+        return table_of(self.vault, self.name)
 
     def take(self, step: Step) -> None:
         what, size = step
@@ -75,7 +74,8 @@ class Lake:
         elif what == "clear":
             clear(self.vault)
         elif what == "kill":
-            with patch.object(streamvault.lake.run, "write_file", Killed(size)):
+            with pytest.MonkeyPatch.context() as patch:
+                meanwhile(patch, Mock(side_effect=Stopped("for a test")), size)
                 self.hand_off()
         else:
             self.hand_off()
@@ -86,7 +86,7 @@ class Lake:
         history = archive_of(self.vault.root).history()
         try:
             write_table(self.vault.archive, table=self.name, target_size=1500, master="inline")
-        except Killed.Problem:
+        except Stopped:
             pass
         except Conflict:
             newest = self.table.newest()
@@ -102,7 +102,7 @@ class Lake:
     def is_whole(self) -> None:
         history = archive_of(self.vault.root).history()
         assert self.table.history().tail == history.tail
-        assert self.rows() == self.wanted()
+        assert self.rows() == self.expected()
 
     def rows(self) -> list[Row]:
         """The table's rows by segment, in the table's order."""
@@ -110,7 +110,7 @@ class Lake:
         found = [(row["epoch"], row["segment"], row["offset"], row["payload"]) for row in rows]
         return sorted(found, key=lambda row: row[:2])
 
-    def wanted(self) -> list[Row]:
+    def expected(self) -> list[Row]:
         history = archive_of(self.vault.root).history()
         assert self.begins is not None
         stretches = segments_between(history.description, self.begins, history.tail)
@@ -126,23 +126,11 @@ class Lake:
         import_stream(self.vault.archive, self.vault.uri(target), layout="table", table=self.name, master="inline")
         with self.vault.store as store:
             restored = [(p.segment.epoch, p.segment.number, p.offset, data) for p, data in events_of(store, target)]
-        assert restored == self.wanted()
+        assert restored == self.expected()
 
 
-class Killed:
-    """Writes some files, then fails."""
-
-    class Problem(Failed):
-        """The failure."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def __call__(self, task: FileTask) -> WrittenFile:
-        self.left -= 1
-        if self.left < 0:
-            raise Killed.Problem("killed")
-        return write_file(task)
+class Stopped(Failed):
+    """Ends a run after some files."""
 
 
 @settings(max_examples=2, suppress_health_check=[HealthCheck.too_slow])

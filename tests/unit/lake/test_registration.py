@@ -19,9 +19,8 @@ from streamvault.common.errors import Conflict
 from streamvault.lake.catalogs import CatalogFailed
 from streamvault.lake.catalogs.registration import plain_address
 from streamvault.lake.reports import HandoffReport
-from streamvault.streamstore.model import StreamConfiguration
 from tests.unit.lakes import PREFIX
-from tests.unit.small_archives import NAME, Vault, contents, objects_of
+from tests.unit.small_archives import Vault, contents, objects_of
 
 RECORD = f"{PREFIX}_table/t/registered.json"
 SCHEMA = '{"id":"int","name":"string","v":"float","inner":"struct<a:int,b:string>"}'
@@ -32,9 +31,7 @@ EVENT = b'{"id":1,"name":"n","v":1.5,"inner":{"a":1,"b":"x"}}'
 def vault(tmp_path: Path) -> Vault:
     vault = Vault(tmp_path, f"file://{tmp_path}/objects")
     (tmp_path / "objects").mkdir()
-    with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration())
+    vault.create()
     vault.add(EVENT, EVENT)
     return vault
 

@@ -11,7 +11,6 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 
 from streamvault.common.errors import Failed, Problem
 from streamvault.spark import segment_parts
-from streamvault.spark.batch_reader import PartPartition
 from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.spark.segment_parts import DataLoss
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
@@ -165,10 +164,3 @@ def test_batches_are_bounded_in_rows_and_bytes(store: LocalStore, tmp_path: Path
     assert sum(rows for rows, _ in sizes) == 300_010
     assert max(rows for rows, _ in sizes) <= segment_parts.BATCH_ROWS
     assert max(size for _, size in sizes) <= 4 * 1024 * 1024
-
-
-def test_partition_of_a_small_stream_is_a_segment(store: LocalStore, tmp_path: Path) -> None:
-    single(store, [b"x"])
-    reader = source(tmp_path).reader(source(tmp_path).schema())
-    (partition,) = reader.partitions()
-    assert isinstance(partition, PartPartition)
