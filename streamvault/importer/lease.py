@@ -13,7 +13,7 @@ from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, NoSuchStre
 from streamvault.streamstore.model import StreamDescription, StreamName
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import TARGET_LEASE, TARGET_LEDGER, UNFINISHED, stream_beside, tag_of
-from streamvault.streamstore.services.lease import Lease, LeaseHeld, Record, last_record
+from streamvault.streamstore.services.lease import Heartbeat, Lease, LeaseHeld, last_heartbeat
 from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.store import StreamStore
 
@@ -115,12 +115,12 @@ def first_segment_id(described: StreamDescription) -> str:
     return str(min(described.epochs[0].segments))
 
 
-def finishing_record(store: StreamStore, described: StreamDescription) -> Record | None:
+def finishing_record(store: StreamStore, described: StreamDescription) -> Heartbeat | None:
     """Return the last record of a target's lease if its holder, alive or dead, was finishing this very stream.
 
     A record of an earlier release does not say which stream of this name it was.
     """
-    record = last_record(store, lease_stream(described.name))
+    record = last_heartbeat(store, lease_stream(described.name))
     if record is None or not record.finishing or record.about not in ("", first_segment_id(described)):
         return None
     return record

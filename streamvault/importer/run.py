@@ -24,7 +24,7 @@ from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.services.lease import Lease, last_record
+from streamvault.streamstore.services.lease import Lease, last_heartbeat
 
 RESTORE_TASKS = (fill_segment, verify_range)
 """The tasks of a restore, for opening a runner."""
@@ -136,7 +136,7 @@ class ImportRun:
         """
         target = self._target
         segments = Target.find_finished(target, self._plan)
-        if segments is None or last_record(target.store, lease_stream(target.name)) is not None:
+        if segments is None or last_heartbeat(target.store, lease_stream(target.name)) is not None:
             return None
         self._segments = segments
         for segment, span, part in self._last_restored():

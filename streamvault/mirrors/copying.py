@@ -32,7 +32,7 @@ from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream, SegmentT
 from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import COPY_OF, LONGEST_TAG, TARGET_LEDGER, is_own, stream_beside, tag_of, users_tags
-from streamvault.streamstore.services.lease import last_record
+from streamvault.streamstore.services.lease import last_heartbeat
 from streamvault.streamstore.services.ledger import Ledger, LedgerNameTaken
 
 TURNS = 10
@@ -323,7 +323,7 @@ class Copying:
         """
         target, import_id, ledger = self.target, planned.plan.import_id, self.ledger
         lease_name = lease_stream(target.name)
-        record = last_record(target.store, lease_name)
+        record = last_heartbeat(target.store, lease_name)
         if record is not None and record.work != import_id:
             return
         mine = False

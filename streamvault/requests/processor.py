@@ -11,9 +11,9 @@ from streamvault.common.retries import is_transient
 from streamvault.requests.handlers import HANDLERS, RequestContext
 from streamvault.requests.model import FailedRequest, NotARequest, decode_failed, decode_request, encode
 from streamvault.requests.reports import FinishedRequest
-from streamvault.streamstore.services.fifo.entry import Entry
-from streamvault.streamstore.services.fifo.place import QueueSegment
+from streamvault.streamstore.services.fifo.entry import QueueEntry
 from streamvault.streamstore.services.fifo.producer import Producer
+from streamvault.streamstore.services.fifo.segment import QueueSegment
 
 FINAL = (Usage, Conflict, Damaged)
 """Errors that a retry cannot fix."""
@@ -58,7 +58,7 @@ class RequestProcessor:
         self.failed = 0
         self.exit_codes: set[int] = set()
 
-    def __call__(self, batch: Sequence[Entry]) -> None:
+    def __call__(self, batch: Sequence[QueueEntry]) -> None:
         """Process one request.
 
         Raises:
@@ -94,7 +94,7 @@ class RequestProcessor:
             )
         self.current, self.trouble, self.tried = "", "", 0
 
-    def _move_to_failed(self, entry: Entry, kind: str, error: Problem, began: float) -> None:
+    def _move_to_failed(self, entry: QueueEntry, kind: str, error: Problem, began: float) -> None:
         """Move a request to the failed ones; for a moment it is in both queues, never in neither.
 
         A request that another worker has moved already is not moved again. Comparing names would not do: a request that
@@ -111,7 +111,7 @@ class RequestProcessor:
             tries=self.tried,
         )
 
-        def is_this(other: Entry) -> bool:
+        def is_this(other: QueueEntry) -> bool:
             try:
                 return other.name == entry.name and decode_failed(other.content).offset == entry.offset
             except NotARequest:
@@ -147,5 +147,5 @@ def _shortened(text: str) -> str:
     return text if len(text) <= TEXT_CHARACTERS else f"{text[: TEXT_CHARACTERS - 2]} …"
 
 
-def _since(entry: Entry) -> float:
+def _since(entry: QueueEntry) -> float:
     return round(max(time.time() - entry.put_time, 0.0), 3)

@@ -13,9 +13,9 @@ from streamvault.requests.reports import ForeignBytes, QueueReport, WaitingReque
 from streamvault.requests.streams import open_queue
 from streamvault.streamstore.services.fifo.backlog import Foreign, outstanding
 from streamvault.streamstore.services.fifo.consumer import Consumer
-from streamvault.streamstore.services.fifo.entry import Entry, EntryTooLarge
-from streamvault.streamstore.services.fifo.place import QueueSegment
+from streamvault.streamstore.services.fifo.entry import EntryTooLarge, QueueEntry
 from streamvault.streamstore.services.fifo.producer import Producer
+from streamvault.streamstore.services.fifo.segment import QueueSegment
 
 SHOWN = 100
 
@@ -120,7 +120,7 @@ def _put_back(failed_queue: QueueSegment, waiting: QueueSegment) -> int:
     """
     moved = 0
 
-    def put_back(batch: Sequence[Entry]) -> None:
+    def put_back(batch: Sequence[QueueEntry]) -> None:
         nonlocal moved
         (entry,) = batch
         try:
@@ -135,7 +135,7 @@ def _put_back(failed_queue: QueueSegment, waiting: QueueSegment) -> int:
     return moved
 
 
-def _drop(_batch: Sequence[Entry]) -> None:
+def _drop(_batch: Sequence[QueueEntry]) -> None:
     """Do nothing: the consumer removes the entries it handled."""
 
 
@@ -149,7 +149,7 @@ class _Contents:
     foreign: list[Foreign] = field(default_factory=list)
 
 
-def _contents(queue: QueueSegment, describe: Callable[[Entry, float], WaitingRequest]) -> _Contents:
+def _contents(queue: QueueSegment, describe: Callable[[QueueEntry, float], WaitingRequest]) -> _Contents:
     now, found = time.time(), _Contents()
     for one in outstanding(queue):
         if isinstance(one, Foreign):
@@ -163,7 +163,7 @@ def _contents(queue: QueueSegment, describe: Callable[[Entry, float], WaitingReq
     return found
 
 
-def _waiting(entry: Entry, now: float) -> WaitingRequest:
+def _waiting(entry: QueueEntry, now: float) -> WaitingRequest:
     try:
         text = str(decode_request(entry.content))
     except NotARequest:
@@ -171,7 +171,7 @@ def _waiting(entry: Entry, now: float) -> WaitingRequest:
     return _row(entry, now, text, "")
 
 
-def _failed(entry: Entry, now: float) -> WaitingRequest:
+def _failed(entry: QueueEntry, now: float) -> WaitingRequest:
     try:
         failed = decode_failed(entry.content)
     except NotARequest as error:
@@ -180,7 +180,7 @@ def _failed(entry: Entry, now: float) -> WaitingRequest:
     return _row(entry, now, str(failed), why)
 
 
-def _row(entry: Entry, now: float, text: str, error: str) -> WaitingRequest:
+def _row(entry: QueueEntry, now: float, text: str, error: str) -> WaitingRequest:
     return WaitingRequest(
         id=str(entry.name),
         text=text,

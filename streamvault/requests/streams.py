@@ -9,7 +9,7 @@ from streamvault.common.errors import Usage
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import FAILED_SUFFIX
-from streamvault.streamstore.services.fifo.place import QueueSegment
+from streamvault.streamstore.services.fifo.segment import QueueSegment
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 

@@ -18,7 +18,7 @@ from streamvault.lake.batches import batch_of
 from streamvault.reading.spans import spans_of
 from streamvault.spark.reading import Reading
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
-from streamvault.streamstore.arithmetic.splitting import EventBlock
+from streamvault.streamstore.arithmetic.splitting import EventBlock, EventSplitter
 from streamvault.streamstore.arithmetic.walking import EventWalk, find_start
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, SegmentId, StreamName
@@ -57,15 +57,8 @@ class SegmentPart:
 
     def walk(self, store: StreamStore, stream: StreamName, largest: int = LARGEST_EVENT_BYTES) -> EventWalk:
         """Return a walk of the events, given that `start` is an event boundary."""
-        return EventWalk(
-            store,
-            stream,
-            self.segment,
-            start=self.start,
-            high=self.high,
-            segment_end=self.end,
-            largest=largest,
-        )
+        splitter = EventSplitter(self.start, self.segment.in_stream(stream), largest=largest)
+        return EventWalk(store, stream, self.segment, splitter, high=self.high, segment_end=self.end)
 
     def guessed(self, range_size: int) -> list[SegmentPart]:
         """Split the part at multiples of the range size; each task guesses where its events begin."""

@@ -83,6 +83,10 @@ class StreamStore(ABC):
             ValueError: ``end`` is beyond the write offset.
         """
 
+    def read_bytes(self, stream: StreamName, segment: SegmentId, start: int, end: int) -> bytes:
+        """Read a short range ``[start, end)`` of a segment into memory; errors as `read`."""
+        return b"".join(bytes(block) for block in self.read(stream, segment, start, end))
+
     @abstractmethod
     def create_scope(self, scope: str) -> bool:
         """Create a scope; return False if it already existed."""

@@ -22,12 +22,12 @@ from streamvault.streamstore.services.fifo.entry import (
     NOTE_BYTES,
     OVERHEAD_BYTES,
     BadEntry,
-    Entry,
     EntryTooLarge,
+    QueueEntry,
     encode_entry,
 )
-from streamvault.streamstore.services.fifo.place import NotAQueue, QueueSegment
 from streamvault.streamstore.services.fifo.producer import Producer, QueueFull
+from streamvault.streamstore.services.fifo.segment import NotAQueue, QueueSegment
 from streamvault.streamstore.store import StreamStore
 
 Open = Callable[[], StreamStore]
@@ -38,9 +38,9 @@ class Handled:
     """A handler that records its entries."""
 
     def __init__(self) -> None:
-        self.batches: list[list[Entry]] = []
+        self.batches: list[list[QueueEntry]] = []
 
-    def __call__(self, batch: Sequence[Entry]) -> None:
+    def __call__(self, batch: Sequence[QueueEntry]) -> None:
         self.batches.append(list(batch))
 
     @property
@@ -57,9 +57,9 @@ def put_all(queue: QueueSegment, contents: list[bytes]) -> None:
     producer._attempts(producer._append, block)
 
 
-def work_off(queue: QueueSegment, **options: int) -> Handled:
+def work_off(queue: QueueSegment, *, batch_entries: int = 500) -> Handled:
     handled = Handled()
-    with Consumer(queue, **options) as consumer:  # type: ignore[arg-type]
+    with Consumer(queue, batch_entries=batch_entries) as consumer:
         consumer.run(handled, idle_seconds=0)
     return handled
 
@@ -76,6 +76,10 @@ class DurableQueueContract:
     @pytest.fixture
     def open_store(self) -> Open:
         raise NotImplementedError
+
+    @pytest.fixture(autouse=True)
+    def short_pauses(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("streamvault.streamstore.services.fifo.consumer.LONGEST_PAUSE", 0.05)
 
     @pytest.fixture
     def stores(self, open_store: Open) -> Iterator[Open]:
@@ -115,10 +119,11 @@ class DurableQueueContract:
         assert list(queue.store.list_streams(queue.name.scope, own=True)) == [queue.name], "the lease's stream is gone"
         assert work_off(queue).contents == []
 
-    def test_largest_entry_is_consumed(self, queue: QueueSegment) -> None:
+    def test_largest_entry_is_consumed(self, queue: QueueSegment, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("streamvault.streamstore.services.fifo.consumer.BATCH_BYTES", 1000)
         largest = bytes(MAX_ENTRY_BYTES)
         put_all(queue, [b"before", largest, b"after"])
-        handled = work_off(queue, batch_bytes=1000)
+        handled = work_off(queue)
         assert handled.contents == [b"before", largest, b"after"]
         assert [len(batch) for batch in handled.batches] == [1, 1, 1]
         with pytest.raises(EntryTooLarge, match="exceeds the maximum"):
@@ -149,11 +154,14 @@ class DurableQueueContract:
         assert handled.contents == numbers(3)
         assert work_off(queue).contents == [b"later"]
 
-    def test_batches_are_bounded_in_entries_and_bytes(self, queue: QueueSegment) -> None:
+    def test_batches_are_bounded_in_entries_and_bytes(
+        self, queue: QueueSegment, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         put_all(queue, numbers(25))
         assert [len(batch) for batch in work_off(queue, batch_entries=10).batches] == [10, 10, 5]
         put_all(queue, [bytes(400)] * 6)
-        assert [len(batch) for batch in work_off(queue, batch_bytes=1000).batches] == [2, 2, 2]
+        monkeypatch.setattr("streamvault.streamstore.services.fifo.consumer.BATCH_BYTES", 1000)
+        assert [len(batch) for batch in work_off(queue).batches] == [2, 2, 2]
 
     def test_queue_is_created_once_and_other_streams_are_refused(
         self, store: StreamStore, queue: QueueSegment, stores: Open
@@ -247,13 +255,13 @@ class DurableQueueContract:
         names: set[tuple[uuid.UUID, ...]] = set()
         told: list[str] = []
 
-        def failing_twice(batch: Sequence[Entry]) -> None:
+        def failing_twice(batch: Sequence[QueueEntry]) -> None:
             calls.append([entry.content for entry in batch])
             names.add(tuple(entry.name for entry in batch))
             if len(calls) <= 2:
                 raise OSError(f"no luck {len(calls)}")
 
-        with Consumer(queue, longest_pause=0.05, failing=lambda error, _: told.append(str(error))) as consumer:
+        with Consumer(queue, failing=lambda error, _: told.append(str(error))) as consumer:
             metrics = consumer.run(failing_twice, idle_seconds=0)
         assert calls == [numbers(3)] * 3
         assert len(names) == 1, "whoever gets an entry twice can tell"
@@ -264,10 +272,10 @@ class DurableQueueContract:
         put_all(queue, numbers(3))
         before = queue.info()
 
-        def never(batch: Sequence[Entry]) -> None:
+        def never(batch: Sequence[QueueEntry]) -> None:
             raise OSError("never")
 
-        consumer = Consumer(queue, tries=2, longest_pause=0.05)
+        consumer = Consumer(queue, tries=2)
         with pytest.raises(OSError, match="never"), consumer:
             consumer.run(never)
         assert queue.info() == before
@@ -281,14 +289,14 @@ class DurableQueueContract:
         put_all(queue, numbers(4))
         with Consumer(queue, batch_entries=2) as consumer:
 
-            def stopping(batch: Sequence[Entry]) -> None:
+            def stopping(batch: Sequence[QueueEntry]) -> None:
                 consumer.stop()
 
             assert consumer.run(stopping).entries == 2
         tried = threading.Event()
         with Consumer(queue, failing=lambda *_: tried.set()) as consumer, ThreadPoolExecutor(1) as pool:
 
-            def never(batch: Sequence[Entry]) -> None:
+            def never(batch: Sequence[QueueEntry]) -> None:
                 raise OSError("never")
 
             running = pool.submit(consumer.run, never)

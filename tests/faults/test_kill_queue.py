@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 
 from streamvault.streamstore.services.fifo.consumer import Consumer
-from streamvault.streamstore.services.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, Entry, encode_entry
-from streamvault.streamstore.services.fifo.place import QueueSegment
+from streamvault.streamstore.services.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, QueueEntry, encode_entry
 from streamvault.streamstore.services.fifo.producer import Producer
+from streamvault.streamstore.services.fifo.segment import QueueSegment
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 
@@ -56,7 +56,7 @@ def consume(uri: str, log: Path) -> None:
     address, name = parse_stream(uri)
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def handler(batch: Sequence[Entry]) -> None:
+    def handler(batch: Sequence[QueueEntry]) -> None:
         lines = [b"%d %d %s %s" % (e.offset, e.end, *e.content.split()[:2]) for e in batch]
         peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
         os.write(handle, b"\n".join([*lines, b"batch %d\n" % peak]))

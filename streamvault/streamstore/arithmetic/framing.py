@@ -3,7 +3,7 @@
 An event is an 8-byte header (int32 type = 0, int32 payload length, big-endian) and its payload. Read as one big-endian
 int64, a header is valid if it is between 0 and `MAX_EVENT_BYTES`: one comparison per event. A segment consists only of
 events and has no markers for their starts: an event's offset must be known, or guessed
-(`streamstore.arithmetic.boundary`).
+(`streamstore.arithmetic.walking`).
 """
 
 from __future__ import annotations

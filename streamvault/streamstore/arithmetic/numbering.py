@@ -1,4 +1,4 @@
-"""Predicts and controls the numbers of the segments that a scale opens.
+"""Checks the key ranges of a scale; predicts and controls the numbers of the segments that it opens.
 
 Pravega's controller collects a scale's ranges in a ``java.util.HashMap`` keyed by their starts and numbers them in
 iteration order; the embedded store does the same. The order is that of the map's buckets, and within a bucket that of
@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from streamvault.common.neighbours import joined
 from streamvault.streamstore.arithmetic.hashmap import first_capacity, iteration_order
-from streamvault.streamstore.errors import InvalidName
-from streamvault.streamstore.model import KeyRange
+from streamvault.streamstore.errors import InvalidName, ScaleRefused
+from streamvault.streamstore.model import KeyRange, SegmentId
 
 _CROWDED = (8, 4)
 """Maximum starts per bucket to try: with more than 8 the map grows or reorders, sometimes with more than 4 (when it was
@@ -25,6 +26,31 @@ smaller)."""
 _NEVER = np.int64(1) << 40
 
 _Costs = npt.NDArray[np.int64]
+
+
+def check_replaces(
+    seal: Sequence[SegmentId], ranges: Sequence[KeyRange], current: Mapping[SegmentId, KeyRange]
+) -> None:
+    """Check that a scale's new ranges cover exactly what its sealed segments cover, once.
+
+    Raises:
+        ScaleRefused: the ranges differ, or a segment is not open.
+    """
+    if not seal or len(set(seal)) != len(seal):
+        raise ScaleRefused("a scale must seal at least one segment, each once")
+    for segment in seal:
+        if segment not in current:
+            raise ScaleRefused("a scale seals a segment that is not open in the current epoch", where=str(segment))
+    replaced = (current[segment] for segment in seal)
+    if list(joined(sorted(ranges), _join)) != list(joined(sorted(replaced), _join)):
+        raise ScaleRefused(
+            "a scale's new ranges do not cover what its sealed segments cover",
+            where=", ".join(f"[{one.low!r}, {one.high!r})" for one in sorted(ranges)),
+        )
+
+
+def _join(one: KeyRange, after: KeyRange) -> KeyRange | None:
+    return KeyRange(one.low, after.high) if one.high == after.low else None  # overlapping ranges are not joined
 
 
 def predict_order(ranges: Sequence[KeyRange]) -> list[int]:

@@ -11,8 +11,7 @@ from weakref import WeakSet
 
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.arithmetic.cuts import is_before, validate_cut
-from streamvault.streamstore.arithmetic.numbering import predict_order
-from streamvault.streamstore.arithmetic.ranges import check_replaces
+from streamvault.streamstore.arithmetic.numbering import check_replaces, predict_order
 from streamvault.streamstore.errors import (
     InvalidCut,
     InvalidName,

@@ -6,8 +6,7 @@
 
 Modules: `settings` (address and login); `calls` and `controller` (controller calls and statuses), `convert` (its
 messages); `wire` (the segment store's frames) and `connection` (their transport); `segments`, `session`, `reader` and
-`appender` (operations on a segment); `streams` and `transactions` (operations on a stream); `store` (all of it as a
-`StreamStore`).
+`appender` (operations on a segment); `transactions`; `store` (all of it as a `StreamStore`).
 """
 
 from __future__ import annotations

@@ -15,13 +15,12 @@ from uuid import uuid4
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, WireError
-from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.codec import Command, encode
 from streamvault.streamstore.pravega.connection import Connection
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.refusals import InDoubt
-from streamvault.streamstore.pravega.segments import SegmentStores
+from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
 from streamvault.streamstore.pravega.session import SegmentSession
 
 
@@ -36,18 +35,16 @@ class _Block:
 
 
 class PravegaAppender(SegmentSession, SegmentAppender):
-    """See `SegmentAppender`. Used by one thread at a time. ``part`` is as for `SegmentSession`.
+    """See `SegmentAppender`. Used by one thread at a time.
 
     Raises:
         NoSuchSegment, SegmentSealed: as `StreamStore.appender`.
     """
 
-    def __init__(
-        self, stores: SegmentStores, stream: StreamName, segment: SegmentId, *, in_flight: int = 4, part: str = ""
-    ) -> None:
+    def __init__(self, stores: SegmentStores, segment: SegmentName, *, in_flight: int = 4) -> None:
         if in_flight < 1:
             raise ValueError("in_flight must be at least 1")
-        super().__init__(stores, stream, segment, write=True, part=part)
+        super().__init__(stores, segment, write=True)
         self._in_flight = in_flight
         self._writer = uuid4()
         self._blocks: deque[_Block] = deque()
@@ -107,7 +104,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         if not isinstance(info, wire.StreamSegmentInfo):
             raise self._refused(info)
         if not info.exists or info.deleted:
-            raise self._stores.gone(self._stream, self._segment)
+            raise self._stores.gone(self._segment)
         setup = self._ask(connection, wire.SetupAppend(connection.request_id(), self._writer, self._name, token))
         if not isinstance(setup, wire.AppendSetup):
             raise self._refused(setup)
@@ -139,7 +136,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         start, end = blocks[0].start, blocks[-1].end
         at, wanted = start, iter(blocks)
         left = memoryview(b"")
-        for read in BlockReader(self._stores, self._stream, self._segment, start, end, part=self._part).blocks():
+        for read in BlockReader(self._stores, self._segment, start, end).blocks():
             found = read
             while found.nbytes:
                 if not left.nbytes:

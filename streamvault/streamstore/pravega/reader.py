@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streamvault.streamstore.errors import SegmentTruncated, WireError
-from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.codec import Command, encode
 from streamvault.streamstore.pravega.connection import Connection, ConnectionLost
-from streamvault.streamstore.pravega.segments import SegmentStores
+from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
 from streamvault.streamstore.pravega.session import SegmentSession
 
 PART_BYTES = 1024 * 1024
@@ -47,22 +46,20 @@ class _Part:
 class BlockReader(SegmentSession):
     """Reads the bytes ``[start, end)`` of a segment once, in order; ``end`` must not lie beyond the write offset.
 
-    At most ``in_flight`` requests for ``part_bytes`` each are under way at once. ``part`` is as for `SegmentSession`.
+    At most ``in_flight`` requests for ``part_bytes`` each are under way at once.
     """
 
     def __init__(
         self,
         stores: SegmentStores,
-        stream: StreamName,
-        segment: SegmentId,
+        segment: SegmentName,
         start: int,
         end: int,
         *,
         part_bytes: int = PART_BYTES,
         in_flight: int = IN_FLIGHT,
-        part: str = "",
     ) -> None:
-        super().__init__(stores, stream, segment, write=False, part=part)
+        super().__init__(stores, segment, write=False)
         self._end = end
         self._next = start
         self._waiting: deque[_Part] = deque()
@@ -101,7 +98,7 @@ class BlockReader(SegmentSession):
 
     def _is_empty(self) -> bool:
         start, end = self._next, self._end
-        info = self._stores.infos(self._stream, [self._segment], self._part)[0]
+        info = self._stores.infos(self._segment.stream, [self._segment.id], self._segment.part)[0]
         if not 0 <= start <= end <= info.write_offset:
             raise ValueError(f"[{start}, {end}) is not a range of {self._name}, which ends at {info.write_offset}")
         if start < min(end, info.start_offset):

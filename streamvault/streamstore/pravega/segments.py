@@ -35,9 +35,31 @@ LOST = "a Pravega segment store does not answer"
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentName:
+    """A segment as the segment stores name it.
+
+    Attributes:
+        stream: its stream.
+        id: the segment.
+        part: what a segment beside the segment, which lives where the segment does, adds to its name.
+    """
+
+    stream: StreamName
+    id: SegmentId
+    part: str = ""
+
+    def __str__(self) -> str:
+        return self.id.in_stream(self.stream) + self.part
+
+
+@dataclass(frozen=True, slots=True)
 class _Token:
     text: str
     renew_at: float
+
+
+Request = Callable[[int, SegmentName, str], Command]
+"""Makes the command for a request id, a segment and a token."""
 
 
 class DelegationTokens:
@@ -94,30 +116,30 @@ class SegmentStores:
         self.settings = settings
         self.controller = controller
         self.tokens = DelegationTokens(self._new_token)
-        self._endpoints: dict[tuple[StreamName, SegmentId], Endpoint] = {}
+        self._endpoints: dict[tuple[StreamName, SegmentId], Endpoint] = {}  # parts live where their segment does
         self.pool = ConnectionPool(tls=settings.tls_context(), timeout=settings.timeout)
 
     def close(self) -> None:
         """Close the idle connections."""
         self.pool.close()
 
-    def endpoint(self, stream: StreamName, segment: SegmentId) -> Endpoint:
+    def endpoint(self, name: SegmentName) -> Endpoint:
         """The segment store that holds a segment: what the controller said last, until `moved` is called."""
-        known = self._endpoints.get((stream, segment))
+        known = self._endpoints.get((name.stream, name.id))
         if known is None:
-            known = self.controller.endpoint(stream, segment)
+            known = self.controller.endpoint(name.stream, name.id)
             if len(self._endpoints) >= ENDPOINTS_KEPT:
                 self._endpoints.clear()
-            self._endpoints[stream, segment] = known
+            self._endpoints[name.stream, name.id] = known
         return known
 
-    def moved(self, stream: StreamName, segment: SegmentId) -> None:
+    def moved(self, name: SegmentName) -> None:
         """Ask the controller again where a segment is: it could not be had where it was."""
-        self._endpoints.pop((stream, segment), None)
+        self._endpoints.pop((name.stream, name.id), None)
 
-    def name(self, stream: StreamName, segment: SegmentId) -> str:
-        """Return a segment's full name, for messages."""
-        return f"{self.settings.uri}/{segment.in_stream(stream)}"
+    def where(self, name: SegmentName) -> str:
+        """Return a segment's name for messages."""
+        return f"{self.settings.uri}/{name}"
 
     def infos(self, stream: StreamName, segments: Sequence[SegmentId], part: str = "") -> list[SegmentInfo]:
         """The segments' offsets, in the order asked; those of the parts beside them if ``part`` is given.
@@ -128,7 +150,7 @@ class SegmentStores:
         found = self.infos_if_there(stream, segments, part)
         for segment in segments:
             if found[segment] is None:
-                raise self.gone(stream, segment)
+                raise self.gone(SegmentName(stream, segment))
         return [info for info in (found[segment] for segment in segments) if info is not None]
 
     def infos_if_there(
@@ -136,19 +158,19 @@ class SegmentStores:
     ) -> Mapping[SegmentId, SegmentInfo | None]:
         """The segments' offsets, None for those that are not there."""
 
-        def request(number: int, segment: SegmentId, token: str) -> Command:
-            return wire.GetStreamSegmentInfo(number, segment.in_stream(stream) + part, token)
+        def request(number: int, name: SegmentName, token: str) -> Command:
+            return wire.GetStreamSegmentInfo(number, str(name), token)
 
         found: dict[SegmentId, SegmentInfo | None] = {}
-        for segment, answer in self.ask_all(stream, segments, request, write=False):
+        for name, answer in self.ask_all([SegmentName(stream, one, part) for one in segments], request, write=False):
             if isinstance(answer, wire.StreamSegmentInfo):
                 there = answer.exists and not answer.deleted
-                info = SegmentInfo(segment, answer.start_offset, answer.write_offset, answer.sealed)
-                found[segment] = info if there else None
+                info = SegmentInfo(name.id, answer.start_offset, answer.write_offset, answer.sealed)
+                found[name.id] = info if there else None
             elif isinstance(answer, wire.NoSuchSegment):
-                found[segment] = None
+                found[name.id] = None
             else:
-                raise refusal(answer, self.name(stream, segment))
+                raise refusal(answer, self.where(name))
         return found
 
     def truncate(self, stream: StreamName, segment: SegmentId, offset: int) -> None:
@@ -158,18 +180,18 @@ class SegmentStores:
             InvalidCut: the offset lies beyond the write offset.
         """
 
-        def request(number: int, segment: SegmentId, token: str) -> Command:
-            return wire.TruncateSegment(number, segment.in_stream(stream), offset, token)
+        def request(number: int, name: SegmentName, token: str) -> Command:
+            return wire.TruncateSegment(number, str(name), offset, token)
 
-        for _, answer in self.ask_all(stream, [segment], request, write=True):
+        for name, answer in self.ask_all([SegmentName(stream, segment)], request, write=True):
             if isinstance(answer, wire.SegmentIsTruncated):
                 # the answer to every offset that is out of bounds, below or above
                 if offset > self.infos(stream, [segment])[0].write_offset:
-                    raise InvalidCut(f"offset {offset} is beyond the segment's end", where=self.name(stream, segment))
+                    raise InvalidCut(f"offset {offset} is beyond the segment's end", where=self.where(name))
             elif isinstance(answer, wire.NoSuchSegment):
-                raise self.gone(stream, segment)
+                raise self.gone(name)
             elif not isinstance(answer, wire.SegmentTruncated):
-                raise refusal(answer, self.name(stream, segment))
+                raise refusal(answer, self.where(name))
 
     @contextmanager
     def borrowed(self, endpoint: Endpoint) -> Iterator[Connection]:
@@ -183,14 +205,9 @@ class SegmentStores:
         self.pool.give(connection)
 
     def ask_all(
-        self,
-        stream: StreamName,
-        segments: Sequence[SegmentId],
-        request: Callable[[int, SegmentId, str], Command],
-        *,
-        write: bool,
-    ) -> Iterator[tuple[SegmentId, Command]]:
-        """One request for each segment, many at once; answers in no order.
+        self, segments: Sequence[SegmentName], request: Request, *, write: bool
+    ) -> Iterator[tuple[SegmentName, Command]]:
+        """One request for each of a stream's segments, many at once; answers in no order.
 
         All are sent to the segment store that holds the first of them; those that live elsewhere are sent on to where
         the next of them lives, and so on: as many rounds as there are segment stores.
@@ -199,39 +216,39 @@ class SegmentStores:
         todo = list(dict.fromkeys(segments))
         renewed = False
         while todo:
-            endpoint = self.endpoint(stream, todo[0])
-            token = self.tokens.get(stream, write=write)
             first, left = todo[0], []
+            endpoint = self.endpoint(first)
+            token = self.tokens.get(first.stream, write=write)
             try:
                 with self.borrowed(endpoint) as connection:
                     for start in range(0, len(todo), BATCH):
-                        for segment, answer in _exchange(connection, todo[start : start + BATCH], token, request):
+                        for name, answer in _exchange(connection, todo[start : start + BATCH], token, request):
                             if isinstance(answer, wire.WrongHost):
-                                left.append(segment)
+                                left.append(name)
                             elif isinstance(answer, wire.AuthTokenCheckFailed):
                                 raise TokenRefused  # noqa: TRY301  (leaves the loops; nothing was yielded for it)
                             else:
-                                yield segment, answer
+                                yield name, answer
             except ConnectionLost as lost:
-                self.moved(stream, first)
+                self.moved(first)
                 patience.pause(f"{LOST} ({lost})", str(endpoint))
                 continue
             except TokenRefused:
-                self.tokens.forget(stream, token)
+                self.tokens.forget(first.stream, token)
                 if renewed:
-                    raise self.denied(stream) from None
+                    raise self.denied(first.stream) from None
                 renewed = True
                 continue
             if first in left:
-                self.moved(stream, first)
-                patience.pause("no Pravega segment store holds the segment", self.name(stream, first))
+                self.moved(first)
+                patience.pause("no Pravega segment store holds the segment", self.where(first))
             todo = left
 
-    def gone(self, stream: StreamName, segment: SegmentId) -> StreamStoreError:
+    def gone(self, name: SegmentName) -> StreamStoreError:
         """The error for a segment that is not there: its own, its stream's or its scope's."""
-        if self.controller.stream_exists(stream):
-            return NoSuchSegment("no such segment", where=self.name(stream, segment))
-        return self.controller.missing(stream)
+        if self.controller.stream_exists(name.stream):
+            return NoSuchSegment("no such segment", where=f"{self.settings.uri}/{name.id.in_stream(name.stream)}")
+        return self.controller.missing(name.stream)
 
     def denied(self, stream: StreamName) -> AccessDenied:
         """The error for a token that is refused although it is new."""
@@ -246,8 +263,8 @@ class SegmentStores:
 
 
 def _exchange(
-    connection: Connection, segments: Sequence[SegmentId], token: str, request: Callable[[int, SegmentId, str], Command]
-) -> list[tuple[SegmentId, Command]]:
+    connection: Connection, segments: Sequence[SegmentName], token: str, request: Request
+) -> list[tuple[SegmentName, Command]]:
     asked = {connection.request_id(): segment for segment in segments}
     connection.send(b"".join(encode(request(number, segment, token)) for number, segment in asked.items()))
     answers = []

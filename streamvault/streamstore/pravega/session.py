@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.codec import Command
 from streamvault.streamstore.pravega.connection import Connection, ConnectionLost
 from streamvault.streamstore.pravega.patience import Patience
 from streamvault.streamstore.pravega.refusals import InDoubt, Moved, TokenRefused, refusal
-from streamvault.streamstore.pravega.segments import LOST, SegmentStores
+from streamvault.streamstore.pravega.segments import LOST, SegmentName, SegmentStores
 
 
 class SegmentSession(ABC):
@@ -19,22 +18,16 @@ class SegmentSession(ABC):
 
     Args:
         stores: the cluster's segment stores.
-        stream: the stream.
         segment: the segment.
         write: whether to write, which needs a dedicated connection and a write token.
-        part: what a segment beside the segment, which lives where the segment does, adds to its name.
     """
 
-    def __init__(
-        self, stores: SegmentStores, stream: StreamName, segment: SegmentId, *, write: bool, part: str = ""
-    ) -> None:
+    def __init__(self, stores: SegmentStores, segment: SegmentName, *, write: bool) -> None:
         self._stores = stores
-        self._stream = stream
         self._segment = segment
         self._write = write
-        self._part = part
-        self._name = segment.in_stream(stream) + part
-        self._where = stores.name(stream, segment) + part
+        self._name = str(segment)
+        self._where = stores.where(segment)
         self._address = ""
         self._connection: Connection | None = None
         self._patience = Patience(stores.settings.timeout)
@@ -66,9 +59,9 @@ class SegmentSession(ABC):
                 self._patience.pause("no Pravega segment store holds the segment", self._where)
             except TokenRefused:
                 self._drop()
-                self._stores.tokens.forget(self._stream, self._token)
+                self._stores.tokens.forget(self._segment.stream, self._token)
                 if self._token_was_refused:
-                    raise self._stores.denied(self._stream) from None
+                    raise self._stores.denied(self._segment.stream) from None
                 self._token_was_refused = True
             else:
                 return
@@ -79,7 +72,7 @@ class SegmentSession(ABC):
         self._token_was_refused = False
 
     def _new_token(self) -> str:
-        self._token = self._stores.tokens.get(self._stream, write=self._write)
+        self._token = self._stores.tokens.get(self._segment.stream, write=self._write)
         return self._token
 
     def _refused(self, answer: Command) -> Exception:
@@ -89,7 +82,7 @@ class SegmentSession(ABC):
         if isinstance(answer, wire.AuthTokenCheckFailed):
             return TokenRefused()
         if isinstance(answer, wire.NoSuchSegment):
-            return self._stores.gone(self._stream, self._segment)
+            return self._stores.gone(self._segment)
         return refusal(answer, self._where)
 
     def _drop(self) -> None:
@@ -99,7 +92,7 @@ class SegmentSession(ABC):
 
     def _attempt(self, step: Callable[[Connection], None]) -> None:
         if self._connection is None:
-            endpoint = self._stores.endpoint(self._stream, self._segment)
+            endpoint = self._stores.endpoint(self._segment)
             self._address = str(endpoint)
             self._connection = self._stores.pool.take(endpoint, fresh=self._write)
             self._resume(self._connection)
@@ -107,4 +100,4 @@ class SegmentSession(ABC):
 
     def _look_elsewhere(self) -> None:
         self._drop()
-        self._stores.moved(self._stream, self._segment)
+        self._stores.moved(self._segment)

@@ -1,12 +1,34 @@
-"""A real Pravega cluster as a `StreamStore`."""
+"""A real Pravega cluster as a `StreamStore`.
+
+A description is put together from the controller's answers and the segments' offsets. Changes of a stream take time or
+may collide, so they are repeated.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tenacity import stop_after_delay
+
+from streamvault.common.retries import attempts
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.errors import InvalidName, NoSuchScope, RequestFailed, StreamExists
+from streamvault.streamstore.arithmetic.cuts import is_before, validate_cut
+from streamvault.streamstore.arithmetic.numbering import check_replaces
+from streamvault.streamstore.errors import (
+    InvalidCut,
+    InvalidName,
+    NoSuchScope,
+    NoSuchSegment,
+    NoSuchStream,
+    RequestFailed,
+    ScaleRefused,
+    StreamChanged,
+    StreamExists,
+    StreamNotSealed,
+    StreamSealed,
+)
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -18,12 +40,11 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 from streamvault.streamstore.own import is_own
-from streamvault.streamstore.pravega import streams
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.controller import Controller
 from streamvault.streamstore.pravega.patience import pauses
 from streamvault.streamstore.pravega.reader import BlockReader
-from streamvault.streamstore.pravega.segments import SegmentStores
+from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
 from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.pravega.transactions import PravegaTransactions
 from streamvault.streamstore.store import StreamStore
@@ -35,6 +56,27 @@ LISTED_AT_ONCE = 100
 
 CREATE_SECONDS = 10.0
 """How long to wait until a stream of the same name is deleted, if the controller takes its scope for missing."""
+
+FIRST_EPOCHS = 4
+"""Epochs that are asked for together with everything else: few streams have more."""
+
+BATCH = 32
+"""Epochs that are asked for at once after them."""
+
+ATTEMPTS = 5
+"""A scale that is finished between two questions makes the answers disagree; then all is asked again."""
+
+MAKING_SECONDS = 10.0
+"""How long to wait for a stream that is being created."""
+
+MAKING_PAUSE = 0.05
+"""Seconds between two requests while waiting."""
+
+CHANGE_SECONDS = 60.0
+"""How long to retry a change the controller failed to make."""
+
+SCALE_SECONDS = 300.0
+"""How long to wait for a scale that the controller has begun; usually it takes 0.1 s."""
 
 
 class PravegaStore(StreamStore):
@@ -69,7 +111,49 @@ class PravegaStore(StreamStore):
 
     def describe(self, stream: StreamName) -> StreamDescription:
         """Configuration, epochs, head, tail and whether it is sealed."""
-        return streams.describe(self._controller, self._stores, stream)
+        disagreements, deadline = 0, time.monotonic() + MAKING_SECONDS
+        while disagreements < ATTEMPTS:
+            try:
+                description = self._describe_once(stream)
+            except NoSuchStream:
+                # a stream exists before its first epoch does
+                if time.monotonic() > deadline or not self._controller.stream_exists(stream):
+                    raise
+                time.sleep(MAKING_PAUSE)
+                continue
+            if description is not None:
+                return description
+            disagreements += 1
+        raise RequestFailed(
+            "the stream changes too fast to be described", where=f"{self.uri}/{stream}", todo="Try again."
+        )
+
+    def _describe_once(self, stream: StreamName) -> StreamDescription | None:
+        """The stream, or None if the answers disagree."""
+        state = self._controller.query_state(stream, FIRST_EPOCHS)
+        epochs = self._all_epochs(stream, state.epochs)
+        last = _last_epoch(epochs, state.current)
+        if last is None or not state.head.offsets.keys() <= {s for epoch in epochs[: last + 1] for s in epoch.segments}:
+            return None
+        try:
+            infos = self._stores.infos(stream, list(epochs[last].segments))
+        except NoSuchSegment:
+            # truncated in the meantime
+            return None
+        tail = StreamCut(stream, {info.segment: info.write_offset for info in infos})
+        return StreamDescription(
+            stream, state.configuration, tuple(epochs[: last + 1]), state.head, tail, sealed=not state.current
+        )
+
+    def _all_epochs(self, stream: StreamName, first: list[Epoch]) -> list[Epoch]:
+        """Return every epoch, including truncated ones and possibly one that a running scale has only prepared."""
+        if not first:
+            raise self._controller.missing(stream)
+        found, asked = list(first), FIRST_EPOCHS
+        while len(found) == asked:
+            asked += BATCH
+            found += self._controller.epochs(stream, range(len(found), asked))
+        return found
 
     def exists(self, stream: StreamName) -> bool:
         """See `StreamStore.exists`."""
@@ -81,7 +165,7 @@ class PravegaStore(StreamStore):
 
     def read(self, stream: StreamName, segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:
         """The bytes of a segment's range as blocks of 1 MiB at most; see `StreamStore.read`."""
-        return BlockReader(self._stores, stream, segment, start, end).blocks()
+        return BlockReader(self._stores, SegmentName(stream, segment), start, end).blocks()
 
     def create_scope(self, scope: str) -> bool:
         """Make a scope; False if it was there."""
@@ -111,37 +195,146 @@ class PravegaStore(StreamStore):
     ) -> None:
         """Replace policies and tags.
 
-        A fixed number of segments other than the open ones makes the controller scale the stream to that number.
+        A fixed number of segments other than the open ones makes the controller scale the stream to that number. It
+        cannot compare-and-set, so the configuration is read right before each attempt.
         """
-        streams.update(self._controller, stream, configuration, was)
+
+        def attempt() -> None:
+            now = None if was is None else self._controller.configuration(stream)
+            if now is not None and now != was:
+                if now == configuration:
+                    return  # an attempt whose answer was lost
+                raise StreamChanged(
+                    "the stream's configuration was changed concurrently",
+                    where=f"{self.uri}/{stream}",
+                    todo="Run it again.",
+                )
+            self._controller.update_stream(stream, configuration)
+
+        _insist(attempt)
 
     def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:
-        """Seal segments and open others in their place; see `StreamStore.scale`."""
-        return streams.scale(self._controller, stream, seal, ranges)
+        """Scale and wait until it is finished; see `StreamStore.scale`."""
+        before = self._open_epoch(stream)
+        number: int | None = None
+
+        def attempt() -> None:
+            nonlocal number
+            epoch = self._open_epoch(stream)
+            if epoch.number > before.number and _made_by(epoch, before, seal, ranges):
+                # an attempt whose answer was lost
+                number = epoch.number
+                return
+            check_replaces(seal, ranges, epoch.segments)
+            number = self._controller.start_scale(stream, seal, ranges) + 1
+
+        try:
+            _insist(attempt)
+        except ScaleRefused:
+            epoch = self._open_epoch(stream)
+            if not _made_by(epoch, before, seal, ranges):
+                raise
+            number = epoch.number
+        assert number is not None  # noqa: S101  (an attempt without an error sets it)
+        for _ in pauses(SCALE_SECONDS):
+            if self._controller.is_scaled(stream, number - 1):
+                break
+        else:
+            raise RequestFailed(
+                f"the scale is not finished after {SCALE_SECONDS:.0f} s", where=str(stream), todo="Check again later."
+            )
+        found = self._controller.epochs(stream, [number])
+        if not found:
+            raise RequestFailed("the scale is finished, but its epoch does not exist", where=str(stream))
+        return found[0]
+
+    def _open_epoch(self, stream: StreamName) -> Epoch:
+        """The epoch whose segments are open.
+
+        Raises:
+            StreamSealed: none are.
+        """
+        for _ in range(ATTEMPTS):
+            current = self._controller.current_segments(stream)
+            if not current:
+                raise StreamSealed("the stream is sealed and can't be scaled", where=str(stream))
+            # every epoch has a segment that was made for it
+            number = max(segment.epoch for segment in current)
+            for epoch in self._controller.epochs(stream, [number]):
+                if epoch.segments == current:
+                    return epoch
+        raise RequestFailed("the current epoch does not match the open segments", where=str(stream), todo="Try again.")
 
     def appender(self, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
         """Open a segment for appending at its write offset."""
-        return PravegaAppender(self._stores, stream, segment, in_flight=in_flight)
+        return PravegaAppender(self._stores, SegmentName(stream, segment), in_flight=in_flight)
 
     def truncate_segment(self, stream: StreamName, segment: SegmentId, offset: int) -> None:
         """Drop a segment's bytes below an offset without moving the stream's head."""
         self._stores.truncate(stream, segment, offset)
 
     def truncate(self, cut: StreamCut) -> None:
-        """Move the stream's head to a cut."""
-        streams.truncate(self._controller, self._stores, cut)
+        """Move the stream's head to a cut.
+
+        The controller itself accepts offsets beyond the tail and moves the head there, so they are rejected here.
+        """
+        description = self.describe(cut.stream)
+        if is_before(description, cut, description.head):
+            return
+        validate_cut(description, cut)
+        for segment, info in self._stores.infos_if_there(cut.stream, list(cut.offsets)).items():
+            if info is None or cut.offsets[segment] > info.write_offset:
+                end = "is gone" if info is None else f"ends at {info.write_offset}"
+                raise InvalidCut(
+                    f"the cut's offset {cut.offsets[segment]} lies beyond the segment, which {end}",
+                    where=segment.in_stream(cut.stream),
+                )
+        _insist(lambda: self._controller.truncate_stream(cut))
 
     def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
         """Seal the stream permanently."""
-        streams.seal(self._controller, stream, first)
+
+        def attempt() -> None:
+            self._check_first(stream, first)
+            self._controller.seal_stream(stream)
+
+        _insist(attempt)
 
     def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
-        """Seal and delete the stream."""
-        streams.delete(self._controller, stream, first)
+        """Seal and delete the current stream, but never one recreated under its name.
+
+        The controller deletes by name, and only sealed streams. So a sealed stream is not sealed again: however late
+        the delete call arrives, it fails on a recreated stream, which is not sealed.
+        """
+        self._check_first(stream, first)
+        # a recreated stream continues the segment numbers
+        begun = [first] if first else self._controller.epochs(stream, [0])
+
+        def is_gone() -> bool:
+            return self._controller.epochs(stream, [0]) != begun
+
+        sealed = not self._controller.current_segments(stream)
+
+        def attempt() -> None:
+            nonlocal sealed
+            if not is_gone():
+                if not sealed:
+                    self._controller.seal_stream(stream)
+                sealed = False  # should it be refused, it is sealed again
+                self._controller.delete_stream(stream, is_gone)
+
+        _insist(attempt, StreamNotSealed)
+
+    def _check_first(self, stream: StreamName, first: Epoch | None) -> None:
+        """Raise `StreamChanged` if the stream was made again since its first epoch was seen."""
+        if first is not None and (now := self._controller.epochs(stream, [0])) != [first]:
+            if not now:
+                raise self._controller.missing(stream)
+            raise StreamChanged("the stream was deleted and recreated", where=f"{self.uri}/{stream}")
 
     def delete_scope(self, scope: str) -> None:
         """Delete an empty scope."""
-        streams.insist(lambda: self._controller.delete_scope(scope))
+        _insist(lambda: self._controller.delete_scope(scope))
 
     def transactions(self) -> PravegaTransactions:
         """Pravega's transactions; usable as long as the store is open."""
@@ -151,3 +344,27 @@ class PravegaStore(StreamStore):
         """Close all connections."""
         self._stores.close()
         self._controller.close()
+
+
+def _insist(change: Callable[[], None], *again: type[Exception]) -> None:
+    """Make a change, and retry while the controller answers FAILURE: usually another change is in progress.
+
+    Errors of the kinds ``again`` are retried, too.
+    """
+    attempts(
+        lambda error: isinstance(error, (RequestFailed, *again)), stop_after_delay(CHANGE_SECONDS), first=0.1, longest=2
+    )(change)
+
+
+def _last_epoch(epochs: list[Epoch], current: Mapping[SegmentId, KeyRange]) -> int | None:
+    """The index of the epoch that is open, or the last one of a sealed stream; None if the answers disagree."""
+    if not current:
+        return len(epochs) - 1
+    return next((epoch.number for epoch in reversed(epochs) if epoch.segments == current), None)
+
+
+def _made_by(epoch: Epoch, before: Epoch, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> bool:
+    """Return whether an epoch is the result of this scale."""
+    new = sorted(held for segment, held in epoch.segments.items() if segment not in before.segments)
+    kept = {segment for segment in before.segments if segment not in seal}
+    return epoch.number == before.number + 1 and new == sorted(ranges) and kept <= set(epoch.segments)

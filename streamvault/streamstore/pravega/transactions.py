@@ -13,7 +13,7 @@ from streamvault.streamstore.pravega.codec import Command
 from streamvault.streamstore.pravega.controller import Controller
 from streamvault.streamstore.pravega.patience import pauses
 from streamvault.streamstore.pravega.refusals import refusal
-from streamvault.streamstore.pravega.segments import SegmentStores
+from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
 from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState, Written
 
 COMMIT_SECONDS = 120.0
@@ -37,8 +37,8 @@ class PravegaTransactions(Transactions):
 
     def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
         """See `Transactions.appender`."""
-        part = _part(transaction)
-        return PravegaAppender(self._stores, transaction.stream, segment, in_flight=in_flight, part=part)
+        name = SegmentName(transaction.stream, segment, _part(transaction))
+        return PravegaAppender(self._stores, name, in_flight=in_flight)
 
     def join(self, parts: Sequence[Written]) -> Transaction:
         """See `Transactions.join`."""
@@ -91,13 +91,13 @@ class PravegaTransactions(Transactions):
             )
 
     def _merge(self, target: Transaction, source: Transaction, segments: Sequence[SegmentId]) -> None:
-        def request(number: int, segment: SegmentId, token: str) -> Command:
-            name = segment.in_stream(target.stream)
-            return wire.MergeSegments(number, name + _part(target), name + _part(source), token, 0)
+        def request(number: int, name: SegmentName, token: str) -> Command:
+            return wire.MergeSegments(number, f"{name}{_part(target)}", f"{name}{_part(source)}", token, 0)
 
-        for segment, answer in self._stores.ask_all(target.stream, segments, request, write=True):
+        names = [SegmentName(target.stream, segment) for segment in segments]
+        for name, answer in self._stores.ask_all(names, request, write=True):
             if not isinstance(answer, wire.SegmentsMerged | wire.NoSuchSegment):
-                raise refusal(answer, self._stores.name(target.stream, segment))
+                raise refusal(answer, self._stores.where(name))
 
 
 def _part(transaction: Transaction) -> str:

@@ -33,19 +33,12 @@ from streamvault.streamstore.errors import (
     SegmentSealed,
     SegmentTruncated,
     StoreBusy,
-    StreamChanged,
     StreamExists,
     StreamStoreError,
 )
-from streamvault.streamstore.model import (
-    HEADER_BYTES,
-    SegmentId,
-    StreamConfiguration,
-    StreamCut,
-    StreamDescription,
-    StreamName,
-)
+from streamvault.streamstore.model import HEADER_BYTES, StreamConfiguration, StreamName
 from streamvault.streamstore.own import OWN, is_own
+from streamvault.streamstore.services.segment import OwnSegment
 from streamvault.streamstore.store import StreamStore
 
 BEAT_SECONDS = 2.0
@@ -69,8 +62,8 @@ class LeaseHeld(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One heartbeat.
+class Heartbeat:
+    """What a holder appends every few seconds.
 
     Attributes:
         work: identifies the holder's work; a run that resumes it uses the same value.
@@ -95,24 +88,24 @@ class Record:
         return frame(json.dumps(asdict(self)).encode().ljust(RECORD_BYTES - HEADER_BYTES))
 
     @classmethod
-    def decode(cls, event: bytes) -> Record | None:
-        """Decode an event; None if it is not a record."""
+    def decode(cls, event: bytes) -> Heartbeat | None:
+        """Decode an event; None if it is not a heartbeat."""
         try:
             return cls(**json.loads(event[HEADER_BYTES:]))
         except (ValueError, TypeError):
             return None
 
 
-def last_record(store: StreamStore, name: StreamName) -> Record | None:
-    """Return the last record of the holder of a lease, alive or dead; None if the lease is not held."""
+def last_heartbeat(store: StreamStore, name: StreamName) -> Heartbeat | None:
+    """Return the last heartbeat of the holder of a lease, alive or dead; None if the lease is not held."""
     while True:
         try:
             described = store.describe(name)
             if described.sealed or not is_own(described.configuration):
                 return None
-            segment = next(iter(described.tail.offsets))
-            end = store.segment_info(name, [segment])[0].write_offset
-            return _record_before(store, name, segment, end) if end else None
+            segment = OwnSegment(store, described)
+            end = segment.info().write_offset
+            return _heartbeat_before(segment, end) if end else None
         except SegmentTruncated:
             continue  # its holder truncated it in the meantime
         except (NoSuchScope, NoSuchStream, NoSuchSegment):
@@ -125,31 +118,28 @@ class Lease:
     Acquire it with `Lease.take`. A thread sends the heartbeats; `check` raises if the lease was lost.
 
     Attributes:
-        former: the last record of a dead previous holder, or None.
+        former: the last heartbeat of a dead previous holder, or None.
     """
 
     def __init__(
         self,
-        store: StreamStore,
-        described: StreamDescription,
+        segment: OwnSegment,
         appender: SegmentAppender,
         *,
-        mine: Record,
-        former: Record | None,
+        mine: Heartbeat,
+        former: Heartbeat | None,
         held: LeaseHeld,
     ) -> None:
         self.former = former
         self._held = held
-        self._store = store
-        self._name = described.name
-        self._first = described.epochs[0]
+        self._segment = segment
         self._appender = appender
         self._mine = mine
         self._beats = 0
         self._stop = threading.Event()
         self._lost: StreamStoreError | None = None
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._keep_up, name=f"lease {self._name}", daemon=True)
+        self._thread = threading.Thread(target=self._keep_up, name=f"lease {segment.name}", daemon=True)
         self._thread.start()
 
     @classmethod
@@ -181,7 +171,7 @@ class Lease:
     @classmethod
     def _take(cls, store: StreamStore, name: StreamName, work: str, held: LeaseHeld) -> Lease:
         pid = os.getpid()
-        mine = Record(work, uuid.uuid4().hex, finishing=False, host=_this_host(), pid=pid, started=_start_time(pid))
+        mine = Heartbeat(work, uuid.uuid4().hex, finishing=False, host=_this_host(), pid=pid, started=_start_time(pid))
         while True:
             with contextlib.suppress(StreamExists):
                 store.create_stream_and_scope(name, StreamConfiguration(tags=(OWN,)))
@@ -193,16 +183,15 @@ class Lease:
                         where=f"{store.uri}/{name}",
                         todo="Rename or delete it, or use another scope.",
                     )
+                segment = OwnSegment(store, described)
                 if described.sealed:  # released; its holder ended before it could delete it
-                    with contextlib.suppress(StreamChanged):
-                        store.delete(name, first=described.epochs[0])
+                    segment.delete()
                     continue
-                segment = next(iter(described.tail.offsets))
-                former, offset = _watch(store, name, segment, held)
+                former, offset = _watch(segment, held)
                 if former is not None and former.work == work:
                     # keep this for the next run, should this one die as well
                     mine = replace(mine, finishing=former.finishing, about=former.about)
-                appender = store.appender(name, segment, in_flight=1)
+                appender = segment.appender()
                 if appender.offset != offset:
                     appender.close()
                     raise copy(held)  # the traceback of one error would grow with every attempt
@@ -212,7 +201,7 @@ class Lease:
                 continue  # released in the meantime
             except (OffsetConflict, StoreBusy):
                 raise copy(held) from None
-            return cls(store, described, appender, mine=mine, former=former, held=held)
+            return cls(segment, appender, mine=mine, former=former, held=held)
 
     def check(self) -> None:
         """Raise if the lease was lost.
@@ -271,8 +260,7 @@ class Lease:
             self._beat()
         self._appender.close()
         if remove and self._lost is None:
-            with contextlib.suppress(NoSuchStream, StreamChanged):
-                self._store.delete(self._name, first=self._first)
+            self._segment.delete()
 
     def _keep_up(self) -> None:
         while not self._stop.wait(BEAT_SECONDS) and self._lost is None:
@@ -289,38 +277,37 @@ class Lease:
             self._beats += 1
             if self._beats % KEPT_BEATS == 0:
                 with contextlib.suppress(StreamStoreError):  # retried later
-                    segment = next(iter(self._store.describe(self._name).tail.offsets))
-                    self._store.truncate(StreamCut(self._name, {segment: end - RECORD_BYTES}))
+                    self._segment.truncate(end - RECORD_BYTES)
 
 
-def _watch(store: StreamStore, name: StreamName, segment: SegmentId, held: LeaseHeld) -> tuple[Record | None, int]:
-    """Wait until the holder is known to be dead; return its last record and the offset for the takeover."""
-    offset = store.segment_info(name, [segment])[0].write_offset
+def _watch(segment: OwnSegment, held: LeaseHeld) -> tuple[Heartbeat | None, int]:
+    """Wait until the holder is known to be dead; return its last heartbeat and the offset for the takeover."""
+    offset = segment.info().write_offset
     if offset == 0:
         # just created, by this process or one that has not written yet; the append decides between them
         return None, 0
     try:
-        record = _record_before(store, name, segment, offset)
+        last = _heartbeat_before(segment, offset)
     except SegmentTruncated:
         raise copy(held) from None
-    deadline = time.monotonic() + (0.0 if record and _dead(record) else PATIENCE_SECONDS)
+    deadline = time.monotonic() + (0.0 if last and _dead(last) else PATIENCE_SECONDS)
     while time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
-        info = store.segment_info(name, [segment])[0]
+        info = segment.info()
         if info.sealed:
-            raise SegmentSealed("the lease was released", where=str(name))
+            raise SegmentSealed("the lease was released", where=str(segment.name))
         if info.write_offset != offset:
             raise copy(held)
-    return record, offset
+    return last, offset
 
 
-def _record_before(store: StreamStore, name: StreamName, segment: SegmentId, end: int) -> Record | None:
-    return Record.decode(b"".join(bytes(block) for block in store.read(name, segment, max(0, end - RECORD_BYTES), end)))
+def _heartbeat_before(segment: OwnSegment, end: int) -> Heartbeat | None:
+    return Heartbeat.decode(segment.read(max(0, end - RECORD_BYTES), end))
 
 
-def _dead(record: Record) -> bool:
-    """Return whether the record's process ran on this machine and has ended; False if unknown."""
-    return record.host == _this_host() and _start_time(record.pid) != record.started
+def _dead(last: Heartbeat) -> bool:
+    """Return whether the holder ran on this machine and has ended; False if unknown."""
+    return last.host == _this_host() and _start_time(last.pid) != last.started
 
 
 def _this_host() -> str:

@@ -23,18 +23,11 @@ from streamvault.streamstore.errors import (
     OffsetConflict,
     SegmentSealed,
     SegmentTruncated,
-    StreamChanged,
     StreamExists,
 )
-from streamvault.streamstore.model import (
-    Epoch,
-    SegmentId,
-    StreamConfiguration,
-    StreamCut,
-    StreamDescription,
-    StreamName,
-)
+from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import LONGEST_TAG, OWN, is_own
+from streamvault.streamstore.services.segment import OwnSegment
 from streamvault.streamstore.store import StreamStore
 
 ID = "id"
@@ -69,9 +62,8 @@ class Ledger:
         self._store = store
         self.name = name
         self._about = about
-        self._segment = SegmentId(0, 0)
-        self._first = self._end = 0
-        self._first_epoch: Epoch | None = None  # of the stream that was read
+        self._segment: OwnSegment | None = None  # of the stream that was read
+        self._start = self._end = 0
         self._unanswered = b""  # what was appended, or was not
 
     def newest(self, *, create: bool = True) -> dict[str, Any] | None:
@@ -85,7 +77,7 @@ class Ledger:
             LedgerConflict: another process deletes the ledger.
             StreamStoreError: the ledger cannot be read.
         """
-        self._first_epoch = None
+        self._segment = None
         for _ in range(ATTEMPTS):
             if create and not self._store.exists(self.name):
                 # another process may create it at the same time
@@ -95,42 +87,35 @@ class Ledger:
                     )
             try:
                 described = self._store.describe(self.name)
+                if not is_own(described.configuration):
+                    what = "the name of a ledger is taken by another stream"
+                    raise LedgerNameTaken(what, where=f"{self._store.uri}/{self.name}", todo="Rename or delete it.")
+                self._segment = OwnSegment(self._store, described)
                 if not described.sealed:
-                    return self._read(described)
+                    return self._read(self._segment)
                 # its deletion was interrupted
-                self._own(described)
                 if create:
                     self.delete()
             except SegmentTruncated:
                 continue  # its writer truncated older records
             except (NoSuchStream, NoSuchScope, NoSuchSegment):
-                self._first_epoch = None
+                self._segment = None
             if not create:
                 return None
         raise self._conflict()
 
     def delete(self) -> None:
         """Delete the ledger that `newest` has read; another one of its name stays."""
-        if self._first_epoch is not None:
-            with suppress(NoSuchStream, NoSuchScope, StreamChanged):
-                self._store.delete(self.name, first=self._first_epoch)
+        if self._segment is not None:
+            self._segment.delete()
 
-    def _own(self, described: StreamDescription) -> None:
-        if not is_own(described.configuration):
-            what = "the name of a ledger is taken by another stream"
-            raise LedgerNameTaken(what, where=f"{self._store.uri}/{self.name}", todo="Rename or delete it.")
-        self._first_epoch = described.epochs[0]
-
-    def _read(self, described: StreamDescription) -> dict[str, Any] | None:
-        self._own(described)
-        # after a deletion, its segment has another number
-        info = self._store.segment_info(self.name, [next(iter(described.tail.offsets))])[0]
-        self._segment, self._first, self._end = info.segment, info.start_offset, info.write_offset
+    def _read(self, segment: OwnSegment) -> dict[str, Any] | None:
+        info = segment.info()
+        self._start, self._end = info.start_offset, info.write_offset
         self._unanswered = b""
-        splitter, last = EventSplitter(info.start_offset, str(self.name)), None
-        for block in self._store.read(self.name, info.segment, info.start_offset, info.write_offset):
-            for _, payload in splitter.events(block):
-                last = json.loads(bytes(payload))
+        splitter, last = EventSplitter(self._start, str(self.name)), None
+        for _, payload in splitter.events(segment.read(self._start, self._end)):
+            last = json.loads(bytes(payload))
         splitter.finish()
         if last is not None:
             last.pop(ID, None)
@@ -145,33 +130,37 @@ class Ledger:
         Raises:
             LedgerConflict: another process has appended one, or deleted the ledger.
         """
+        segment = self._segment
+        if segment is None:
+            raise self._conflict()
         data = frame(json.dumps({**record, ID: secrets.token_hex(8)}).encode())
         try:
-            with self._store.appender(self.name, self._segment) as appender:
+            with segment.appender() as appender:
                 if appender.offset != self._end:
-                    self._find_unanswered(appender.offset)
+                    self._find_unanswered(segment, appender.offset)
                 self._unanswered = data
                 appender.append(data)
         except (OffsetConflict, SegmentSealed, NoSuchSegment, NoSuchStream, NoSuchScope):
             raise self._conflict() from None
         self._unanswered = b""
         before, self._end = self._end, self._end + len(data)
-        if self._end - self._first > LONGEST_BYTES:
-            self._store.truncate(StreamCut(self.name, {self._segment: before}))
-            self._first = before
+        if self._end - self._start > LONGEST_BYTES:
+            segment.truncate(before)
+            self._start = before
 
-    def _find_unanswered(self, end: int) -> None:
+    def _find_unanswered(self, segment: OwnSegment, end: int) -> None:
         """Take a record for the newest one that was read if it is this writer's own, of which it got no answer.
 
         Args:
-            end: the ledger's end, which is not where that record was appended.
+            segment: the ledger's segment.
+            end: its end, which is not where that record was appended.
 
         Raises:
             LedgerConflict: it is another process's.
         """
         held = b""
         if self._unanswered and end == self._end + len(self._unanswered):
-            held = b"".join(bytes(block) for block in self._store.read(self.name, self._segment, self._end, end))
+            held = segment.read(self._end, end)
         if held != self._unanswered or not held:
             raise self._conflict()
         self._end = end

@@ -19,8 +19,7 @@ from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.arithmetic.cuts import is_before, validate_cut
 from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES
-from streamvault.streamstore.arithmetic.numbering import predict_order
-from streamvault.streamstore.arithmetic.ranges import check_replaces
+from streamvault.streamstore.arithmetic.numbering import check_replaces, predict_order
 from streamvault.streamstore.errors import (
     InvalidCut,
     NoSuchScope,

@@ -20,7 +20,7 @@ from streamvault.importer.target import Target
 from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.requests.reports import FinishedRequest
 from streamvault.streamstore.own import UNFINISHED
-from streamvault.streamstore.services.lease import last_record
+from streamvault.streamstore.services.lease import last_heartbeat
 from tests.killed import Killed
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault
@@ -183,7 +183,7 @@ def killed_at_its_end(monkeypatch: pytest.MonkeyPatch, vault: Vault, *options: s
             restore(vault, *options)
     with vault.store as store:
         assert not any(tag.startswith(UNFINISHED) for tag in store.describe(BACK).configuration.tags)
-        record = last_record(store, lease_stream(BACK))
+        record = last_heartbeat(store, lease_stream(BACK))
         assert record is not None
         assert record.finishing
 

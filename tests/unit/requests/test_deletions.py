@@ -14,7 +14,7 @@ from streamvault.manifests.format.fields import segment_key
 from streamvault.objectstore.uri import RootAddress
 from streamvault.requests.deletions import request_deletions
 from streamvault.requests.reports import FinishedRequest, WorkReport
-from streamvault.streamstore.services.fifo.place import NotAQueue
+from streamvault.streamstore.services.fifo.segment import NotAQueue
 from tests.unit.locks import Locked
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, contents, data_keys, objects_of
 

@@ -35,9 +35,9 @@ from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStrea
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.services.fifo.backlog import outstanding_entries
 from streamvault.streamstore.services.fifo.consumer import Consumer, ConsumerBusy
-from streamvault.streamstore.services.fifo.entry import MAX_ENTRY_BYTES, BadEntry, Entry
-from streamvault.streamstore.services.fifo.place import NotAQueue, QueueSegment
+from streamvault.streamstore.services.fifo.entry import MAX_ENTRY_BYTES, BadEntry, QueueEntry
 from streamvault.streamstore.services.fifo.producer import Producer, QueueFull
+from streamvault.streamstore.services.fifo.segment import NotAQueue, QueueSegment
 from streamvault.streamstore.services.lease import LeaseHeld
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events
@@ -146,7 +146,7 @@ def test_invalid_request_is_refused(content: bytes) -> None:
 def test_request_restore_puts_a_request_into_the_queue(queue: str) -> None:
     told = request_restore(ARCHIVE, target(queue), queue=queue, at=datetime(2026, 1, 2, tzinfo=UTC), offsets="shift")
     with open_segment(queue) as segment, Consumer(segment) as consumer:
-        entries: list[Entry] = []
+        entries: list[QueueEntry] = []
         consumer.run(entries.extend, idle_seconds=0)
     assert [str(entry.name) for entry in entries] == [told.id]
     request = decode_request(entries[0].content)
@@ -270,7 +270,7 @@ def test_invalid_request_is_put_aside_unchanged(queue: str) -> None:
     report, finished, _ = work(queue)
     assert (report.failed, finished[0].id, finished[0].kind) == (1, name, "")
     with open_segment(f"{queue}-failed") as segment, Consumer(segment) as consumer:
-        entries: list[Entry] = []
+        entries: list[QueueEntry] = []
         consumer.run(entries.extend, idle_seconds=0)
     assert decode_failed(entries[0].content).content == content
 

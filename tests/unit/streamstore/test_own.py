@@ -27,7 +27,7 @@ from streamvault.spark.ledger import WriteLedger
 from streamvault.spark.pravega_sink import PravegaSink
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import OWN, OwnStream
-from streamvault.streamstore.services.fifo.place import NotAQueue, QueueSegment
+from streamvault.streamstore.services.fifo.segment import NotAQueue, QueueSegment
 from tests.streams import append_events, opened
 from tests.unit.small_archives import NAME, Vault
 from tests.unit.spark_sinks import TARGET, Place

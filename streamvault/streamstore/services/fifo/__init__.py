@@ -5,6 +5,6 @@ are appended to a small segment; a processor reads them in batches, passes these
 segment up to where that function succeeded. The segment's start offset is thus the progress, survives a kill, and is
 visible to producers in other processes; write offset minus start offset is outstanding.
 
-`place.QueueSegment` is the queue's segment, `producer.Producer` adds entries, `consumer.Consumer` processes them. All
+`segment.QueueSegment` is the queue's segment, `producer.Producer` adds entries, `consumer.Consumer` processes them. All
 use only the `StreamStore` interface.
 """

@@ -13,11 +13,11 @@ from streamvault.streamstore.services.fifo.entry import (
     NOTE_BYTES,
     OVERHEAD_BYTES,
     BadEntry,
-    Entry,
+    QueueEntry,
     bad_entry,
     decode_entry,
 )
-from streamvault.streamstore.services.fifo.place import QueueSegment
+from streamvault.streamstore.services.fifo.segment import QueueSegment
 
 ENTRY_BEGINS = bytes(5)
 """The first bytes of an entry, whose length takes the last three of eight."""
@@ -41,13 +41,13 @@ class Backlog:
         self._buffer = bytearray()
         self._at = 0
 
-    def next_batch(self, most_entries: int, most_bytes: int) -> list[Entry]:
+    def next_batch(self, most_entries: int, most_bytes: int) -> list[QueueEntry]:
         """The next entries, as many as are there up to the bounds, but one at least if there is one.
 
         Raises:
             BadEntry: the next one cannot be decoded. Those before it were handed out.
         """
-        batch: list[Entry] = []
+        batch: list[QueueEntry] = []
         size, looked = 0, False
         while len(batch) < most_entries:
             try:
@@ -85,8 +85,7 @@ class Backlog:
             self.offset = start = info.start_offset
         end = min(info.write_offset, start + READ_BYTES)
         try:
-            for block in self._queue.read(start, end):
-                self._buffer += block
+            self._buffer += self._queue.read(start, end)
         except SegmentTruncated:
             self._buffer.clear()
             return False
@@ -108,7 +107,7 @@ class Foreign:
     why: str
 
 
-def outstanding(queue: QueueSegment) -> Iterator[Entry | Foreign]:
+def outstanding(queue: QueueSegment) -> Iterator[QueueEntry | Foreign]:
     """Iterate over what is outstanding now, in order, without removing it; ignores what is added meanwhile."""
     info = queue.info()
     backlog = Backlog(queue, info.start_offset)
@@ -125,9 +124,9 @@ def outstanding(queue: QueueSegment) -> Iterator[Entry | Foreign]:
         yield batch[0]
 
 
-def outstanding_entries(queue: QueueSegment) -> Iterator[Entry]:
+def outstanding_entries(queue: QueueSegment) -> Iterator[QueueEntry]:
     """As `outstanding`, without foreign bytes."""
-    return (one for one in outstanding(queue) if isinstance(one, Entry))
+    return (one for one in outstanding(queue) if isinstance(one, QueueEntry))
 
 
 def foreign_end(queue: QueueSegment, offset: int) -> int:
@@ -138,14 +137,14 @@ def foreign_end(queue: QueueSegment, offset: int) -> int:
         offset: where they begin (bytes).
     """
     end = queue.info().write_offset
-    header = b"".join(bytes(block) for block in queue.read(offset, min(offset + HEADER_BYTES, end)))
+    header = queue.read(offset, min(offset + HEADER_BYTES, end))
     length = int.from_bytes(header, "big", signed=True)
     if len(header) == HEADER_BYTES and 0 <= length <= end - offset - HEADER_BYTES:
         end = offset + HEADER_BYTES + length
     at = offset + 1
     while at < end:
         # an entry that begins in the first half of what is read is in it as a whole
-        data = b"".join(bytes(block) for block in queue.read(at, min(at + 2 * READ_BYTES, queue.info().write_offset)))
+        data = queue.read(at, min(at + 2 * READ_BYTES, queue.info().write_offset))
         found = _first_entry(data, min(READ_BYTES, end - at))
         if found is not None:
             return at + found

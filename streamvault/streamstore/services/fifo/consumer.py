@@ -22,7 +22,7 @@ from streamvault.common.retries import attempts
 from streamvault.streamstore.own import CONSUMER_LEASE, stream_beside
 from streamvault.streamstore.services.fifo.backlog import Backlog, foreign_end
 from streamvault.streamstore.services.fifo.entry import BadEntry, Entry
-from streamvault.streamstore.services.fifo.place import QueueSegment
+from streamvault.streamstore.services.fifo.segment import QueueSegment
 from streamvault.streamstore.services.lease import Lease, LeaseHeld
 
 Handler = Callable[[Sequence[Entry]], None]

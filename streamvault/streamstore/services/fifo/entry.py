@@ -41,7 +41,7 @@ class EntryTooLarge(Usage):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QueueEntry:
     """An entry as it comes out of a queue.
 
     Attributes:
@@ -79,7 +79,7 @@ def encode_entry(
     return frame(head + _CHECK.pack(zlib.crc32(content, zlib.crc32(head))) + content)
 
 
-def decode_entry(buffer: bytes | bytearray, at: int, offset: int, where: str) -> Entry | None:
+def decode_entry(buffer: bytes | bytearray, at: int, offset: int, where: str) -> QueueEntry | None:
     """The entry at a position of a buffer, and at ``offset`` of its segment; None if the buffer ends before it does.
 
     Raises:
@@ -103,7 +103,7 @@ def decode_entry(buffer: bytes | bytearray, at: int, offset: int, where: str) ->
     content = bytes(buffer[at + OVERHEAD_BYTES : end])
     if zlib.crc32(content, zlib.crc32(head)) != check:
         raise bad_entry("an entry's checksum is wrong", where, offset)
-    return Entry(content, uuid.UUID(bytes=name), micros / 1e6, offset, offset + HEADER_BYTES + length)
+    return QueueEntry(content, uuid.UUID(bytes=name), micros / 1e6, offset, offset + HEADER_BYTES + length)
 
 
 def bad_entry(what: str, where: str, offset: int) -> BadEntry:

@@ -15,10 +15,10 @@ from streamvault.streamstore.services.fifo.entry import (
     MAX_ENTRY_BYTES,
     NOTE_BYTES,
     OVERHEAD_BYTES,
-    Entry,
+    QueueEntry,
     encode_entry,
 )
-from streamvault.streamstore.services.fifo.place import QueueSegment
+from streamvault.streamstore.services.fifo.segment import QueueSegment
 
 LIMIT_BYTES = 64 * 1024 * 1024
 """Default limit of outstanding bytes."""
@@ -77,7 +77,7 @@ class Producer:
         self._attempts(self._append, encode_entry(content, name))
         return name
 
-    def move(self, content: bytes, name: uuid.UUID, unless: Callable[[Entry], bool] | None = None) -> None:
+    def move(self, content: bytes, name: uuid.UUID, unless: Callable[[QueueEntry], bool] | None = None) -> None:
         """Put an entry in that was taken out of a queue, with a note.
 
         Two that move the same entry, one of which was paused or killed in between, put it in once if `unless` knows
@@ -94,9 +94,9 @@ class Producer:
         entry = encode_entry(content, name, limit=MAX_ENTRY_BYTES + NOTE_BYTES)
         self._attempts(self._append, entry, unless)
 
-    def _append(self, block: bytes, unless: Callable[[Entry], bool] | None = None) -> None:
+    def _append(self, block: bytes, unless: Callable[[QueueEntry], bool] | None = None) -> None:
         """Append a block at the queue's end, as it is now, unless a certain entry is outstanding below it."""
-        appender = self._queue.store.appender(self._queue.name, self._queue.segment, in_flight=1)
+        appender = self._queue.appender()
         try:
             if unless is not None and self._holds(unless):
                 return
@@ -114,7 +114,7 @@ class Producer:
         finally:
             appender.close()
 
-    def _holds(self, wanted: Callable[[Entry], bool]) -> bool:
+    def _holds(self, wanted: Callable[[QueueEntry], bool]) -> bool:
         """Return whether a matching entry is outstanding."""
         return any(map(wanted, outstanding_entries(self._queue)))
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamvault.streamstore.arithmetic.boundary import guess_boundary
 from streamvault.streamstore.arithmetic.framing import (
     MAX_BLOCK_BYTES,
     NotAnEvent,
@@ -22,6 +21,7 @@ from streamvault.streamstore.arithmetic.framing import (
     frame_many,
 )
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
+from streamvault.streamstore.arithmetic.walking import guess_boundary
 from streamvault.streamstore.model import MAX_EVENT_BYTES
 
 PAYLOADS = st.lists(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamvault.streamstore.arithmetic.ranges import check_replaces
+from streamvault.streamstore.arithmetic.numbering import check_replaces
 from streamvault.streamstore.errors import ScaleRefused
 from streamvault.streamstore.model import KeyRange, SegmentId
 

@@ -16,7 +16,7 @@ from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.services import lease
-from streamvault.streamstore.services.lease import RECORD_BYTES, Lease, LeaseHeld, Record, last_record
+from streamvault.streamstore.services.lease import RECORD_BYTES, Heartbeat, Lease, LeaseHeld, last_heartbeat
 
 NAME = StreamName("scope", "lease")
 HELD = LeaseHeld("it is held", where="here")
@@ -64,10 +64,10 @@ def test_next_run_knows_what_was_being_finished(store: LocalStore) -> None:
 
 
 def test_record_of_an_earlier_release_can_be_read() -> None:
-    mine = Record("work", "run", finishing=True, host="here", pid=1, started="1")
+    mine = Heartbeat("work", "run", finishing=True, host="here", pid=1, started="1")
     fields = json.loads(mine.encode()[8:])
     del fields["about"]
-    assert Record.decode(frame(json.dumps(fields).encode())) == mine
+    assert Heartbeat.decode(frame(json.dumps(fields).encode())) == mine
     longest = replace(mine, work="w" * 40, run="r" * 32, host="h" * 150, pid=2**31, started="9" * 20, about="a" * 40)
     assert len(longest.encode()) == RECORD_BYTES
 
@@ -108,7 +108,7 @@ def test_sealed_lease_can_be_taken(store: LocalStore, monkeypatch: pytest.Monkey
         patch.setattr(LocalStore, "delete", seal_only)
         held.release(remove=True)
     assert store.describe(NAME).sealed
-    assert last_record(store, NAME) is None
+    assert last_heartbeat(store, NAME) is None
     after = Lease.take(store, NAME, "work", held=HELD)
     assert after.former is None
     after.check()
@@ -162,7 +162,7 @@ def test_users_stream_of_the_same_name_is_not_touched(store: LocalStore) -> None
         Conflict, match=r"the name Streamvault needs for a lease is taken by another stream: local://.*/scope/lease"
     ):
         Lease.take(store, NAME, "work", held=HELD)
-    assert last_record(store, NAME) is None
+    assert last_heartbeat(store, NAME) is None
     assert store.describe(NAME) == before
 
 
@@ -179,7 +179,7 @@ def test_each_refusal_is_an_exception_of_its_own(store: LocalStore) -> None:
 
 
 def test_process_ids_are_compared_within_their_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = Record("work", "run", finishing=False, host=lease._this_host(), pid=2**30, started="1")
+    mine = Heartbeat("work", "run", finishing=False, host=lease._this_host(), pid=2**30, started="1")
     assert lease._dead(mine)
     monkeypatch.setattr(Path, "readlink", lambda _: Path("pid:[1]"))
     assert not lease._dead(mine), "another container on this machine"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,9 @@ from streamvault.streamstore.errors import OffsetConflict, SegmentTruncated, Str
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.services.fifo.consumer import Consumer
-from streamvault.streamstore.services.fifo.entry import Entry
-from streamvault.streamstore.services.fifo.place import QueueSegment
+from streamvault.streamstore.services.fifo.entry import QueueEntry
 from streamvault.streamstore.services.fifo.producer import Producer
+from streamvault.streamstore.services.fifo.segment import QueueSegment
 from streamvault.streamstore.store import StreamStore
 
 Flush = Callable[[SegmentAppender], int]
@@ -56,14 +57,15 @@ def queue(tmp_path: Path) -> Iterator[QueueSegment]:
 
 
 def contents(queue: QueueSegment) -> list[bytes]:
-    found: list[Entry] = []
+    found: list[QueueEntry] = []
     with Consumer(queue) as consumer:
         consumer.run(found.extend, idle_seconds=0)
     return [entry.content for entry in found]
 
 
 def put(queue: QueueSegment, flush: Flush) -> None:
-    told = QueueSegment(Store(queue.store, flush), queue.name, queue.segment)  # type: ignore[arg-type]
+    store: Any = Store(queue.store, flush)
+    told = QueueSegment.open(store, queue.name)
     Producer(told).put(b"mine")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +17,9 @@ from streamvault.streamstore.model import (
     StreamCut,
     StreamName,
 )
-from streamvault.streamstore.pravega import streams
+from streamvault.streamstore.pravega import PravegaSettings, PravegaStore
 from streamvault.streamstore.pravega.controller import StreamState
+from streamvault.streamstore.pravega.store import FIRST_EPOCHS
 
 NAME = StreamName("scope", "stream")
 ALL = KeyRange(0.0, 1.0)
@@ -30,7 +30,7 @@ def stream_state(*, head: int, current: int | None, epochs: int) -> StreamState:
     """An answer in which head and open segment are those of an epoch; None: the stream is sealed."""
     cut = StreamCut(NAME, dict.fromkeys(EPOCHS[head].segments, 0))
     opened = {} if current is None else EPOCHS[current].segments
-    return StreamState(StreamConfiguration(), cut, opened, EPOCHS[: min(epochs, streams.FIRST_EPOCHS)])
+    return StreamState(StreamConfiguration(), cut, opened, EPOCHS[: min(epochs, FIRST_EPOCHS)])
 
 
 class Answers:
@@ -39,10 +39,9 @@ class Answers:
     def __init__(self, *states: StreamState, epochs: int) -> None:
         self.states = list(states)
         self.epochs_there = epochs
-        self.settings = SimpleNamespace(uri="pravega://host:1")
 
     def query_state(self, _: StreamName, epochs: int) -> StreamState:
-        assert epochs == streams.FIRST_EPOCHS
+        assert epochs == FIRST_EPOCHS
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
     def epochs(self, _: StreamName, numbers: Sequence[int]) -> list[Epoch]:
@@ -54,7 +53,9 @@ class Answers:
 
 def described(answers: Any) -> tuple[int, int]:
     """The number of the last epoch, and of the head's."""
-    found = streams.describe(answers, answers, NAME)
+    store = PravegaStore(PravegaSettings("host"))
+    store._controller = store._stores = answers
+    found = store.describe(NAME)
     (head,) = found.head.offsets
     assert list(found.tail.offsets) == list(EPOCHS[found.epochs[-1].number].segments)
     return found.epochs[-1].number, head.epoch
