@@ -47,6 +47,7 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.pravega import PravegaSettings, PravegaStore
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.reader import BlockReader
+from streamvault.streamstore.pravega.segments import SegmentName
 from tests.servers.pravega import PravegaServer
 from tests.servers.pravega_security import ADMIN, Account
 from tests.servers.proxy import FaultProxy
@@ -794,7 +795,9 @@ def test_expired_tokens_are_renewed(secured: PravegaServer, monkeypatch: pytest.
                     time.sleep(3)
         assert asked.count(True) >= 3
         found = bytearray()
-        reader = BlockReader(store._stores, stream, FIRST, 0, sum(map(len, blocks)), part_bytes=MIB, in_flight=2)
+        reader = BlockReader(
+            store._stores, SegmentName(stream, FIRST), 0, sum(map(len, blocks)), part_bytes=MIB, in_flight=2
+        )
         for number, block in enumerate(reader.blocks()):
             found += block
             if number in (2, 5):

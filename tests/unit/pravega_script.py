@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 from uuid import UUID
 
 from streamvault.streamstore.model import SegmentId, StreamName
@@ -75,6 +75,26 @@ class Client:
 
 
 Hook = Callable[["ScriptedStore", Client, Command], bool]
+
+
+def instead_of(
+    kind: type[Command],
+    act: Callable[[ScriptedStore, Client, Any], object],
+    when: Callable[[ScriptedStore, Client, Any], bool] = lambda *_: True,
+) -> Hook:
+    """Act instead of answering a kind of command, where a condition holds."""
+
+    def hook(store: ScriptedStore, client: Client, command: Command) -> bool:
+        if not isinstance(command, kind) or not when(store, client, command):
+            return False
+        act(store, client, command)
+        return True
+
+    return hook
+
+
+def hang_up(_store: ScriptedStore, client: Client, _command: Command) -> None:
+    client.hang_up()
 
 
 class ScriptedStore:

@@ -1,15 +1,30 @@
-"""A stream's folder: its lock, its record, and the errors for when it is not there."""
+"""A stream's folder: its lock, its record, its segments, and the errors for when it is not there."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamChanged, StreamStoreError
-from streamvault.streamstore.local.files import locked, system_errors
+from streamvault.streamstore.errors import (
+    InvalidName,
+    NoSuchScope,
+    NoSuchSegment,
+    NoSuchStream,
+    SegmentTruncated,
+    StreamChanged,
+    StreamStoreError,
+)
+from streamvault.streamstore.local.files import locked, punch_hole, system_errors
 from streamvault.streamstore.local.record import StreamRecord, load_record, read_revision
-from streamvault.streamstore.model import Epoch, SegmentId, StreamName
+from streamvault.streamstore.local.state import read_state
+from streamvault.streamstore.model import Epoch, SegmentId, SegmentInfo, StreamCut, StreamName
+
+_BLOCK = 1024 * 1024
+
+_Seen = TypeVar("_Seen")
 
 _KEPT_RECORDS = 16
 
@@ -100,6 +115,66 @@ class StreamFolder:
             except FileNotFoundError as error:
                 raise StreamStoreError("a file of the stream was removed", where=str(error.filename)) from None
 
+    def settled(self, look: Callable[[StreamRecord], _Seen]) -> _Seen:
+        """Look at the stream's files without its lock; again if the stream was changed or deleted in the meantime."""
+        while True:
+            record = self.record()
+            seen = look(record)
+            if self.revision() == record.revision:
+                return seen
+
+    def info(self, record: StreamRecord, segment: SegmentId) -> SegmentInfo:
+        """Return a segment's current state.
+
+        Raises:
+            NoSuchSegment: it never was, or the head has passed it.
+        """
+        check_live(record, segment)
+        state = read_state(self.state(segment))
+        start = max(state.start, record.head.offsets.get(segment, 0))
+        return SegmentInfo(segment, start, state.write, sealed=not record.is_open(segment))
+
+    def tail(self, record: StreamRecord) -> StreamCut:
+        """The ends of the current epoch's segments."""
+        return StreamCut(self.stream, {s: read_state(self.state(s)).write for s in record.current.segments})
+
+    def read(self, segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:
+        """The acknowledged bytes ``[start, end)``, in blocks that are valid until the next one is asked for.
+
+        The stream is not locked. Truncation moves the segment's start before it takes bytes away, so what was read is
+        good if it lies above the start afterwards.
+        """
+        path = self.data(segment)
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            buffer = memoryview(bytearray(min(_BLOCK, end - start)))
+            while start < end:
+                got = os.preadv(handle, [buffer[: end - start]], start)
+                readable = self.info(self.record(), segment).start_offset
+                if start < readable:
+                    raise truncated(segment.in_stream(self.stream), readable)
+                if got == 0:
+                    raise StreamStoreError(f"the segment's file ends at {start} instead of {end}", where=str(path))
+                yield buffer[:got]
+                start += got
+        finally:
+            os.close(handle)
+
+    def free_passed(self, record: StreamRecord) -> None:
+        """Remove what the head has passed, and drafts that a kill left."""
+        for path in self.path.iterdir():
+            if path.name.startswith(".") or _is_passed(path, record):
+                path.unlink()
+        for segment, offset in record.head.offsets.items():
+            self.free(segment, offset)
+
+    def free(self, segment: SegmentId, length: int) -> None:
+        """Give the room of a segment's first bytes back to the disk."""
+        path = self.data(segment)
+        if length > 0 and path.exists():
+            with path.open("r+b", buffering=0) as file:
+                punch_hole(file.fileno(), length)
+
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         try:
@@ -132,3 +207,16 @@ def check_live(record: StreamRecord, segment: SegmentId) -> None:
         raise NoSuchSegment("the stream never had this segment", where=where)
     if segment not in record.live:
         raise NoSuchSegment("the segment was truncated", where=where)
+
+
+def truncated(where: str, start: int) -> SegmentTruncated:
+    """Return the error for a read below a segment's start."""
+    return SegmentTruncated(f"the segment was truncated to offset {start}", where=where, start_offset=start)
+
+
+def _is_passed(path: Path, record: StreamRecord) -> bool:
+    """Return whether a file belongs to a segment that the head has passed."""
+    try:
+        return path.suffix in {".data", ".state"} and SegmentId.parse(path.stem) not in record.live
+    except InvalidName:
+        return False

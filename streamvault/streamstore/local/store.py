@@ -16,16 +16,14 @@ from streamvault.streamstore.errors import (
     InvalidCut,
     InvalidName,
     ScaleRefused,
-    SegmentTruncated,
     StreamChanged,
     StreamSealed,
     StreamStoreError,
 )
 from streamvault.streamstore.local import scopes
 from streamvault.streamstore.local.appender import LocalAppender
-from streamvault.streamstore.local.folder import StreamFolder, check_first, check_live
+from streamvault.streamstore.local.folder import StreamFolder, check_first, check_live, truncated
 from streamvault.streamstore.local.record import StreamRecord, save_record
-from streamvault.streamstore.local.segments import free_bytes, free_segments, info_of, read_blocks, settled, tail_of
 from streamvault.streamstore.local.state import write_state
 from streamvault.streamstore.model import (
     Epoch,
@@ -72,7 +70,7 @@ class LocalStore(StreamStore):
     def describe(self, stream: StreamName) -> StreamDescription:
         """Configuration, epochs, head, tail and whether it is sealed."""
         folder = self._folder(stream)
-        return settled(folder, lambda record: record.describe(tail_of(folder, record)))
+        return folder.settled(lambda record: record.describe(folder.tail(record)))
 
     def exists(self, stream: StreamName) -> bool:
         """See `StreamStore.exists`."""
@@ -81,25 +79,21 @@ class LocalStore(StreamStore):
     def segment_info(self, stream: StreamName, segments: Sequence[SegmentId]) -> list[SegmentInfo]:
         """See `StreamStore.segment_info`."""
         folder = self._folder(stream)
-        return settled(folder, lambda record: [info_of(folder, record, segment) for segment in segments])
+        return folder.settled(lambda record: [folder.info(record, segment) for segment in segments])
 
     def read(self, stream: StreamName, segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:
         """The bytes of a segment's range as blocks; see `StreamStore.read`."""
         folder = self._folder(stream)
         where = segment.in_stream(stream)
-        info = settled(folder, lambda record: info_of(folder, record, segment))
+        info = folder.settled(lambda record: folder.info(record, segment))
         if not 0 <= start <= end <= info.write_offset:
             raise ValueError(f"[{start}, {end}) is not a range of {where}, which ends at {info.write_offset}")
         if start == end:
             return
         if start < info.start_offset:
-            raise SegmentTruncated(
-                f"the segment was truncated to offset {info.start_offset}", where=where, start_offset=info.start_offset
-            )
+            raise truncated(where, info.start_offset)
         try:
-            yield from read_blocks(
-                folder.data(segment), start, end, lambda: info_of(folder, folder.record(), segment).start_offset, where
-            )
+            yield from folder.read(segment, start, end)
         except FileNotFoundError:
             check_live(folder.record(), segment)  # raises if it was truncated or deleted in the meantime
             raise StreamStoreError("a segment's file was removed", where=str(folder.data(segment))) from None
@@ -156,26 +150,26 @@ class LocalStore(StreamStore):
         """See `StreamStore.truncate_segment`."""
         folder = self._folder(stream)
         with folder.locked() as record:
-            info = info_of(folder, record, segment)
+            info = folder.info(record, segment)
             _check_offset(info, offset, stream)
             if offset > info.start_offset:
                 write_state(folder.state(segment), start=offset, write=info.write_offset)
-                free_bytes(folder, segment, offset)
+                folder.free(segment, offset)
 
     def truncate(self, cut: StreamCut) -> None:
         """See `StreamStore.truncate`."""
         folder = self._folder(cut.stream)
         with folder.locked() as record:
-            described = record.describe(tail_of(folder, record))
+            described = record.describe(folder.tail(record))
             if is_before(described, cut, described.head):
                 return
             _check_not_sealed(record)
             validate_cut(described, cut)
             for segment, offset in cut.offsets.items():
-                _check_offset(info_of(folder, record, segment), offset, cut.stream)
-            truncated = replace(record, head=cut)
-            save_record(folder.path, truncated)
-            free_segments(folder, truncated)
+                _check_offset(folder.info(record, segment), offset, cut.stream)
+            shorter = replace(record, head=cut)
+            save_record(folder.path, shorter)
+            folder.free_passed(shorter)
 
     def seal(self, stream: StreamName, *, first: Epoch | None = None) -> None:
         """See `StreamStore.seal`."""
