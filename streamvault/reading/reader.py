@@ -10,7 +10,7 @@ from streamvault.manifests.archive.rows import Gap
 from streamvault.reading.identity import check_gone
 from streamvault.reading.spans import SegmentSpan
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
-from streamvault.streamstore.arithmetic.splitting import EventBlock, no_event
+from streamvault.streamstore.arithmetic.splitting import EventBlock, no_event, open_splitter
 from streamvault.streamstore.arithmetic.walking import EventWalk
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
@@ -101,14 +101,14 @@ class RunReader:
         self._store = store
         self._planned = planned
         self._largest = largest
+        splitter = open_splitter(planned.content, start, planned.segment.in_stream(planned.stream))
         self._walk = EventWalk(
             store,
             planned.stream,
             planned.segment,
-            start=start,
+            splitter,
             high=planned.span.high,
             segment_end=planned.segment_end,
-            content=planned.content,
         )
         self._digest = hashlib.sha256()
 

@@ -21,18 +21,22 @@ from streamvault.common.errors import Conflict
 from streamvault.common.retries import attempts
 from streamvault.streamstore.own import CONSUMER_LEASE, stream_beside
 from streamvault.streamstore.services.fifo.backlog import Backlog, foreign_end
-from streamvault.streamstore.services.fifo.entry import BadEntry, Entry
+from streamvault.streamstore.services.fifo.entry import BadEntry, QueueEntry
 from streamvault.streamstore.services.fifo.segment import QueueSegment
 from streamvault.streamstore.services.lease import Lease, LeaseHeld
 
-Handler = Callable[[Sequence[Entry]], None]
+Handler = Callable[[Sequence[QueueEntry]], None]
 """Processes a batch. When it returns, the batch is done; when it raises, it is called again with the same batch."""
 
 BATCH_ENTRIES = 500
 BATCH_BYTES = 1024 * 1024
+"""Maximum bytes per batch, as stored in the segment; a single entry may be larger."""
+
 FIRST_LOOK = 0.02
 LONGEST_LOOK = 0.5
 LONGEST_PAUSE = 60.0
+"""Maximum seconds between two attempts; pauses grow from 0.1 s."""
+
 SETTLE_BYTES = 64 * 1024 * 1024
 """Bytes after which the stream's head is moved to the segment's start."""
 
@@ -71,9 +75,7 @@ class Consumer:
         queue: the queue.
         wait_seconds: how long to wait for another live consumer.
         batch_entries: maximum entries per batch.
-        batch_bytes: maximum bytes per batch, as stored in the segment; a single entry may be larger.
         tries: attempts per batch before `run` raises the handler's error; None for no limit.
-        longest_pause: maximum seconds between two attempts; pauses grow from 0.1 s.
         failing: called with each error and the pause (seconds) that follows.
 
     Raises:
@@ -86,14 +88,11 @@ class Consumer:
         *,
         wait_seconds: float = 0.0,
         batch_entries: int = BATCH_ENTRIES,
-        batch_bytes: int = BATCH_BYTES,
         tries: int | None = None,
-        longest_pause: float = LONGEST_PAUSE,
         failing: Callable[[BaseException, float], None] | None = None,
     ) -> None:
         self._queue = queue
         self._batch_entries = batch_entries
-        self._batch_bytes = batch_bytes
         self._failing = failing
         self._stop = threading.Event()
         self._entries = self._bytes = self._retries = 0
@@ -104,7 +103,7 @@ class Consumer:
             after | stop_when_event_set(self._stop),
             first=0.2,
             least=0.1,
-            longest=longest_pause,
+            longest=LONGEST_PAUSE,
             sleep=sleep_using_event(self._stop),
             before_sleep=self._tell,
         )
@@ -138,7 +137,7 @@ class Consumer:
         pause = FIRST_LOOK
         while not self._stop.is_set() and (until is None or self._backlog.offset < until):
             self._lease.check()
-            batch = self._backlog.next_batch(self._batch_entries, self._batch_bytes)
+            batch = self._backlog.next_batch(self._batch_entries, BATCH_BYTES)
             if not batch:
                 if idle_seconds is not None and time.monotonic() - quiet_since >= idle_seconds:
                     break
@@ -208,7 +207,7 @@ class Consumer:
         else:
             self._lease.release(remove=True)
 
-    def _handled(self, handler: Handler, batch: Sequence[Entry]) -> bool:
+    def _handled(self, handler: Handler, batch: Sequence[QueueEntry]) -> bool:
         """Process a batch; return False if it was abandoned because of `stop`."""
         try:
             self._attempts(self._try, handler, batch)
@@ -218,7 +217,7 @@ class Consumer:
             raise
         return True
 
-    def _try(self, handler: Handler, batch: Sequence[Entry]) -> None:
+    def _try(self, handler: Handler, batch: Sequence[QueueEntry]) -> None:
         """Hand a batch out, unless another consumer has taken over, which a process that was paused learns late.
 
         One that is paused in the handler does the batch a second time. It drops nothing that it has not handled itself:
@@ -232,7 +231,7 @@ class Consumer:
             )
         handler(batch)
 
-    def _note(self, batch: Sequence[Entry]) -> None:
+    def _note(self, batch: Sequence[QueueEntry]) -> None:
         """Record a batch as handled and truncate it."""
         now = time.time()
         self._queue.processed(batch[-1].end)
@@ -245,7 +244,7 @@ class Consumer:
 
     def _settle(self) -> None:
         if self._processed > self._settled:
-            self._queue.settle(self._processed)
+            self._queue.truncate(self._processed)
             self._settled = self._processed
 
     def _tell(self, state: RetryCallState) -> None:
