@@ -1,11 +1,15 @@
-"""Validates the parameters of a DAG run."""
+"""The parameters of a DAG run: those that are options of a verb, and their validation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
+from pydantic import TypeAdapter
+
+from streamvault.common.options import Options
 
 
 def checked_params(context: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -28,3 +32,18 @@ def checked_params(context: Mapping[str, Any]) -> Mapping[str, Any]:
         )
     params: Mapping[str, Any] = context["params"]
     return params
+
+
+def option_param(kind: type[Options], keyword: str, title: str, default: object) -> Param:
+    """Return a parameter for an option that is a boolean or one of some texts.
+
+    Args:
+        kind: the options of the verb.
+        keyword: the option's name.
+        title: the parameter's title in the form.
+        default: the parameter's default.
+    """
+    declared = kind.keyword_fields()[keyword]
+    annotation: Any = declared.annotation
+    schema = TypeAdapter(annotation).json_schema()
+    return Param(default, title=title, description=declared.description, **schema)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from airflow.sdk import Param, dag, get_current_context, task
 
 from streamvault.airflow.operators import ExportStreamOperator, ImportStreamOperator
+from streamvault.airflow.parameters import checked_params
 
 PARAMS = {
     "stream": Param(
@@ -50,7 +51,6 @@ def copy_via_file() -> None:
     def choose_root() -> str:
         from streamvault.airflow.copying import copy_root  # noqa: PLC0415  (only runs need it)
         from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415
-        from streamvault.airflow.parameters import checked_params  # noqa: PLC0415
 
         context = get_current_context()
         via = checked_params(context)["via"]

@@ -12,6 +12,8 @@ from typing import Any
 from airflow.sdk import Param, dag, get_current_context, task
 
 from streamvault.airflow.operators import ImportStreamOperator, WarmArchiveOperator
+from streamvault.airflow.parameters import checked_params, option_param
+from streamvault.importer.options import ImportOptions
 
 PARAMS = {
     "archive": Param(
@@ -36,31 +38,10 @@ PARAMS = {
     "generation": Param(
         None, type=["null", "integer"], minimum=1, title="Generation", description="Empty for the newest."
     ),
-    "offsets": Param(
-        "keep",
-        type="string",
-        enum=["keep", "shift"],
-        title="Offsets",
-        description="For segments whose beginning is not in the archive: keep the offsets, with filler, or start at 0.",
-    ),
-    "numbers": Param(
-        "keep",
-        type="string",
-        enum=["keep", "map"],
-        title="Segment numbers",
-        description="Keep the archived numbers, or take the store's where it cannot give them again, as under a name "
-        "that was used before.",
-    ),
-    "retention": Param(
-        "keep",
-        type="string",
-        enum=["keep", "off"],
-        title="Retention policy",
-        description="Keep the archived policy, by which the store may soon delete from the new stream, or set none.",
-    ),
-    "read_back": Param(
-        True, type="boolean", title="Read back", description="Read back the whole new stream and compare it."
-    ),
+    "offsets": option_param(ImportOptions, "offsets", "Offsets", default="keep"),
+    "numbers": option_param(ImportOptions, "numbers", "Segment numbers", default="keep"),
+    "retention": option_param(ImportOptions, "retention", "Retention policy", default="keep"),
+    "read_back": option_param(ImportOptions, "read_back", "Read back", default=True),
     "wait_for_warm_up": Param(
         True,
         type="boolean",
@@ -84,8 +65,7 @@ PARAMS = {
 def restore_on_demand() -> None:
     @task(retries=0)
     def check_params() -> dict[str, str]:
-        from streamvault.airflow.parameters import checked_params  # noqa: PLC0415  (only runs need it)
-        from streamvault.airflow.restoring import check_restore  # noqa: PLC0415
+        from streamvault.airflow.restoring import check_restore  # noqa: PLC0415  (only runs need it)
 
         return check_restore(checked_params(get_current_context()))
 

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
-from streamvault.airflow.parameters import checked_params
+from streamvault.airflow.parameters import checked_params, option_param
+from streamvault.importer.options import ImportOptions
 
 
 def context(conf: dict[str, Any] | None) -> dict[str, Any]:
@@ -26,3 +27,17 @@ def test_undeclared_parameter_is_refused() -> None:
     """Airflow ignores it, so the newest generation would be restored instead of the requested one."""
     with pytest.raises(AirflowFailException, match=r"unknown parameter generatoin.* are archive, generation"):
         checked_params(context({"generatoin": 3}))
+
+
+@pytest.mark.parametrize(
+    ("param", "default", "wrong"),
+    [
+        (option_param(ImportOptions, "offsets", "T", default="keep"), "keep", "move"),
+        (option_param(ImportOptions, "read_back", "T", default=True), True, "yes"),
+    ],
+)
+def test_form_takes_what_the_option_takes(param: Any, default: object, wrong: object) -> None:
+    assert param.resolve() == default
+    assert param.description
+    with pytest.raises(ParamValidationError):
+        param.resolve(wrong)
