@@ -140,7 +140,7 @@ def _resume(setting: Setting, length: int, repeats: int, results: Results) -> No
         options = (*CHUNKS, "--range-size", str(RESUME_RANGE))
         setting.settle()
         whole.append(setting.export(source, root, *options).report["seconds"])
-        archive = Archive(_open(setting, root), source)
+        archive = Archive(RootAddress.parse(setting.root_uri(root)), source, _open(setting, root))
         share = _undo(archive)
         setting.settle()
         resumed = setting.export(source, root, *options).report

@@ -54,7 +54,7 @@ def parts_to_warm(archive: str, aws_conn_id: str, *, generation: int | None = No
     """
     root, scope, stream = RootAddress.parse(archive).split()
     with environment(aws_environment(aws_conn_id)):
-        source = Archive(root.open(), StreamName(scope, stream))
+        source = Archive(root, StreamName(scope, stream))
         history = source.history(generation_at(source, parse_moment(at, "at")) if at else generation)
         # sort a segment's parts of all generations next to each other, so that they are joined
         parts = sorted(needed_parts(history), key=lambda one: (one.layout, one.segment, one.start))

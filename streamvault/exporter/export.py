@@ -119,7 +119,7 @@ class Export:
 
     def archive(self) -> Archive:
         """Open the archive."""
-        return Archive.at(self.root, self.name)
+        return Archive(self.root, self.name)
 
 
 def export_next(

@@ -85,7 +85,7 @@ def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTa
     name = origin.stream
     database, dot, table = (given.table or "").rpartition(".")
     database = database if dot else plain_name(name.scope)
-    archive = Archive.at(root, name).table_archive(table or plain_name(name.stream))
+    archive = Archive(root, name).table_archive(table or plain_name(name.stream))
     found = find_options(archive)
     if not database or plain_name(database) != database:
         raise Usage("a database name may contain only a-z, 0-9 and _", where=repr(database))

@@ -49,7 +49,7 @@ def delete(request: DeleteRequest) -> dict[str, Any]:
         Usage: the generation has not expired.
     """
     root, stream = RootAddress.parse(request.root).resolve(), StreamName.parse(request.archive)
-    archive = Archive(root.open(), stream)
+    archive = Archive(root, stream)
     listing = archive.listing()
     if listing.dropped < request.generation:
         raise Usage("this generation has not expired", where=f"{archive.uri}, {request.generation}")

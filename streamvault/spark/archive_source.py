@@ -104,4 +104,4 @@ class ArchiveReader(BatchReader[RangePart]):
         return read_part(archive.place, archive.stream, part, schema=self._schema, verify=self._options.verify)
 
     def _archive(self) -> Archive:
-        return Archive(self._root.open(), self._options.stream)
+        return Archive(self._root, self._options.stream)

@@ -34,7 +34,7 @@ def archive(request: pytest.FixtureRequest, tmp_path: Path, bucket_name: str, us
         server: S3Server = request.getfixturevalue("moto_s3")
         use_s3(server)
         server.make_bucket(bucket_name)
-    return Archive(RootAddress.parse(uri[request.param]).open(), NAME)
+    return Archive(RootAddress.parse(uri[request.param]), NAME)
 
 
 def remade(manifest: Manifest, **changes: object) -> Manifest:
@@ -187,7 +187,7 @@ def test_empty_store_has_no_archive(archive: Archive) -> None:
     publish(archive, two_generations()[0])
     with pytest.raises(NoSuchArchive, match="no generation 2"):
         archive.history(2)
-    other = Archive(archive.store, StreamName("scope", "other"))
+    other = Archive(archive.root, StreamName("scope", "other"))
     with pytest.raises(NoSuchArchive):
         other.manifest()
 

@@ -53,7 +53,7 @@ class Ground:
         vault.export("chunks")
         write_table(vault.archive, format=self.format, master="inline", target_size=8 * 1024)
         self.address = RootAddress.parse(vault.root).resolve()
-        archive = Archive.at(self.address, NAME).table_archive("stream")
+        archive = Archive(self.address, NAME).table_archive("stream")
         options = find_options(archive)
         assert options is not None
         self.place = TablePlace(self.database, options, archive)
@@ -135,7 +135,7 @@ def test_generations_are_registered_once_and_in_order(ground: Ground) -> None:
 
 def test_table_at_another_location_is_left_alone(ground: Ground) -> None:
     ground.open().publish(ground.place, ground.generations[0])
-    archive = Archive.at(RootAddress.parse(f"{ground.vault.root}/other").resolve(), NAME).table_archive("stream")
+    archive = Archive(RootAddress.parse(f"{ground.vault.root}/other").resolve(), NAME).table_archive("stream")
     elsewhere = TablePlace(ground.database, ground.place.options, archive)
     with pytest.raises(Conflict, match="another location"):
         ground.open().missing(elsewhere, [1])
@@ -159,7 +159,7 @@ def test_merged_generations_are_not_registered_again(ground: Ground) -> None:
         ground.vault.add(b"of generation %d" % number)
         ground.vault.export("chunks")
     compact_archive(ground.vault.archive, master="inline")
-    assert Archive(ground.place.archive.store, NAME).generations() == [5]
+    assert Archive(ground.place.archive.root, NAME).generations() == [5]
     assert ground.hand_off().registered == (2, 5), "what the table has got stays as it is"
     assert ground.hand_off().unchanged
     registered = tuple(ground.registered())

@@ -55,7 +55,7 @@ class Ground:
         return f"{self.root}/{self.name}"
 
     def opened(self) -> Archive:
-        return Archive(RootAddress.parse(self.root).resolve().open(), self.name)
+        return Archive(RootAddress.parse(self.root).resolve(), self.name)
 
     def rows(self) -> tuple[bool, int]:
         planned, rows = rows_of(self.server.client(), self.bucket, f"{self.name}/")

@@ -63,7 +63,7 @@ class Case:
 
     @property
     def archive(self) -> Archive:
-        return Archive(RootAddress.parse(self.root).open(), self.name)
+        return Archive(RootAddress.parse(self.root), self.name)
 
     @property
     def uri(self) -> str:

@@ -81,7 +81,7 @@ def test_follow_archives_a_stream_during_writes_and_reads(
 ) -> None:
     store, name, uri = source
     turns, done = Turns(), threading.Event()
-    archive = Archive(RootAddress.parse(root).resolve().open(), name)
+    archive = Archive(RootAddress.parse(root).resolve(), name)
     reports: list[FollowReport] = []
     errors: list[BaseException] = []
     looks: list[int] = []
@@ -145,7 +145,7 @@ def test_follow_archives_a_stream_during_writes_and_reads(
 
 def test_interrupted_follow_is_resumed(source: tuple[StreamStore, StreamName, str], root: str, minio: S3Server) -> None:
     store, name, uri = source
-    archive = Archive(RootAddress.parse(root).resolve().open(), name)
+    archive = Archive(RootAddress.parse(root).resolve(), name)
     command = ("follow", uri, root, "--every", "1s", "--master", "inline", "--json")
     environment = minio.environment()
     with started(*command, environment=environment) as running:

@@ -58,7 +58,7 @@ def flip(count: int, seed: int) -> Flipped:
         vault.make()
         vault.export("chunks")
         write_table(vault.archive, target_size=4096, decode="none", master="inline")
-        archive = Archive.at(RootAddress.parse(vault.root).resolve(), NAME).table_archive("stream")
+        archive = Archive(RootAddress.parse(vault.root).resolve(), NAME).table_archive("stream")
         history = archive.history()
         rows = [row for segment in history.segments() for _, row in history.ranges(segment)]
         prefix = table_data(archive.prefix)

@@ -15,14 +15,14 @@ from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.manifests.archive.archive import TableArchive
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamName
-from tests.unit.small_archives import NAME, Vault, objects_of
+from tests.unit.small_archives import NAME, Vault, archive_of, objects_of
 
 PREFIX = f"{NAME}/"
 RESTORED = StreamName("scope", "restored")
 
 
 def table_of(vault: Vault, table: str = "stream") -> TableArchive:
-    return TableArchive(objects_of(vault.root), NAME, table)
+    return archive_of(vault.root).table_archive(table)
 
 
 def table_keys(root: str, table: str = "stream") -> list[str]:

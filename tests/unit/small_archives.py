@@ -92,7 +92,7 @@ def objects_of(root: str) -> ObjectStore:
 
 
 def archive_of(root: str) -> Archive:
-    return Archive.at(RootAddress.parse(root), NAME)
+    return Archive(RootAddress.parse(root), NAME)
 
 
 def contents(root: str) -> dict[str, bytes]:

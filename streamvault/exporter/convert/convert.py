@@ -58,7 +58,7 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
     began = time.monotonic()
     open_layout(options.layout, options.compress or "")
     source = Archive.open(archive)
-    target = Archive.at(RootAddress.parse(root).resolve(), source.stream)
+    target = Archive(RootAddress.parse(root).resolve(), source.stream)
     if source.uri == target.uri:
         raise Usage("an archive cannot be converted in place; choose another root", where=target.uri)
     history = source.history()

@@ -31,7 +31,7 @@ from streamvault.manifests.format.ranges import MAX_INDEX_BYTES, decode_ranges, 
 from streamvault.objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.model import StreamName
 
 T = TypeVar("T")
 
@@ -49,18 +49,18 @@ class Archive:
     """One stream's archive at one root.
 
     Args:
-        store: the store of the archive's root.
+        root: the root's address.
         stream: the archived stream.
-        root: the root's address, for tasks that open it themselves; None if no tasks are run.
+        store: the root's store, if it is already open.
     """
 
     table = ""
     """The name of the table whose records these are; empty for an archive."""
 
-    def __init__(self, store: ObjectStore, stream: StreamName, root: RootAddress | None = None) -> None:
-        self.store = store
+    def __init__(self, root: RootAddress, stream: StreamName, store: ObjectStore | None = None) -> None:
+        self.root = root
         self.stream = stream
-        self._root = root
+        self.store = root.open() if store is None else store
 
     @classmethod
     def open(cls, uri: str, data_class: str = "") -> Archive:
@@ -72,23 +72,7 @@ class Archive:
             Problem: the URI is not valid, or its bucket cannot be reached.
         """
         root, scope, stream = RootAddress.parse(uri).resolve().split()
-        return Archive.at(root.with_data_class(data_class), StreamName(scope, stream))
-
-    @staticmethod
-    def at(root: RootAddress, stream: StreamName) -> Archive:
-        """Return the archive of a stream below a root."""
-        return Archive(root.open(), stream, root)
-
-    @property
-    def root(self) -> RootAddress:
-        """The root's address.
-
-        Raises:
-            ValueError: the archive was not opened by its address.
-        """
-        if self._root is None:
-            raise ValueError("the archive was not opened by its address")
-        return self._root
+        return Archive(root.with_data_class(data_class), StreamName(scope, stream))
 
     @property
     def prefix(self) -> str:
@@ -102,7 +86,7 @@ class Archive:
 
     @property
     def address(self) -> PlaceAddress:
-        """The address of the archive's folder; errors as for `root`."""
+        """The address of the archive's folder, for tasks."""
         return PlaceAddress(self.root, self.prefix)
 
     @property
@@ -116,7 +100,7 @@ class Archive:
 
     def table_archive(self, name: str) -> TableArchive:
         """Return the records of one of the archive's tables."""
-        return TableArchive(self.store, self.stream, name, self._root)
+        return TableArchive(self.root, self.stream, name, self.store)
 
     def listing(self) -> Listing:
         """Return the generations in force and their marks."""
@@ -231,7 +215,7 @@ class Archive:
             NoSuchArchive: it no longer exists.
             Damaged: it is not valid.
         """
-        return self.read_manifest_file(span)[0]
+        return self.read_fingerprinted(span)[0]
 
     def fingerprint(self, generation: int | None = None) -> str:
         """Return the SHA-256 of the manifest's file, hexadecimal; `generation` as for `manifest`.
@@ -239,11 +223,10 @@ class Archive:
         Raises:
             NoSuchArchive, Damaged: as for `manifest`.
         """
-        data = self.stable(lambda listing: self.read_manifest_file(self._span(listing, generation))[1])
-        return hashlib.sha256(data).hexdigest()
+        return self.stable(lambda listing: self.read_fingerprinted(self._span(listing, generation)))[1]
 
-    def read_manifest_file(self, span: GenerationSpan) -> tuple[Manifest, bytes]:
-        """Return a manifest, and the content of its file; errors as for `read_manifest`."""
+    def read_fingerprinted(self, span: GenerationSpan) -> tuple[Manifest, str]:
+        """Return a manifest, and the SHA-256 of its file, hexadecimal; errors as for `read_manifest`."""
         key = self.prefix + manifest_key(span)
         where = f"{self.store.uri}/{key}"
         try:
@@ -254,7 +237,7 @@ class Archive:
         if (manifest.name, manifest.span) != (self.stream, span):
             what = f"the manifest belongs to another archive ({manifest.name}, generation {manifest.generation})"
             raise Damaged(what, where=where)
-        return manifest, data
+        return manifest, _sha256(data)
 
     def load_span(self, span: GenerationSpan) -> Generation:
         """Return a generation in force with its manifest and ranges, cross-checked.
@@ -262,7 +245,7 @@ class Archive:
         Raises:
             NoSuchArchive, Damaged: as for `read_manifest`; also if ranges and manifest do not agree.
         """
-        manifest, written = self.read_manifest_file(span)
+        manifest, fingerprint = self.read_fingerprinted(span)
         key = self.prefix + ranges_key(span)
         where = f"{self.store.uri}/{key}"
         if manifest.index is None:
@@ -275,10 +258,7 @@ class Archive:
             raise Damaged("the index of ranges is not that of the manifest (size or SHA-256 differs)", where=where)
         rows = by_segment(decode_ranges(self.stream, data, where, max_rows=manifest.max_ranges))
         cross_check(manifest, rows, where)
-        return self._generation(manifest, rows, written)
-
-    def _generation(self, manifest: Manifest, rows: dict[SegmentId, list[ArchivedRange]], written: bytes) -> Generation:
-        return Generation(manifest, rows, self._reader_of(manifest), hashlib.sha256(written).hexdigest())
+        return Generation(manifest, rows, self._reader_of(manifest), fingerprint)
 
     def _reader_of(self, manifest: Manifest) -> str:
         """Return the name, for `layouts.layout.open_reader`, of the reader of a generation's data."""
@@ -397,7 +377,7 @@ class Archive:
             return None
         if manifest.generation <= self.listing().dropped:
             raise _expired(where)  # this run was so late that its generation is out of force
-        return self._generation(manifest, by_segment(rows), data)
+        return Generation(manifest, by_segment(rows), self._reader_of(manifest), _sha256(data))
 
     def _decide_merge(self, manifest: Manifest, where: str, grace: float) -> bool:
         def change(listing: Listing) -> Decision | None:
@@ -457,8 +437,8 @@ class TableArchive(Archive):
     Its prefix, the folder of the records, is ``SCOPE/STREAM/_table/NAME/``.
     """
 
-    def __init__(self, store: ObjectStore, stream: StreamName, name: str, root: RootAddress | None = None) -> None:
-        super().__init__(store, stream, root)
+    def __init__(self, root: RootAddress, stream: StreamName, name: str, store: ObjectStore | None = None) -> None:
+        super().__init__(root, stream, store)
         self.table = name
 
     @property
@@ -489,4 +469,8 @@ def _expired(where: str) -> Conflict:
 
 
 def _index_entry(data: bytes) -> IndexEntry:
-    return IndexEntry(bytes=len(data), digest=hashlib.sha256(data).hexdigest())
+    return IndexEntry(bytes=len(data), digest=_sha256(data))
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

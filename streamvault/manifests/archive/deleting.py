@@ -69,7 +69,7 @@ def delete_expired(root: RootAddress, stream: StreamName) -> DeletedData:
         Problem: the store cannot be reached, or does not allow deletion.
     """
     store = MeteredStore(root.open())
-    archive = Archive(store, stream)
+    archive = Archive(root, stream, store)
     listing, first = archive.stable(lambda now: (now, _first(archive, now)))
     if first is None:
         return DeletedData()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Container
 from contextlib import suppress
 from functools import partial
@@ -74,8 +73,8 @@ def _last_checked(archive: Archive, listing: Listing) -> Manifest | None:
         return None
     newest = checked[-1]
     mark = find_checked(archive.store, archive.stream, newest)
-    manifest, data = archive.read_manifest_file(newest)
-    if mark is None or mark.digest != hashlib.sha256(data).hexdigest():
+    manifest, fingerprint = archive.read_fingerprinted(newest)
+    if mark is None or mark.digest != fingerprint:
         raise Damaged(
             "the mark belongs to a different manifest",
             where=f"{archive.uri}, generation {newest.last}",

@@ -144,7 +144,7 @@ def _archives_in(address: RootAddress) -> Iterator[Archive]:
         name = StreamName(scope, stream)
     except (InvalidRoot, InvalidName):
         return  # a foreign folder
-    archive = Archive.at(root, name)
+    archive = Archive(root, name)
     yield archive
     for table in archive.tables():
         with suppress(InvalidKey):  # a foreign folder
@@ -186,7 +186,9 @@ def _check_there(address: RootAddress) -> None:
 
 def _summary(archive: Archive) -> ArchiveSummary | None:
     summary = ArchiveSummary(
-        archive=Archive(archive.store, archive.stream).uri, table=archive.table, stream_name=str(archive.stream)
+        archive=Archive(archive.root, archive.stream, archive.store).uri,
+        table=archive.table,
+        stream_name=str(archive.stream),
     )
     try:
         listing = archive.listing()

@@ -124,7 +124,7 @@ def _hold(first: bool) -> Callable[[Scene, World], object]:
     def hold(scene: Scene, _: World) -> object:
         from streamvault.manifests.archive.archive import Archive  # noqa: PLC0415
 
-        generations = Archive(scene.root.open(), NAME).generations() if first else []
+        generations = Archive(scene.root, NAME).generations() if first else []
         return hold_archive(scene.archive, "kept", generation=generations[0] if generations else None)
 
     return hold

@@ -254,7 +254,7 @@ def scan(world: World) -> Scan:
 
 
 def _scan() -> Scan:
-    archive = Archive(RootAddress.parse(ROOT).open(), NAME)
+    archive = Archive(RootAddress.parse(ROOT), NAME)
     held: dict[str, dict[int, bytes]] = {}
     seen: dict[str, int] = {}
     doubled: list[str] = []
@@ -437,7 +437,7 @@ def _rest(
 
 def _converted(again: Sequence[str]) -> Iterator[str]:
     is_there = not {"convert", "convert-restart"}.isdisjoint(again)
-    if is_there and Archive(RootAddress.parse(CONVERTED).open(), NAME).listing().spans:
+    if is_there and Archive(RootAddress.parse(CONVERTED), NAME).listing().spans:
         report = check_archive(f"{CONVERTED}/{NAME}", read_data=True, master="inline")
         if not report.ok:
             yield f"COPY {report.findings[0]}"

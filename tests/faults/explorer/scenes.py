@@ -149,7 +149,7 @@ def _freed(scene: Scene) -> None:
 def _free(scene: Scene) -> None:
     from streamvault.manifests.archive.archive import Archive  # noqa: PLC0415
 
-    to = Archive(scene.root.open(), NAME).manifest().to
+    to = Archive(scene.root, NAME).manifest().to
     with open_source() as store:
         store.truncate(to)
 

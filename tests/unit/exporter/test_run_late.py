@@ -32,7 +32,7 @@ KIND_IDS = ["events", "chunks", "zstd"]
 
 
 def archive_of(place: Place) -> Archive:
-    return Archive.at(RootAddress.parse(place.root), NAME)
+    return Archive(RootAddress.parse(place.root), NAME)
 
 
 @pytest.mark.parametrize("blocks", [0, 1], ids=["at once", "after a block"])

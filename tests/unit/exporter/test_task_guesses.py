@@ -122,7 +122,7 @@ def test_wrong_ranges_of_a_killed_run_are_removed_by_the_next(
     place = Place(tmp_path, on_disk=True)
     place.fill([nested(60, bytes(100))] * 6)
     root, (source, _) = RootAddress.parse(place.root), parse_stream(place.uri())
-    archive = Archive.at(root, NAME)
+    archive = Archive(root, NAME)
     with place.store as store:
         plan = settle_plan(archive, store, ExportOptions(layout=kind[0], compress=kind[1], range_size=512)).plan
     assert plan is not None

@@ -21,13 +21,13 @@ from streamvault.layouts import table as table_reader
 from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key
 from streamvault.layouts.layout import RangeReader, StoredRange, UnknownLayout, open_reader
 from streamvault.layouts.table_rows import open_file, rows_in
-from streamvault.manifests.archive.archive import Archive, TableArchive
+from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.objectstore.errors import WrongSize
 from streamvault.streamstore.model import SegmentId
 from tests.prove.flips import flip
 from tests.unit.lakes import table_keys
-from tests.unit.small_archives import NAME, Vault, objects_of, replace_object, segments_of
+from tests.unit.small_archives import Vault, archive_of, objects_of, replace_object, segments_of
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vault:
 
 
 def table_of(vault: Vault) -> Archive:
-    return TableArchive(objects_of(vault.root), NAME, "stream")
+    return archive_of(vault.root).table_archive("stream")
 
 
 def reader() -> RangeReader:

@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> RootAddress:
 
 @pytest.fixture
 def archive(root: RootAddress) -> Archive:
-    archive = Archive(root.open(), NAME)
+    archive = Archive(root, NAME)
     publish(archive, *two_generations())
     return archive
 
@@ -201,7 +201,7 @@ def test_objects_of_an_unfinished_generation_are_no_damage(archive: Archive, roo
 
 def test_sample_depends_on_the_seed_and_has_at_least_one_range(tmp_path: Path) -> None:
     root = RootAddress.parse(f"file://{tmp_path}")
-    archive = Archive(root.open(), NAME)
+    archive = Archive(root, NAME)
     made = generation({LEFT: [[b"%d" % number] for number in range(200)]})
     assert archive.commit(made.manifest, made.rows)
 
