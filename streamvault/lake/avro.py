@@ -44,71 +44,66 @@ def avro_columns(schema: str) -> tuple[TableColumn, ...]:
     Raises:
         Usage: it is not a record schema, or has a type without a column type.
     """
-    _parsed(schema)
-    found = json.loads(schema)
+    found = _parsed(schema, expand=True)
     if not isinstance(found, dict) or found.get("type") != "record":
         raise Usage("the Avro schema is not of a record", where=str(found)[:80])
-    types = _Types()
-    return columns_for({str(field["name"]): hive_type(types.arrow(field["type"])) for field in found["fields"]})
+    return columns_for({str(field["name"]): hive_type(_type_of(field["type"])) for field in found["fields"]})
 
 
-class _Types:
-    """Converts Avro types to Arrow types; remembers the named types seen so far."""
+def _type_of(schema: Any, depth: int = 0) -> pa.DataType:
+    """Return the Arrow type for a schema, in which only recursive types are still named.
 
-    def __init__(self) -> None:
-        self._named: dict[str, Any] = {}
-
-    def arrow(self, schema: Any, depth: int = 0) -> pa.DataType:
-        """Return the Arrow type for a schema.
-
-        Raises:
-            Usage: there is no column type for it.
-        """
-        if depth > _DEEPEST:
-            raise Usage("a column cannot hold a recursive Avro record", where=str(schema)[:100])
-        if isinstance(schema, list):
-            real = [one for one in schema if one != "null"]
-            if len(real) != 1:
-                raise Usage("a column cannot hold an Avro union of several types", where=str(schema)[:100])
-            return self.arrow(real[0], depth)
-        if isinstance(schema, str):
-            return self.arrow(self._named.get(schema) or {"type": schema}, depth + 1)
-        if isinstance(schema["type"], dict | list):
-            return self.arrow(schema["type"], depth + 1)
-        return self._plain(schema) or self._nested(schema, depth)
-
-    def _plain(self, schema: dict[str, Any]) -> pa.DataType | None:
-        kind, logical = schema["type"], schema.get("logicalType")
-        if "name" in schema:
-            for name in (schema["name"], f"{schema.get('namespace', '')}.{schema['name']}"):
-                self._named[name] = schema
-        if logical == "decimal" and kind in {"bytes", "fixed"}:
-            return pa.decimal128(int(schema["precision"]), int(schema.get("scale", 0)))
-        return _LOGICAL.get(str(logical)) or _PLAIN.get(kind)
-
-    def _nested(self, schema: dict[str, Any], depth: int) -> pa.DataType:
-        if schema["type"] == "array":
-            return pa.list_(self.arrow(schema["items"], depth + 1))
-        if schema["type"] == "map":
-            return pa.map_(pa.string(), self.arrow(schema["values"], depth + 1))
-        if schema["type"] == "record":
-            return pa.struct([(field["name"], self.arrow(field["type"], depth + 1)) for field in schema["fields"]])
-        raise Usage("a column cannot hold this Avro type", where=str(schema)[:100])
+    Raises:
+        Usage: there is no column type for it.
+    """
+    if depth > _DEEPEST or (isinstance(schema, str) and schema not in {*_PLAIN, "null"}):
+        raise Usage("a column cannot hold a recursive Avro record", where=str(schema)[:100])
+    if isinstance(schema, list):
+        real = [one for one in schema if one != "null"]
+        if len(real) != 1:
+            raise Usage("a column cannot hold an Avro union of several types", where=str(schema)[:100])
+        return _type_of(real[0], depth)
+    if isinstance(schema, str):
+        return _type_of({"type": schema}, depth + 1)
+    if isinstance(schema["type"], dict | list):
+        return _type_of(schema["type"], depth + 1)
+    return _plain(schema) or _nested(schema, depth)
 
 
-def _parsed(schema: str) -> Any:
+def _plain(schema: dict[str, Any]) -> pa.DataType | None:
+    kind, logical = schema["type"], schema.get("logicalType")
+    if logical == "decimal" and kind in {"bytes", "fixed"}:
+        return pa.decimal128(int(schema["precision"]), int(schema.get("scale", 0)))
+    return _LOGICAL.get(str(logical)) or _PLAIN.get(kind)
+
+
+def _nested(schema: dict[str, Any], depth: int) -> pa.DataType:
+    if schema["type"] == "array":
+        return pa.list_(_type_of(schema["items"], depth + 1))
+    if schema["type"] == "map":
+        return pa.map_(pa.string(), _type_of(schema["values"], depth + 1))
+    if schema["type"] == "record":
+        return pa.struct([(field["name"], _type_of(field["type"], depth + 1)) for field in schema["fields"]])
+    raise Usage("a column cannot hold this Avro type", where=str(schema)[:100])
+
+
+def _parsed(schema: str, *, expand: bool = False) -> Any:
     """Parse a schema (JSON text) for the Avro library.
+
+    Args:
+        schema: the schema.
+        expand: put named types in the place of their names.
 
     Raises:
         Usage: it is not valid, or the library is not installed.
     """
     try:
-        import fastavro  # noqa: PLC0415  (an extra)
+        from fastavro.schema import expand_schema, parse_schema  # noqa: PLC0415  (an extra)
     except ImportError:
         todo = "pip install 'streamvault[lake]'"
         raise Usage("decoding Avro requires a library that is not installed", todo=todo) from None
     try:
-        return fastavro.parse_schema(json.loads(schema))
+        return (expand_schema if expand else parse_schema)(json.loads(schema))
     except Exception as error:  # noqa: BLE001  (its errors have no common base class)
         raise Usage("not an Avro schema", where=f"{type(error).__name__}: {error}"[:200]) from None
 

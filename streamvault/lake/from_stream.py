@@ -34,10 +34,9 @@ from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.arithmetic.walking import find_start
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
+from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import describe_source
-from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import StoreAddress
 
 Bounds = tuple[tuple[int, int], ...]
 
@@ -46,18 +45,16 @@ class StreamOrigin(Origin):
     """A stream as the origin of a table. Head and tail are fixed when they are first needed.
 
     Args:
-        address: the stream's store, for tasks.
-        store: the same store, open.
-        stream: the stream.
+        source: the stream.
         largest: the largest payload to accept (bytes).
     """
 
     kind: OriginKind = "stream"
 
-    def __init__(self, address: StoreAddress, store: StreamStore, stream: StreamName, largest: int) -> None:
-        super().__init__(stream, f"{address.uri}/{stream}", LiveEvents(address, stream, largest))
-        self._address = address
-        self._store = store
+    def __init__(self, source: OpenStream, largest: int) -> None:
+        super().__init__(source.name, source.uri, LiveEvents(source.address, source.name, largest))
+        self._address = source.address
+        self._store = source.store
         self._largest = largest
         self._described: StreamDescription | None = None
 
@@ -101,13 +98,10 @@ class StreamOrigin(Origin):
         prove_all(chains, run)
         ranges: dict[str, Bounds] = dict(draft.ranges)
         gaps = list(draft.manifest.gaps)
-        for name in draft.ranges:
-            chain = chains.get(segment_key(name))
-            if chain is not None:
-                ranges[name] = tuple((piece.start, piece.end) for piece in chain.pieces())
-                gaps += [
-                    GapEntry(segment=name, start=gap.start, end=gap.end, reason=gap.reason) for gap in chain.gaps()
-                ]
+        for segment, chain in chains.items():
+            name = segment.in_stream(self.stream)
+            ranges[name] = tuple((piece.start, piece.end) for piece in chain.pieces())
+            gaps += [GapEntry(segment=name, start=gap.start, end=gap.end, reason=gap.reason) for gap in chain.gaps()]
         ranges = {name: bounds for name, bounds in ranges.items() if bounds}
         return draft.model_copy(update={"ranges": ranges, "manifest": _with(draft.manifest, ranges, gaps)})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import get_args
@@ -18,7 +18,6 @@ from streamvault.lake.hive import HiveTable, raw_table
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.location import TablePlace, begin_table
 from streamvault.lake.options import DdlOptions, Decode, Engine, HandoffOptions, TableFormat
-from streamvault.lake.origin import Origin
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.resolve import ResolvedTable, resolved_table
 from streamvault.lake.run import HandedOff, hand_off, plans_of, tasks_of
@@ -134,8 +133,8 @@ def write_table(
         registered = [] if opened is None else _register(opened, place, progress)
         segments = 0 if raw_over is None else _register_raw(raw_over)
     progress.end()
-    gaps = _gaps(origin, done.manifests)
-    warnings = [*probed, *(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in gaps)]
+    report = _report(resolved, done.manifests, done.files)
+    warnings = [*probed, *(f"gap: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}" for gap in report.gaps)]
     share = done.undecoded / max(done.written, 1)
     if share > MOST_UNDECODED:
         warnings.append(
@@ -144,12 +143,8 @@ def write_table(
         )
     for warning in warnings:
         progress.warn(warning)
-    report = _report(resolved, tuple(manifest.generation for manifest in done.manifests), done.files)
     return replace(
         report,
-        events=sum(manifest.events for manifest in done.manifests),
-        bytes=sum(manifest.bytes for manifest in done.manifests),
-        gaps=gaps,
         warnings=(*report.warnings, *warnings),
         moved_bytes=done.moved_bytes,
         file_bytes=done.file_bytes,
@@ -166,29 +161,19 @@ def _rehearsed(resolved: ResolvedTable) -> HandoffReport:
         tasks = [task for plan in plans for task in tasks_of(resolved, plan)]
     read = [(part.layout, part.row) for task in tasks for planned in task.ranges for part in planned.parts]
     return replace(
-        _report(resolved, tuple(plan.generation for plan in plans), len(tasks)),
+        _report(resolved, [plan.manifest for plan in plans], len(tasks)),
         events=sum(resolved.origin.events(plan) for plan in plans),
-        bytes=sum(plan.manifest.bytes for plan in plans),
-        gaps=_gaps(resolved.origin, (plan.manifest for plan in plans)),
         dry_run=True,
         cost=cost_of_handoff(read, len(tasks)),
     )
 
 
-def _gaps(origin: Origin, manifests: Iterable[Manifest]) -> tuple[GapReport, ...]:
-    """Return the gaps of a stream; those of an archive were reported by its exports."""
-    if origin.kind == "archive":
-        return ()
-    return tuple(
-        GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
-        for manifest in manifests
-        for gap in manifest.gaps
-    )
-
-
-def _report(resolved: ResolvedTable, added: tuple[int, ...], files: int) -> HandoffReport:
-    """Return the part of the report that is known before the handoff, given the generations to add and their files."""
+def _report(resolved: ResolvedTable, added: Sequence[Manifest], files: int) -> HandoffReport:
+    """Return the report of some generations that are added, as far as their manifests say."""
     place, origin = resolved.place, resolved.origin
+    numbers = tuple(manifest.generation for manifest in added)
+    # those of an archive were reported by its exports
+    gaps = [gap for manifest in added for gap in manifest.gaps if origin.kind == "stream"]
     return HandoffReport(
         archive=origin.uri if origin.kind == "archive" else "",
         stream=origin.uri if origin.kind == "stream" else "",
@@ -196,8 +181,11 @@ def _report(resolved: ResolvedTable, added: tuple[int, ...], files: int) -> Hand
         location=place.location,
         format=place.options.kind,
         columns=tuple(place.options.schema.names),
-        generations=tuple(sorted({*place.archive.generations(), *added})),
-        added=added,
+        generations=tuple(sorted({*place.archive.generations(), *numbers})),
+        added=numbers,
+        events=sum(manifest.events for manifest in added),
+        bytes=sum(manifest.bytes for manifest in added),
+        gaps=tuple(GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason) for gap in gaps),
         files=files,
         warnings=resolved.warnings,
     )

@@ -29,6 +29,7 @@ from streamvault.lake.recorded import (
 )
 from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.uri import is_stream, parse_stream
 
 TARGET_SIZE = 256 * 1024 * 1024
@@ -72,13 +73,13 @@ def resolved_table(source: str, options: DdlOptions) -> Iterator[ResolvedTable]:
         history.generations[-1].manifest.require_events(archive.uri)
         yield _resolve(ArchiveOrigin(archive, history, limits.window), root, options)
         return
-    address, name = parse_stream(source)
     if options.root is None:
+        _, name = parse_stream(source)
         todo = f"Add --root ROOT; the table's folder will be ROOT/{name}/table/NAME."
         raise Usage("a table from a stream requires --root", where=source, todo=todo)
     root = RootAddress.parse(options.root).resolve()
-    with address.open() as store:
-        yield _resolve(StreamOrigin(address, store, name, limits.largest_event), root, options)
+    with open_stream(source) as stream:
+        yield _resolve(StreamOrigin(stream, limits.largest_event), root, options)
 
 
 def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTable:

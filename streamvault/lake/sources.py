@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from streamvault.lake.batches import event_blocks
 from streamvault.manifests.archive.range_bytes import RangeBytes, damaged_range
@@ -79,9 +79,8 @@ class EventRun(Protocol):
 class EventSource(Protocol):
     """Reads the bytes of a task's ranges; small, to be sent to tasks."""
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether it has every byte of every range. If not, missing bytes are a gap."""
+    is_whole: ClassVar[bool]
+    """Whether it has every byte of every range. If not, missing bytes are a gap."""
 
     def runs(self, planned: TableRange) -> Iterator[EventRun]:
         """Yield the range's events, in order, usually as one run; read each run completely before the next.
@@ -99,11 +98,7 @@ class ArchivedEvents:
     """
 
     window: int
-
-    @property
-    def is_whole(self) -> bool:
-        """True: missing bytes are damage."""
-        return True
+    is_whole: ClassVar[bool] = True
 
     def runs(self, planned: TableRange) -> Iterator[EventRun]:
         """See `EventSource.runs`."""
@@ -165,11 +160,7 @@ class LiveEvents:
     address: StoreAddress
     stream: StreamName
     largest: int = LARGEST_EVENT_BYTES
-
-    @property
-    def is_whole(self) -> bool:
-        """False: the stream may be truncated while it is read."""
-        return False
+    is_whole: ClassVar[bool] = False
 
     def runs(self, planned: TableRange) -> Iterator[EventRun]:
         """See `EventSource.runs`."""
