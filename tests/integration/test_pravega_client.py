@@ -21,22 +21,11 @@ import pytest
 
 from streamvault.streamstore.errors import (
     AccessDenied,
-    InvalidCut,
-    NoSuchScope,
-    NoSuchStream,
     OffsetConflict,
-    ScaleRefused,
-    ScopeNotEmpty,
-    SegmentTruncated,
-    StreamExists,
-    StreamSealed,
-    StreamStoreError,
     StreamStoreUnavailable,
 )
 from streamvault.streamstore.model import (
     KeyRange,
-    Retention,
-    RetentionKind,
     ScaleKind,
     Scaling,
     SegmentId,
@@ -103,52 +92,6 @@ def store(pravega: PravegaServer) -> Iterator[PravegaStore]:
 # streams and scopes
 
 
-@pytest.mark.parametrize(
-    "configuration",
-    [
-        StreamConfiguration(
-            Scaling(ScaleKind.BY_EVENTS, 1000, 3, 2), Retention(RetentionKind.TIME, 86_400_000, 0), ("a", "ü b")
-        ),
-        StreamConfiguration(
-            Scaling(ScaleKind.BY_KBYTES, 512, 2, 1),
-            Retention(RetentionKind.SIZE, 1 << 30, 1 << 40),
-            rollover_bytes=64 * MIB,
-            timestamp_aggregation_timeout=5000,
-        ),
-        fixed(3),
-    ],
-)
-def test_configuration_round_trips(store: PravegaStore, configuration: StreamConfiguration) -> None:
-    stream = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "configured")
-    store.create_scope(stream.scope)
-    store.create_stream(stream, configuration)
-    assert store.describe(stream).configuration == configuration
-    changed = replace(configuration, tags=("other", "tags"), retention=Retention())
-    store.update_stream(stream, changed)
-    described = store.describe(stream)
-    assert described.configuration == changed
-    assert len(described.epochs) == 1
-
-
-def test_one_of_many_concurrent_creations_succeeds(pravega: PravegaServer, store: PravegaStore) -> None:
-    scope = f"race-{uuid.uuid4().hex[:10]}"
-    store.create_scope(scope)
-    for number in range(3):
-        stream = StreamName(scope, f"stream-{number}")
-
-        def create(stream: StreamName = stream) -> str:
-            with PravegaStore(settings_of(pravega)) as mine:
-                try:
-                    mine.create_stream(stream, fixed(2))
-                except StreamExists:
-                    return "exists"
-                return "made"
-
-        with ThreadPoolExecutor(6) as pool:
-            answers = list(pool.map(lambda _: create(), range(6)))
-        assert sorted(answers) == ["exists"] * 5 + ["made"]
-
-
 @pytest.mark.late
 def test_all_pages_of_scopes_are_listed(store: PravegaStore) -> None:
     """The controller returns 1,000 at a time. The scopes are not deleted: the server is temporary."""
@@ -160,74 +103,6 @@ def test_all_pages_of_scopes_are_listed(store: PravegaStore) -> None:
     assert [name for name in found if name.startswith(prefix)] == names
     assert found == sorted(found)
     assert not any(name.startswith("_") for name in found)
-
-
-def test_internal_streams_are_hidden_and_nonempty_scope_stays(store: PravegaStore) -> None:
-    stream = new_stream(store)
-    other = StreamName(stream.scope, "another")
-    store.create_stream(other, fixed(1))
-    assert list(store.list_streams(stream.scope)) == [other, stream]
-    with pytest.raises(ScopeNotEmpty, match=stream.scope):
-        store.delete_scope(stream.scope)
-    for name in (stream, other):
-        store.delete(name)
-        assert not store.exists(name)
-    store.delete_scope(stream.scope)
-    with pytest.raises(NoSuchScope):
-        list(store.list_streams(stream.scope))
-
-
-def test_missing_streams_and_segments_are_named(store: PravegaStore) -> None:
-    stream = new_stream(store)
-    absent, nowhere = StreamName(stream.scope, "absent"), StreamName("nowhere", "absent")
-    uses: list[Callable[[StreamName], object]] = [
-        store.describe,
-        lambda name: store.segment_info(name, [FIRST]),
-        lambda name: next(store.read(name, FIRST, 0, 1)),
-        lambda name: store.appender(name, FIRST),
-        lambda name: store.update_stream(name, fixed(1)),
-        lambda name: store.scale(name, [FIRST], [KeyRange(0, 1)]),
-        lambda name: store.truncate_segment(name, FIRST, 1),
-        lambda name: store.truncate(StreamCut(name, {FIRST: 0})),
-        store.seal,
-        store.delete,
-    ]
-    for use in uses:
-        with pytest.raises(NoSuchStream, match=f"{stream.scope}/absent"):
-            use(absent)
-        with pytest.raises(NoSuchScope, match=r"/nowhere$"):
-            use(nowhere)
-
-
-def test_sealed_stream_keeps_its_tail_and_refuses_changes(store: PravegaStore) -> None:
-    stream = new_stream(store, 2)
-    segments = list(store.describe(stream).tail.offsets)
-    with store.appender(stream, segments[1]) as appender:
-        appender.append(frame(b"one"))
-    epoch = store.scale(stream, [segments[0]], [KeyRange(0.0, 0.2), KeyRange(0.2, 0.5)])
-    store.seal(stream)
-    described = store.describe(stream)
-    assert described.sealed
-    assert set(described.tail.offsets) == set(epoch.segments)
-    assert described.tail.offsets[segments[1]] == len(frame(b"one"))
-    assert [len(each.segments) for each in described.epochs] == [2, 3]
-    uses: list[Callable[[], object]] = [
-        lambda: store.update_stream(stream, fixed(1)),
-        lambda: store.scale(stream, [segments[1]], [KeyRange(0.5, 1.0)]),
-        lambda: store.truncate(described.tail),
-    ]
-    for use in uses:
-        with pytest.raises(StreamSealed):
-            use()
-
-
-def test_recreated_stream_continues_segment_numbers(store: PravegaStore) -> None:
-    stream = new_stream(store, 3)
-    store.delete(stream)
-    store.create_stream(stream, fixed(2))
-    described = store.describe(stream)
-    assert list(described.tail.offsets) == [SegmentId(0, 3), SegmentId(0, 4)]
-    assert described.head == described.tail
 
 
 def test_stream_with_many_segments_is_read(store: PravegaStore) -> None:
@@ -242,18 +117,6 @@ def test_stream_with_many_segments_is_read(store: PravegaStore) -> None:
     assert time.monotonic() - began < 20
     assert set(described.tail.offsets) == set(epoch.segments)
     assert [info.segment for info in infos] == list(epoch.segments)
-
-
-def test_key_space_of_49_segments_ends_below_1(store: PravegaStore) -> None:
-    stream = new_stream(store, 49)
-    described = store.describe(stream)
-    assert max(held.high for held in described.epochs[0].segments.values()) < 1.0
-    store.truncate(described.tail)
-    top = SegmentId(0, 48)
-    held = described.epochs[0].segments[top]
-    middle = (held.low + held.high) / 2
-    epoch = store.scale(stream, [top], [KeyRange(held.low, middle), KeyRange(middle, held.high)])
-    assert len(epoch.segments) == 50
 
 
 # scales
@@ -280,19 +143,6 @@ def test_concurrent_scales_are_serialized(pravega: PravegaServer, store: Pravega
     assert [len(epoch.segments) for epoch in described.epochs] == [8, 9, 10, 11, 12]
 
 
-def test_invalid_scales_are_refused(store: PravegaStore) -> None:
-    stream = new_stream(store, 2)
-    a, b = store.describe(stream).tail.offsets
-    with pytest.raises(ScaleRefused, match="not open"):
-        store.scale(stream, [SegmentId(7, 7)], [KeyRange(0.0, 0.5)])
-    with pytest.raises(ScaleRefused, match="do not cover"):
-        store.scale(stream, [a], [KeyRange(0.0, 0.4)])
-    with pytest.raises(ScaleRefused, match="policy"):
-        # fewer segments than the fixed policy requires
-        store.scale(stream, [a, b], [KeyRange(0.0, 1.0)])
-    assert len(store.describe(stream).epochs) == 1
-
-
 def test_fixed_policy_with_another_number_scales_the_stream(store: PravegaStore) -> None:
     """A behaviour of the controller that matters for changing tags: see `PravegaStore.update_stream`."""
     stream = new_stream(store, 1)
@@ -306,94 +156,7 @@ def test_fixed_policy_with_another_number_scales_the_stream(store: PravegaStore)
     assert [len(epoch.segments) for epoch in store.describe(stream).epochs] == [1, 2, 1, 2]
 
 
-# truncation
-
-
-def test_reads_of_truncated_bytes_are_refused(store: PravegaStore) -> None:
-    stream = new_stream(store)
-    events = [frame(bytes([number]) * 90) for number in range(200)]
-    size = len(events[0])
-    with store.appender(stream, FIRST) as appender:
-        appender.append(b"".join(events))
-    store.truncate_segment(stream, FIRST, 10 * size)
-    store.truncate_segment(stream, FIRST, 5 * size)
-    assert store.segment_info(stream, [FIRST])[0].start_offset == 10 * size
-    assert store.describe(stream).head.offsets == {FIRST: 0}
-    with pytest.raises(InvalidCut, match="beyond"):
-        store.truncate_segment(stream, FIRST, 201 * size)
-    store.truncate(StreamCut(stream, {FIRST: 20 * size}))
-    store.truncate(StreamCut(stream, {FIRST: 3}))
-    described = store.describe(stream)
-    assert described.head.offsets == {FIRST: 20 * size}
-    assert described.tail.offsets == {FIRST: 200 * size}
-    with pytest.raises(SegmentTruncated) as raised:
-        next(store.read(stream, FIRST, 20 * size - 1, 200 * size))
-    assert raised.value.start_offset == 20 * size
-    assert read(store, stream) == b"".join(events[20:])
-    for offset in (200 * size + 1, 1 << 40):
-        with pytest.raises(InvalidCut, match="beyond"):
-            store.truncate(StreamCut(stream, {FIRST: offset}))
-    store.truncate(described.tail)
-    assert read(store, stream) == b""
-
-
-def test_truncation_during_a_read_is_reported(store: PravegaStore) -> None:
-    stream = new_stream(store)
-    data = random.Random(1).randbytes(64 * MIB)
-    with store.appender(stream, FIRST) as appender:
-        for start in range(0, len(data), MIB):
-            appender.append(memoryview(data)[start : start + MIB])
-    found = bytearray()
-
-    def collect() -> None:
-        for block in store.read(stream, FIRST, 0, len(data)):
-            if not found:
-                store.truncate_segment(stream, FIRST, 60 * MIB + 5)
-            found.extend(block)
-
-    with pytest.raises(SegmentTruncated) as raised:
-        collect()
-    assert raised.value.start_offset == 60 * MIB + 5
-    assert MIB <= len(found) < 60 * MIB
-    assert found == data[: len(found)]
-
-
-def test_truncation_across_epochs_removes_whole_segments(store: PravegaStore) -> None:
-    stream = new_stream(store, 2)
-    a, b = store.describe(stream).tail.offsets
-    for segment in (a, b):
-        with store.appender(stream, segment) as appender:
-            appender.append(frame(b"x" * 100))
-    epoch = store.scale(stream, [a], [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)])
-    new = [segment for segment in epoch.segments if segment != b]
-    with pytest.raises(InvalidCut, match="beyond"):
-        # of a segment that is sealed and not part of the tail
-        store.truncate(StreamCut(stream, {a: 109, b: 0}))
-    store.truncate(StreamCut(stream, {new[0]: 0, new[1]: 0, b: 54}))
-    described = store.describe(stream)
-    assert described.head.offsets == {new[0]: 0, new[1]: 0, b: 54}
-    assert [len(each.segments) for each in described.epochs] == [2, 3]
-    with pytest.raises(StreamStoreError, match="no such segment"):
-        store.segment_info(stream, [a])
-    store.truncate(StreamCut(stream, {a: 50, b: 0}))
-    assert store.describe(stream).head == described.head
-
-
 # data
-
-
-def test_large_events_are_read_from_any_offset(store: PravegaStore) -> None:
-    stream = new_stream(store)
-    rng = random.Random(8)
-    events = b"".join(frame(rng.randbytes(size)) for size in (8 * MIB, 0, 1, 8 * MIB - 8, 5 * MIB))
-    with store.appender(stream, FIRST) as appender:
-        for start in range(0, len(events), 4 * MIB):
-            appender.append(events[start : start + 4 * MIB])
-        assert appender.flush() == len(events)
-    for _ in range(20):
-        start = rng.randrange(len(events))
-        end = rng.randrange(start, len(events) + 1)
-        assert b"".join(bytes(block) for block in store.read(stream, FIRST, start, end)) == events[start:end]
 
 
 def test_concurrent_readers_and_appenders_share_a_store(store: PravegaStore) -> None:

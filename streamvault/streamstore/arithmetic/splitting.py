@@ -92,7 +92,12 @@ class EventSplitter:
         Raises:
             NotAnEvent: no event begins there.
         """
-        return self._length() if len(self._tail) >= HEADER_BYTES else HEADER_BYTES
+        if len(self._tail) < HEADER_BYTES:
+            return HEADER_BYTES
+        length: int = _HEADER.unpack_from(self._tail)[0]
+        if not 0 <= length <= self._largest:
+            raise self._not_an_event(self._tail)
+        return HEADER_BYTES + length
 
     def feed(self, block: Buffer) -> Iterator[EventBlock]:
         """Yield the whole events that end in this block, beginning with the one split by the previous block's end.
@@ -102,11 +107,13 @@ class EventSplitter:
         Raises:
             NotAnEvent: no event begins where one should; all events before it were yielded.
         """
-        view = memoryview(block)
-        position = 0
+        view, position = memoryview(block), 0
+        while self._tail and position < len(view) and (missing := self.next_length - len(self._tail)):
+            # first the rest of the header, which says how much more there is
+            self._tail += view[position : position + missing]
+            position += missing
         if self._tail:
-            position = self._complete(view)
-            if not self._whole():
+            if len(self._tail) < self.next_length:
                 return
             event, self._tail = self._tail, bytearray()
             yield EventBlock(self.offset, memoryview(event), 1)
@@ -137,27 +144,6 @@ class EventSplitter:
                 offset=self.offset,
             )
         return self.offset
-
-    def _complete(self, view: memoryview) -> int:
-        """Complete the split event as far as the block allows; return the number of bytes taken."""
-        taken = self._fill_up(view, 0, HEADER_BYTES)
-        return taken if len(self._tail) < HEADER_BYTES else self._fill_up(view, taken, self._length())
-
-    def _fill_up(self, view: memoryview, position: int, wanted: int) -> int:
-        """Add bytes from ``position`` on until the split event has ``wanted`` bytes; return the end position."""
-        missing = max(wanted - len(self._tail), 0)
-        self._tail += view[position : position + missing]
-        return min(position + missing, len(view))
-
-    def _length(self) -> int:
-        """Return the split event's length including its header, which must be complete."""
-        length: int = _HEADER.unpack_from(self._tail)[0]
-        if not 0 <= length <= self._largest:
-            raise self._not_an_event(self._tail)
-        return HEADER_BYTES + length
-
-    def _whole(self) -> bool:
-        return len(self._tail) >= HEADER_BYTES and len(self._tail) == self._length()
 
     def _not_an_event(self, header: Buffer) -> NotAnEvent:
         """Build the error for an invalid header at `offset`."""

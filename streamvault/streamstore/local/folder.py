@@ -32,20 +32,6 @@ _records: dict[Path, StreamRecord] = {}
 """The records read last by this process: every task opens a store, and a record names all of its stream's segments."""
 
 
-@contextlib.contextmanager
-def scope_errors(root: Path, scope: str) -> Iterator[None]:
-    """System errors as the store's; what is missing is the scope.
-
-    Raises:
-        NoSuchScope: something is not there.
-    """
-    try:
-        with system_errors(root / scope):
-            yield
-    except FileNotFoundError:
-        raise NoSuchScope("no such scope", where=f"local://{root}/{scope}") from None
-
-
 class StreamFolder:
     """The folder of a stream, which need not exist. The record is cached, and reread when it has changed."""
 

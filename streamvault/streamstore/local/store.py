@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from weakref import WeakSet
@@ -15,13 +19,17 @@ from streamvault.streamstore.arithmetic.numbering import check_replaces, predict
 from streamvault.streamstore.errors import (
     InvalidCut,
     InvalidName,
+    NoSuchScope,
     ScaleRefused,
+    ScopeNotEmpty,
     StreamChanged,
+    StreamExists,
     StreamSealed,
     StreamStoreError,
+    StreamStoreUnavailable,
 )
-from streamvault.streamstore.local import scopes
 from streamvault.streamstore.local.appender import LocalAppender
+from streamvault.streamstore.local.files import locked, make_folder, replace_file, sync_folder, system_errors
 from streamvault.streamstore.local.folder import StreamFolder, check_first, check_live, truncated
 from streamvault.streamstore.local.record import StreamRecord, save_record
 from streamvault.streamstore.local.state import write_state
@@ -38,7 +46,10 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.own import is_own
 from streamvault.streamstore.store import StreamStore
 
-_KEPT_RECORDS = 64
+_KEPT_FOLDERS = 64
+
+DRAFT = ".new-"
+REMAINS = ".deleted-"
 
 
 class LocalStore(StreamStore):
@@ -60,12 +71,21 @@ class LocalStore(StreamStore):
         self._mutex = threading.Lock()
 
     def list_scopes(self) -> Iterator[str]:
-        """Every scope, sorted."""
-        return scopes.scope_names(self._root)
+        """Every scope, sorted; none if the store's folder is not there."""
+        try:
+            with system_errors(self._root):
+                entries = sorted(entry.name for entry in self._root.iterdir() if entry.is_dir())
+        except FileNotFoundError:
+            return
+        yield from (name for name in entries if _is_name(name))
 
     def list_streams(self, scope: str, *, own: bool = False) -> Iterator[StreamName]:
         """Every user's stream of a scope, sorted; with ``own`` also Streamvault's."""
-        return (name for name in scopes.stream_names(self._root, scope) if own or not self._is_own(name))
+        with self._scope(scope) as folder:
+            entries = sorted(entry.name for entry in folder.iterdir())
+        for name in (StreamName(scope, entry) for entry in entries if _is_name(entry)):
+            if self.exists(name) and (own or not self._is_own(name)):
+                yield name
 
     def describe(self, stream: StreamName) -> StreamDescription:
         """Configuration, epochs, head, tail and whether it is sealed."""
@@ -99,12 +119,33 @@ class LocalStore(StreamStore):
             raise StreamStoreError("a segment's file was removed", where=str(folder.data(segment))) from None
 
     def create_scope(self, scope: str) -> bool:
-        """Make a scope; False if it was there."""
-        return scopes.create_scope(self._root, scope)
+        """Make a scope, and the store's folder if missing; False if it was there."""
+        folder = self._root / _checked(scope)
+        try:
+            with system_errors(folder):
+                return make_folder(folder)
+        except FileNotFoundError as error:  # a file system on which no folder can be made
+            why = error.strerror
+            raise StreamStoreUnavailable(f"the store's folder cannot be used ({why})", where=str(folder)) from None
 
     def create_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
         """Make a stream of segments of equal width."""
-        scopes.create_stream(self._folder(stream), configuration)
+        count = configuration.scaling.min_segments
+        if count < 1:
+            raise ValueError(f"a stream needs at least one segment, not {count}")
+        path = self._folder(stream).path
+        with self._scope(stream.scope) as scope, locked(scope):
+            if path.exists():
+                raise StreamExists("the stream exists", where=f"{self.uri}/{stream}")
+            _sweep(scope)
+            first = self._numbers(stream.scope).get(stream.stream, 0)
+            segments = {SegmentId(0, first + i): held for i, held in enumerate(_equal_ranges(count))}
+            head = StreamCut(stream, dict.fromkeys(segments, 0))
+            draft = scope / f"{DRAFT}{secrets.token_hex(8)}"
+            draft.mkdir()
+            save_record(draft, StreamRecord(stream, configuration, (Epoch(0, segments),), head))
+            draft.rename(path)
+            sync_folder(scope)
 
     def update_stream(
         self, stream: StreamName, configuration: StreamConfiguration, *, was: StreamConfiguration | None = None
@@ -180,12 +221,30 @@ class LocalStore(StreamStore):
                 save_record(folder.path, replace(record, sealed=True))
 
     def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
-        """See `StreamStore.delete`."""
-        scopes.delete_stream(self._folder(stream), first)
+        """See `StreamStore.delete`; a later stream of this name continues the segment numbers."""
+        folder = self._folder(stream)
+        with self._scope(stream.scope) as scope, locked(scope):
+            with folder.locked() as record:
+                check_first(record, first)
+                numbers = self._numbers(stream.scope)
+                numbers[stream.stream] = max(segment.number for segment in record.current.segments) + 1
+                path = self._numbers_path(stream.scope)
+                make_folder(path.parent)
+                replace_file(path, json.dumps(numbers, indent=1, sort_keys=True).encode() + b"\n")
+                folder.path.rename(scope / f"{REMAINS}{secrets.token_hex(8)}")
+                sync_folder(scope)
+            _sweep(scope)
 
     def delete_scope(self, scope: str) -> None:
         """Delete an empty scope."""
-        scopes.delete_scope(self._root, scope)
+        with self._scope(scope) as folder, locked(folder):
+            if any(not _is_remains(entry.name) for entry in folder.iterdir()):
+                raise ScopeNotEmpty(
+                    "the scope is not empty", where=f"{self.uri}/{scope}", todo="Delete its streams first."
+                )
+            folder.rename(self._root / f"{REMAINS}{secrets.token_hex(8)}")
+            sync_folder(self._root)
+        _sweep(self._root)
 
     def close(self) -> None:
         """Close the appenders that are still open."""
@@ -193,6 +252,34 @@ class LocalStore(StreamStore):
             appenders = list(self._appenders)
         for appender in appenders:
             appender.close()
+
+    @contextmanager
+    def _scope(self, scope: str) -> Iterator[Path]:
+        """The folder of a scope.
+
+        Raises:
+            NoSuchScope: something is not there.
+        """
+        folder = self._root / _checked(scope)
+        try:
+            with system_errors(folder):
+                yield folder
+        except FileNotFoundError:
+            raise NoSuchScope("no such scope", where=f"{self.uri}/{scope}") from None
+
+    def _numbers_path(self, scope: str) -> Path:
+        """The file of a scope's deleted streams. It outlasts the scope: Pravega's numbers do."""
+        return self._root / ".numbers" / scope
+
+    def _numbers(self, scope: str) -> dict[str, int]:
+        """Return the first segment number for each deleted stream of the scope."""
+        path = self._numbers_path(scope)
+        try:
+            return {str(name): int(number) for name, number in json.loads(path.read_bytes()).items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, TypeError, AttributeError):
+            raise StreamStoreError("the numbers of deleted streams are damaged", where=str(path)) from None
 
     def _is_own(self, stream: StreamName) -> bool:
         try:
@@ -204,7 +291,7 @@ class LocalStore(StreamStore):
         with self._mutex:
             folder = self._folders.get(stream)
             if folder is None:
-                if len(self._folders) >= _KEPT_RECORDS:
+                if len(self._folders) >= _KEPT_FOLDERS:
                     self._folders.clear()
                 folder = self._folders[stream] = StreamFolder(self._root, stream)
             return folder
@@ -230,3 +317,33 @@ def _check_offset(info: SegmentInfo, offset: int, stream: StreamName) -> None:
             f"offset {offset} lies beyond the segment, which ends at {info.write_offset}",
             where=info.segment.in_stream(stream),
         )
+
+
+def _equal_ranges(count: int) -> Iterator[KeyRange]:
+    """As Pravega cuts the key space; of 49, the last one ends an ulp below 1.0."""
+    width = 1.0 / count
+    return (KeyRange(i * width, (i + 1) * width) for i in range(count))
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a kill left of streams or scopes that were made or deleted."""
+    for entry in folder.iterdir():
+        if _is_remains(entry.name):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _is_remains(name: str) -> bool:
+    return name.startswith((DRAFT, REMAINS))
+
+
+def _is_name(name: str) -> bool:
+    try:
+        StreamName(name, name)
+    except InvalidName:
+        return False
+    return True
+
+
+def _checked(scope: str) -> str:
+    StreamName(scope, "stream")  # raises if it is not a scope's name
+    return scope

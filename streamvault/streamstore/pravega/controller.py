@@ -20,7 +20,6 @@ from streamvault.streamstore.errors import (
     StreamNotSealed,
     StreamSealed,
     StreamStoreError,
-    TransactionEnded,
     WireError,
 )
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
@@ -35,11 +34,8 @@ from streamvault.streamstore.pravega.convert import (
     ranges_from,
     scale_message,
     stream_message,
-    transaction_from,
-    transaction_id_message,
 )
 from streamvault.streamstore.pravega.settings import PravegaSettings
-from streamvault.streamstore.transactions import Transaction, TransactionState
 
 WORKFLOW_SECONDS = 150.0
 """Seal, truncate and delete calls return when finished; the controller itself gives up after 120 s."""
@@ -161,7 +157,7 @@ class Controller:
 
     def configuration(self, stream: StreamName) -> StreamConfiguration:
         """Its policies and tags."""
-        return configuration_from(self._ask(stream, "getStreamConfiguration", stream_message(stream)))
+        return configuration_from(self.ask(stream, "getStreamConfiguration", stream_message(stream)))
 
     def configurations(self, streams: Sequence[StreamName]) -> list[StreamConfiguration | None]:
         """The policies and tags of several; None for one that is gone."""
@@ -172,7 +168,7 @@ class Controller:
 
     def current_segments(self, stream: StreamName) -> dict[SegmentId, KeyRange]:
         """The open segments; none if the stream is sealed."""
-        return ranges_from(self._ask(stream, "getCurrentSegments", stream_message(stream)))
+        return ranges_from(self.ask(stream, "getCurrentSegments", stream_message(stream)))
 
     def epochs(self, stream: StreamName, numbers: Sequence[int]) -> list[Epoch]:
         """The epochs of these numbers, in their order, up to the first that does not exist."""
@@ -226,40 +222,7 @@ class Controller:
     def delegation_token(self, stream: StreamName, *, write: bool) -> str:
         """Return the token that segment stores require; empty if the cluster requires no login."""
         request = stream_message(stream, pb.StreamInfo.READ_WRITE if write else pb.StreamInfo.READ)
-        return str(self._ask(stream, "getDelegationToken", request).delegationToken)
-
-    # transactions
-
-    def begin_transaction(self, stream: StreamName, lease: float) -> Transaction:
-        """Open one; see `Transactions.begin`."""
-        request = pb.CreateTxnRequest(streamInfo=stream_message(stream), lease=int(lease * 1000))
-        return transaction_from(stream, self._ask(stream, "createTransaction", request))
-
-    def ping_transaction(self, transaction: Transaction, lease: float) -> None:
-        """Renew the lease; see `Transactions.ping`."""
-        request = pb.PingTxnRequest(
-            streamInfo=stream_message(transaction.stream),
-            txnId=transaction_id_message(transaction),
-            lease=int(lease * 1000),
-        )
-        answer = self._calls.call("pingTransaction", request)
-        name = pb.PingTxnStatus.Status.Name(answer.status)
-        if name != "OK":
-            what = f"the transaction cannot be kept open ({name.lower().replace('_', ' ')})"
-            raise TransactionEnded(what, where=f"{self.uri}/{transaction.stream}, {transaction.id}")
-
-    def commit_transaction(self, transaction: Transaction) -> None:
-        """Begin to commit."""
-        self._end(transaction, "commitTransaction")
-
-    def abort_transaction(self, transaction: Transaction) -> None:
-        """Begin to abort."""
-        self._end(transaction, "abortTransaction")
-
-    def transaction_state(self, transaction: Transaction) -> TransactionState:
-        """Return its state."""
-        answer = self._ask(transaction.stream, "checkTransactionState", self._transaction_request(transaction))
-        return TransactionState(pb.TxnState.State.Name(answer.state).lower())
+        return str(self.ask(stream, "getDelegationToken", request).delegationToken)
 
     def missing(self, stream: StreamName) -> StreamStoreError:
         """The error for a stream that is not there: the stream's or its scope's."""
@@ -267,15 +230,8 @@ class Controller:
             return NoSuchStream("no such stream", where=f"{self.uri}/{stream}")
         return NoSuchScope("no such scope", where=f"{self.uri}/{stream.scope}")
 
-    def _end(self, transaction: Transaction, method: str) -> None:
-        answer = self._ask(transaction.stream, method, self._transaction_request(transaction))
-        if answer.status == pb.TxnStatus.STREAM_NOT_FOUND:
-            raise self.missing(transaction.stream)
-
-    def _transaction_request(self, transaction: Transaction) -> Any:
-        return pb.TxnRequest(streamInfo=stream_message(transaction.stream), txnId=transaction_id_message(transaction))
-
-    def _ask(self, stream: StreamName, method: str, request: Any) -> Any:
+    def ask(self, stream: StreamName, method: str, request: Any) -> Any:
+        """Make a call about a stream that is answered NOT_FOUND if it is not there."""
         try:
             return self._calls.call(method, request)
         except NotFound:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.errors import RequestFailed
+from streamvault.streamstore.errors import RequestFailed, TransactionEnded
 from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.codec import Command
 from streamvault.streamstore.pravega.controller import Controller
+from streamvault.streamstore.pravega.convert import stream_message, transaction_from, transaction_id_message
 from streamvault.streamstore.pravega.patience import pauses
 from streamvault.streamstore.pravega.refusals import refusal
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
@@ -29,11 +32,21 @@ class PravegaTransactions(Transactions):
 
     def begin(self, stream: StreamName, lease: float) -> Transaction:
         """See `Transactions.begin`; the controller allows 10 s to 10 minutes unless it was told otherwise."""
-        return self._controller.begin_transaction(stream, lease)
+        request = pb.CreateTxnRequest(streamInfo=stream_message(stream), lease=int(lease * 1000))
+        return transaction_from(stream, self._controller.ask(stream, "createTransaction", request))
 
     def ping(self, transaction: Transaction, lease: float) -> None:
         """See `Transactions.ping`."""
-        self._controller.ping_transaction(transaction, lease)
+        request = pb.PingTxnRequest(
+            streamInfo=stream_message(transaction.stream),
+            txnId=transaction_id_message(transaction),
+            lease=int(lease * 1000),
+        )
+        answer = self._controller.ask(transaction.stream, "pingTransaction", request)
+        name = pb.PingTxnStatus.Status.Name(answer.status)
+        if name != "OK":
+            what = f"the transaction cannot be kept open ({name.lower().replace('_', ' ')})"
+            raise TransactionEnded(what, where=f"{self._controller.uri}/{transaction.stream}, {transaction.id}")
 
     def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
         """See `Transactions.appender`."""
@@ -63,7 +76,7 @@ class PravegaTransactions(Transactions):
 
     def commit(self, transaction: Transaction) -> TransactionState:
         """See `Transactions.commit`."""
-        self._controller.commit_transaction(transaction)
+        self._end(transaction, "commitTransaction")
         for _ in pauses(COMMIT_SECONDS):
             if (state := self.state(transaction)) is not TransactionState.COMMITTING:
                 return state
@@ -75,11 +88,18 @@ class PravegaTransactions(Transactions):
 
     def abort(self, transaction: Transaction) -> None:
         """See `Transactions.abort`."""
-        self._controller.abort_transaction(transaction)
+        self._end(transaction, "abortTransaction")
 
     def state(self, transaction: Transaction) -> TransactionState:
         """See `Transactions.state`."""
-        return self._controller.transaction_state(transaction)
+        answer = self._controller.ask(transaction.stream, "checkTransactionState", _request(transaction))
+        return TransactionState(pb.TxnState.State.Name(answer.state).lower())
+
+    def _end(self, transaction: Transaction, method: str) -> None:
+        """Begin to commit or abort."""
+        answer = self._controller.ask(transaction.stream, method, _request(transaction))
+        if answer.status == pb.TxnStatus.STREAM_NOT_FOUND:
+            raise self._controller.missing(transaction.stream)
 
     def _check_holds(self, transaction: Transaction, lengths: Mapping[SegmentId, int]) -> None:
         infos = self._stores.infos_if_there(transaction.stream, list(transaction.segments), _part(transaction))
@@ -103,3 +123,7 @@ class PravegaTransactions(Transactions):
 def _part(transaction: Transaction) -> str:
     """Return the suffix that a transaction's segment adds to the name of its target segment."""
     return f"#transaction.{transaction.id.hex}"
+
+
+def _request(transaction: Transaction) -> Any:
+    return pb.TxnRequest(streamInfo=stream_message(transaction.stream), txnId=transaction_id_message(transaction))

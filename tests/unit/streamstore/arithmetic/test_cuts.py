@@ -139,13 +139,6 @@ def _before(past: Past, segment: SegmentId, key: float) -> SegmentId | None:
     return sequence[at] if at >= 0 else None
 
 
-def total(past: Past, a: StreamCut, b: StreamCut) -> dict[SegmentId, list[tuple[int, int]]]:
-    """Segment → its part between the cuts, without empty parts."""
-    between = segments_between(past.described, a, b)
-    spans = {s: (start, past.ends[s] if end is None else end) for s, (start, end) in between.items()}
-    return {s: [span] for s, span in spans.items() if span[0] < span[1]}
-
-
 PASTS = st.builds(lambda seed, scales: past(random.Random(seed), scales), st.integers(0, 2**32), st.integers(0, 6))
 SEEDS = st.integers(0, 2**32)
 
@@ -185,21 +178,6 @@ def test_later_of_two_cuts_is_the_later_for_each_key(history: Past, seed: int) -
         assert history.place(later, key) == max(history.place(a, key), history.place(b, key))
     assert is_before(history.described, a, later)
     assert (later == b) == is_before(history.described, a, b)
-
-
-@settings(max_examples=150, deadline=None)
-@given(PASTS, SEEDS)
-def test_segments_between_three_cuts_add_up(history: Past, seed: int) -> None:
-    rng = random.Random(seed)
-    a = advance(rng, history, history.described.head, rng.randrange(5))
-    b = advance(rng, history, a, rng.randrange(5))
-    c = advance(rng, history, b, rng.randrange(5))
-    parts, second, whole = total(history, a, b), total(history, b, c), total(history, a, c)
-    for segment, spans in second.items():
-        parts.setdefault(segment, []).extend(spans)
-    joined = {s: [(spans[0][0], spans[-1][1])] for s, spans in parts.items()}
-    assert all(before[1] == after[0] for spans in parts.values() for before, after in pairwise(spans))
-    assert joined == whole
 
 
 @settings(max_examples=150, deadline=None)
@@ -295,11 +273,6 @@ def test_cut_of_another_stream_is_refused() -> None:
             check()
 
 
-def test_segments_between_head_and_tail_are_all() -> None:
-    between = segments_between(MERGED_AND_SPLIT, MERGED_AND_SPLIT.head, MERGED_AND_SPLIT.tail)
-    assert between == {A: (10, None), B: (0, None), M: (0, None), L: (0, 50), R: (0, 60)}
-
-
 def test_costs_follow_the_number_of_segments() -> None:
     width, scales = 2_000, 200
     segments = {SegmentId(0, n): KeyRange(n / width, (n + 1) / width) for n in range(width)}
@@ -316,16 +289,3 @@ def test_costs_follow_the_number_of_segments() -> None:
     validate_cut(described, tail)
     assert len(segments_between(described, head, tail)) == width + scales
     assert time.process_time() - begun < 3
-
-
-def test_cut_with_a_segment_and_its_successors_is_refused() -> None:
-    thirds = [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5), KeyRange(0.5, 1.0)]
-    old = {SegmentId(0, n): r for n, r in enumerate(thirds)}
-    middle = SegmentId(0, 1)
-    sides = {SegmentId(1, 3): thirds[0], SegmentId(1, 4): thirds[2], middle: thirds[1]}
-    new = {SegmentId(3, 6 + n): r for n, r in enumerate(thirds)}
-    epochs = (Epoch(0, old), Epoch(1, sides), Epoch(2, {SegmentId(2, 5): WHOLE}), Epoch(3, new))
-    head, tail = StreamCut(STREAM, dict.fromkeys(old, 0)), StreamCut(STREAM, dict.fromkeys(new, 0))
-    described = StreamDescription(STREAM, StreamConfiguration(), epochs, head, tail, sealed=False)
-    with pytest.raises(InvalidCut, match=r"names 1\.#epoch\.0 and its successor 6\.#epoch\.3"):
-        validate_cut(described, StreamCut(STREAM, {middle: 0, SegmentId(3, 6): 0, SegmentId(3, 8): 0}))

@@ -1,12 +1,10 @@
-"""Framing: framed events are split again, wherever blocks are cut; boundaries are guessed in linear time."""
+"""Framing of events; boundaries are guessed in linear time."""
 
 from __future__ import annotations
 
-import pickle
 import random
 import struct
 import time
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -34,16 +32,6 @@ PAYLOADS = st.lists(
 )
 
 
-def split(blocks: list[bytes], offset: int = 0) -> tuple[list[tuple[int, bytes]], EventSplitter]:
-    splitter = EventSplitter(offset)
-    return [(at, bytes(payload)) for block in blocks for at, payload in splitter.events(block)], splitter
-
-
-def cut(data: bytes, cuts: list[int]) -> list[bytes]:
-    edges = sorted({0, len(data), *(c % (len(data) + 1) for c in cuts)})
-    return [data[low:high] for low, high in pairwise(edges)]
-
-
 def by_definition(data: bytes, base: int, *, at_end: bool) -> int | None:
     """The definition of a boundary, checked for each position."""
 
@@ -65,74 +53,6 @@ def by_definition(data: bytes, base: int, *, at_end: bool) -> int | None:
 def test_frame_is_the_documented_header_and_the_payload() -> None:
     assert frame(b"abc") == struct.pack(">ii", 0, 3) + b"abc"
     assert frame(b"") == bytes(8)
-
-
-@given(PAYLOADS, st.lists(st.integers(0, 10_000), max_size=12), st.integers(0, 2**62))
-def test_framed_events_are_split_again_wherever_blocks_are_cut(
-    payloads: list[bytes], cuts: list[int], offset: int
-) -> None:
-    data = bytearray()
-    expected = []
-    for payload in payloads:
-        expected.append((offset + len(data), payload))
-        frame_into(data, payload)
-    found, splitter = split(cut(bytes(data), cuts), offset)
-    assert found == expected
-    assert splitter.finish() == splitter.offset == offset + len(data)
-    assert splitter.pending == 0
-
-
-def test_events_are_split_from_single_bytes() -> None:
-    data = frame(b"first") + frame(b"") + frame(b"last")
-    found, splitter = split([data[i : i + 1] for i in range(len(data))], 100)
-    assert found == [(100, b"first"), (113, b""), (121, b"last")]
-    assert splitter.finish() == 133
-
-
-def test_largest_event_spans_many_blocks() -> None:
-    payload = random.Random(1).randbytes(MAX_EVENT_BYTES)
-    data = frame(b"before") + frame(payload) + frame(b"after")
-    found, splitter = split([data[i : i + 65_537] for i in range(0, len(data), 65_537)])
-    assert [len(p) for _, p in found] == [6, MAX_EVENT_BYTES, 5]
-    assert found[1][1] == payload
-    splitter.finish()
-
-
-def test_offset_is_the_end_of_the_last_whole_event() -> None:
-    data = frame(b"whole") + frame(b"cut off")[:10]
-    found, splitter = split([data], 1000)
-    assert found == [(1000, b"whole")]
-    assert (splitter.offset, splitter.pending, splitter.next_length) == (1013, 10, 15)
-    with pytest.raises(NotAnEvent, match="offset 1013 is cut off after 10 bytes") as caught:
-        splitter.finish()
-    assert caught.value.offset == 1013
-
-
-def test_next_length_is_known_with_the_header() -> None:
-    data = frame(b"whole") + frame(b"cut off")
-    assert [split([data[:end]])[1].next_length for end in (0, 13, 20, 21, 27, 28)] == [8, 8, 8, 15, 15, 8]
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        pytest.param(struct.pack(">ii", 1, 5), id="another type"),
-        pytest.param(struct.pack(">ii", -1, 5), id="negative type"),
-        pytest.param(struct.pack(">ii", 0, -1), id="negative length"),
-        pytest.param(struct.pack(">ii", 0, MAX_EVENT_BYTES + 1), id="too long"),
-    ],
-)
-@pytest.mark.parametrize("pieces", [1, 3])
-def test_invalid_header_is_refused_with_its_offset(header: bytes, pieces: int) -> None:
-    data = frame(b"good") + header + bytes(100)
-    blocks = [data] if pieces == 1 else [data[:15], data[15:18], data[18:]]
-    splitter = EventSplitter(50, where="scope/stream/0.#epoch.0")
-    with pytest.raises(NotAnEvent, match=r"no event begins at offset 62.*: scope/stream/0.#epoch.0") as caught:
-        [None for block in blocks for _ in splitter.events(block)]
-    again = pickle.loads(pickle.dumps(caught.value))
-    assert (again.offset, str(again)) == (62, str(caught.value))
-    # whether it may be an event that is merely larger than the limit
-    assert again.length == (header[3] == 0 and MAX_EVENT_BYTES + 9 if header.endswith(b"\x01") else 0)
 
 
 def test_payload_above_the_limit_is_refused() -> None:
@@ -167,8 +87,8 @@ def test_filler_fills_exactly_with_whole_events(length: int) -> None:
     assert all(8 <= len(block) <= MAX_BLOCK_BYTES for block in blocks)
     left = length
     for block in blocks:
-        _, splitter = split([block])
-        splitter.finish()  # each block alone is whole events
+        [whole] = EventSplitter(0).feed(block)  # each block alone is whole events
+        assert whole.end == len(block)
         left -= len(block)
         assert left == 0 or left >= 8  # so a run stopped after any block can resume
 
