@@ -53,7 +53,7 @@ class OptionArgument:
     @property
     def is_repeated(self) -> bool:
         """Whether the option may be given several times."""
-        return self.declared.annotation == tuple[str, ...]
+        return self.declared.annotation == Sequence[str]
 
     def parameter(self) -> Parameter:
         """Return the argument for the signature of ``__init__``; not given: the command's default."""

@@ -45,7 +45,10 @@ COMMANDS = {
     "warm": "Restore an archive's objects from an archive class of S3.",
     "demo": "Demonstrate the commands on a generated stream.",
 }
-"""Each command with the first sentence of its help text. Its module is named after it."""
+"""Each command with the first sentence of its help text."""
+
+MODULES = {"release": "hold"}
+"""The modules of commands that have none of their own name."""
 
 _NOISE = re.compile(r"  \[(?:required|x[<>]=?[^];]*|[^]<>]*[<>]=?x[^];]*)\]|; x[<>]=?[^];]*(?=\])")
 
@@ -92,20 +95,21 @@ def load_command(name: str) -> Any:
     """Import a command and return it as a typer command."""
     from streamvault.cli.options import with_options
 
-    module = import_module(f"streamvault.cli.{_module(name)}")
+    function = _function(name)
+    module = import_module(f"streamvault.cli.{MODULES.get(function, function)}")
     sub = typer.Typer(name=name, add_completion=False, **SETTINGS)
     if hasattr(module, "SUBCOMMANDS"):
         sub.callback(help=COMMANDS[name])(lambda: None)
         for one, function in module.SUBCOMMANDS.items():
             sub.command(one, cls=PlainCommand, epilog=EPILOG)(with_options(function))
     else:
-        sub.command(name, cls=PlainCommand, epilog=EPILOG)(with_options(getattr(module, _module(name))))
+        sub.command(name, cls=PlainCommand, epilog=EPILOG)(with_options(getattr(module, function)))
     command = typer.main.get_command(sub)
     command.name = name
     return command
 
 
-def _module(name: str) -> str:
+def _function(name: str) -> str:
     plain = name.replace("-", "_")
     return f"{plain}_" if plain in {"import", "queue"} else plain
 

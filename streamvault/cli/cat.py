@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
+import streamvault
 from streamvault.cli.options import ArchiveArgument, option
-from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run
-from streamvault.common.progress import Progress
-from streamvault.lake.options import CatOptions
+from streamvault.cli.running import Running
+from streamvault.lake.options import CatOptions, ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,27 +50,15 @@ def cat(
 
     They are in the stream's order. With --json, one object whose list 'events' has the objects of --format jsonl.
     """
-
-    def work(_: Progress) -> Iterator[bytes]:
-        from streamvault.lake.read import read_archive
-
-        rows = running.as_json or form is Format.JSONL
-        batches = read_archive(
-            archive,
-            **options.keywords(),
-            columns=["pointer", "epoch", "segment", "offset", "length", "payload"] if rows else ["payload"],
-        )
-        pieces = _first(batches, limit)
-        if running.as_json:
-            return _as_one_object(archive, pieces)
-        return map(_as_lines if rows else _WRITERS[form], pieces)
-
-    return run(work, show=_write, document=lambda _: {}, running=running, piecewise=True)
-
-
-def _write(results: Results, pieces: Iterator[bytes]) -> None:
-    for piece in pieces:
-        results.raw(piece)
+    with running.command() as command:
+        is_raw = form is not Format.JSONL and not running.as_json
+        columns = None if is_raw else ["pointer", "epoch", "segment", "offset", "length", "payload"]
+        given = ReadOptions(**options.keywords(), columns=columns or ["payload"])
+        batches = _first(streamvault.read_archive.with_options(archive, given), limit)
+        pieces = _as_one_object(archive, batches) if running.as_json else map(_WRITERS[form], batches)
+        for piece in pieces:
+            command.results.raw(piece)
+    return command.exit_code
 
 
 def _first(batches: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -117,4 +104,4 @@ def _hex(batch: pa.RecordBatch) -> bytes:
     return b"".join(payload.hex().encode() + b"\n" for payload in batch.column(0).to_pylist())
 
 
-_WRITERS = {Format.RAW: _raw, Format.HEX: _hex}
+_WRITERS = {Format.RAW: _raw, Format.HEX: _hex, Format.JSONL: _as_lines}

@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import json
 
-from streamvault.cli.options import ArchiveArgument, Master
+from streamvault.cli.lines import exact_text, time_text
+from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.errors import Damaged, Usage
-from streamvault.common.progress import Progress
-from streamvault.common.sizes import bytes_text, count_text, events_text, seconds_text
+from streamvault.cli.running import Running
+from streamvault.common.errors import Usage
+from streamvault.common.sizes import count_text, events_text
 from streamvault.manifests.options import CheckOptions
 from streamvault.manifests.verbs.reports import CheckReport
 
 
-def check(archive: ArchiveArgument, options: CheckOptions, *, master: Master = "local[*]", running: Running) -> int:
+def check(archive: ArchiveArgument, options: CheckOptions, *, running: Running) -> int:
     """Verify that an archive is complete and intact.
 
     Exit code 3 if anything is missing or changed.
     """
-
-    def work(progress: Progress) -> CheckReport:
+    with running.command() as command:
         if options.read_data and options.subset is not None:
             raise Usage("--read-data and --read-data-subset are mutually exclusive", todo="Give only one of them.")
         if options.seed is not None and options.subset is None:
             raise Usage("--seed requires --read-data-subset", todo="Add --read-data-subset.")
-        from streamvault.manifests.verbs.check import check_archive
-
-        return whole_command(check_archive(archive, **options.keywords(), master=master, progress=progress))
-
-    return run(
-        work,
-        show=_show,
-        document=CheckReport.to_json,
-        running=running,
-        exit_code=lambda report: 0 if report.ok else Damaged.exit_code,
-    )
+        command.call("check_archive", archive, options, show=_show)
+    return command.exit_code
 
 
 def _show(results: Results, report: CheckReport) -> None:
@@ -45,10 +35,10 @@ def _show(results: Results, report: CheckReport) -> None:
         {
             "generations": ", ".join(map(str, report.generations)),
             "events": events_text(report.events, report.bytes),
-            "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
+            "bytes": exact_text(report.bytes),
             "ranges": f"{report.ranges:,}, {read}",
             "seed": "" if report.seed is None else str(report.seed),
-            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
+            "time": time_text(report),
         }
     )
     if report.strays:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from streamvault.cli.options import ArchiveArgument, DryRun, Master
+from streamvault.cli.lines import time_text
+from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.progress import Progress
-from streamvault.common.sizes import bytes_text, count_text, seconds_text
+from streamvault.cli.running import Running
+from streamvault.common.sizes import bytes_text, count_text
 from streamvault.rotation.options import CompactOptions
 from streamvault.rotation.reports import CompactReport
 
@@ -15,22 +15,13 @@ def compact(
     archive: ArchiveArgument,
     options: CompactOptions,
     *,
-    master: Master = "local[*]",
-    dry_run: DryRun = False,
     running: Running,
 ) -> int:
     """Merge small neighbouring generations.
 
     Also deletes what earlier merges replaced.
     """
-
-    def work(progress: Progress) -> CompactReport:
-        from streamvault.rotation.compact.compact import compact_archive
-
-        report = compact_archive(archive, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
-        return whole_command(report)
-
-    return run(work, show=_show, document=CompactReport.to_json, running=running, resumable=not dry_run)
+    return running.verb("compact_archive", archive, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: CompactReport) -> None:
@@ -56,6 +47,6 @@ def _show(results: Results, report: CompactReport) -> None:
             "replaced objects": f"may be deleted from {report.waits_until} on, by any later run"
             if report.waits_until
             else "",
-            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
+            "time": time_text(report),
         }
     )

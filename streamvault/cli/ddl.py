@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+import streamvault
 from streamvault.cli.options import TableSource
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run
-from streamvault.common.progress import Progress
+from streamvault.cli.running import Running
 from streamvault.lake.options import DdlOptions, Engine
 
 
@@ -26,13 +26,10 @@ def ddl(
 
     The table must have been created from the same source by `handoff`.
     """
-
-    def work(_: Progress) -> str:
-        from streamvault.lake.handoff import table_ddl
-
-        return table_ddl(source, engine, **options.keywords())
-
-    return run(work, show=_show, document=lambda text: {"ddl": text}, running=running)
+    with running.command() as command:
+        text = streamvault.table_ddl.with_options(source, engine, options)
+        command.write({"ddl": text}, lambda results: _show(results, text))
+    return command.exit_code
 
 
 def _show(results: Results, text: str) -> None:

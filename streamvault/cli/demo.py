@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from streamvault.cli.options import Master, option
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.progress import Progress
+from streamvault.cli.running import Running
 from streamvault.common.sizes import seconds_text
+from streamvault.demo.options import DemoOptions
+from streamvault.demo.report import DemoReport
 
-if TYPE_CHECKING:
-    from streamvault.demo import DemoReport
 
-
-def demo(
-    *,
-    keep: Annotated[
-        str | None,
-        option(
-            "--keep",
-            "Keep the streams and a copy of the archive in this folder.",
-            environment=False,
-            metavar="FOLDER",
-            show_default=False,
-        ),
-    ] = None,
-    events: Annotated[
-        int, option("--events", "Number of events to generate.", metavar="N", min=10, max=1_000_000)
-    ] = 2_000,
-    master: Master = "local[*]",
-    running: Running,
-) -> int:
+def demo(options: DemoOptions, *, running: Running) -> int:
     """Demonstrate the commands on a generated stream.
 
     No server is needed: the streams are in a folder, and moto serves S3 on this machine.
     """
-
-    def work(progress: Progress) -> DemoReport:
-        from streamvault.demo import run_demo
-
-        return whole_command(
-            run_demo(events=events, keep=None if keep is None else Path(keep), master=master, progress=progress)
-        )
-
-    return run(work, show=_show, document=lambda report: report.to_json(), running=running)
+    return running.verb("run_demo", options, show=_show)
 
 
 def _show(results: Results, report: DemoReport) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from streamvault.cli.costs import cost_fields
+from streamvault.cli.lines import cost_fields, exact_text, plan_fields, time_text
 from streamvault.cli.options import RootArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.progress import Progress
-from streamvault.common.sizes import bytes_text, events_text, seconds_text, size_text
+from streamvault.cli.running import Running
+from streamvault.common.sizes import bytes_text, events_text
 from streamvault.exporter.options import ExportOptions
-from streamvault.exporter.reports import ConvertReport, ExportReport
+from streamvault.exporter.reports import ExportReport
 
 
 def export(
@@ -25,14 +22,7 @@ def export(
 
     Each export that finds new events adds a generation to the archive.
     """
-
-    def work(progress: Progress) -> ExportReport:
-        from streamvault.exporter.export import export_stream
-
-        report = export_stream.with_options(stream, root, options, progress)
-        return whole_command(report)
-
-    return run(work, show=_show, document=ExportReport.to_json, running=running, resumable=not options.dry_run)
+    return running.verb("export_stream", stream, root, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: ExportReport) -> None:
@@ -50,28 +40,12 @@ def _show(results: Results, report: ExportReport) -> None:
         {
             **plan_fields(report),
             "events": events_text(report.events, report.bytes),
-            "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
+            "bytes": exact_text(report.bytes),
             "of these": f"{bytes_text(earlier)} archived by an earlier run" if earlier and not report.dry_run else "",
             "ranges": f"{report.ranges:,}" if report.ranges else "",
             "fingerprint": report.fingerprint,
             "gaps": f"{len(report.gaps):,} (see the warnings)" if report.gaps else "",
             **cost_fields(report.cost),
-            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
+            "time": time_text(report),
         }
     )
-
-
-def plan_fields(report: ExportReport | ConvertReport) -> dict[str, str]:
-    """Return the fields on the unfinished run that an export or a conversion resumes or gives up."""
-    return {
-        "resumes": _options_text(report.resumes) if report.dry_run else "",
-        "gives up" if report.dry_run else "gave up": _options_text(report.gave_up),
-    }
-
-
-def _options_text(options: dict[str, Any] | None) -> str:
-    if options is None:
-        return ""
-    size = size_text(options["range_size"])
-    kept = ", ".join(f"{name} {options[name]}" for name in ("content", "layout", "compress"))
-    return f"an unfinished run with {kept}, range size {size}"

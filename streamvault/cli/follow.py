@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from streamvault.cli.options import Master, RootArgument, StreamArgument
+from streamvault.cli.lines import exact_text, time_text
+from streamvault.cli.options import RootArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.progress import Progress
-from streamvault.common.sizes import bytes_text, count_text, events_text, seconds_text
+from streamvault.cli.running import Running
+from streamvault.common.sizes import bytes_text, count_text, events_text
 from streamvault.rotation.options import FollowOptions
 from streamvault.rotation.reports import FollowReport
 
@@ -22,7 +22,6 @@ def follow(
     root: RootArgument,
     options: FollowOptions,
     *,
-    master: Master = "local[*]",
     running: Running,
 ) -> int:
     """Archive a stream as it grows.
@@ -30,13 +29,7 @@ def follow(
     Each round archives the new events as a generation; small generations are merged. --keep, --keep-for and
     --truncate-source imply --rotate.
     """
-
-    def work(progress: Progress) -> FollowReport:
-        from streamvault.rotation.follow import follow_stream
-
-        return whole_command(follow_stream(stream, root, **options.keywords(), master=master, progress=progress))
-
-    return run(work, show=_show, document=FollowReport.to_json, running=running, resumable=True)
+    return running.verb("follow_stream", stream, root, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: FollowReport) -> None:
@@ -45,7 +38,7 @@ def _show(results: Results, report: FollowReport) -> None:
         {
             "generations": f"{report.made:,} written, in {count_text(report.rounds, 'round')}",
             "events": events_text(report.events, report.bytes),
-            "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
+            "bytes": exact_text(report.bytes),
             "retries": f"{report.retries:,}" if report.retries else "",
             "merged": f"{count_text(report.merges, 'time')}, {bytes_text(report.moved_bytes)} rewritten"
             if report.merges
@@ -56,6 +49,6 @@ def _show(results: Results, report: FollowReport) -> None:
             "truncated": "the stream, up to the end of the archived and verified data"
             if report.cut is not None
             else "",
-            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
+            "time": time_text(report),
         }
     )

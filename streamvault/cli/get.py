@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from streamvault.cli.options import ArchiveArgument, option
-from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run
-from streamvault.common.progress import Progress
+import streamvault
+from streamvault.cli.options import ArchiveArgument
+from streamvault.cli.running import Running
+from streamvault.manifests.options import GetOptions
 
 
 def get(
@@ -23,29 +23,16 @@ def get(
             show_default=False,
         ),
     ],
+    options: GetOptions,
     *,
-    verify: Annotated[
-        bool, option("--verify", "First read the whole range that holds the event, and compare it with its digest.")
-    ] = False,
     running: Running,
 ) -> int:
     """Write one event's payload to standard output.
 
     With --json, in base64.
     """
-
-    def work(_: Progress) -> bytes:
-        from streamvault.manifests.verbs.get import get_event
-
-        return get_event(archive, pointer, verify=verify)
-
-    return run(
-        work,
-        show=_show,
-        document=lambda payload: {"pointer": pointer, "payload": base64.b64encode(payload).decode()},
-        running=running,
-    )
-
-
-def _show(results: Results, payload: bytes) -> None:
-    results.raw(payload)
+    with running.command() as command:
+        payload = streamvault.get_event.with_options(archive, pointer, options)
+        document = {"pointer": pointer, "payload": base64.b64encode(payload).decode()}
+        command.write(document, lambda results: results.raw(payload))
+    return command.exit_code

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from streamvault.cli.costs import cost_fields
-from streamvault.cli.options import DryRun, Master, TableSource
+from streamvault.cli.lines import cost_fields, exact_text, time_text
+from streamvault.cli.options import TableSource
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.progress import Progress
-from streamvault.common.sizes import bytes_text, generations_text, seconds_text
+from streamvault.cli.running import Running
+from streamvault.common.sizes import generations_text
 from streamvault.lake.options import HandoffOptions
 from streamvault.lake.reports import HandoffReport
 
@@ -16,22 +15,13 @@ def handoff(
     source: TableSource,
     options: HandoffOptions,
     *,
-    master: Master = "local[*]",
-    dry_run: DryRun = False,
     running: Running,
 ) -> int:
     """Write an archive or a stream as a table for SQL engines.
 
     The table can be read by Athena, Trino, Presto, Hive and Spark. Later runs add new events.
     """
-
-    def work(progress: Progress) -> HandoffReport:
-        from streamvault.lake.handoff import write_table
-
-        report = write_table(source, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
-        return whole_command(report)
-
-    return run(work, show=_show, document=HandoffReport.to_json, running=running, resumable=not dry_run)
+    return running.verb("write_table", source, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: HandoffReport) -> None:
@@ -46,10 +36,10 @@ def _show(results: Results, report: HandoffReport) -> None:
     if report.added:
         is_estimate = report.dry_run and report.stream
         fields["events"] = f"{'about ' if is_estimate else ''}{report.events:,}"
-        fields["bytes"] = f"{report.bytes:,} ({bytes_text(report.bytes)})"
+        fields["bytes"] = exact_text(report.bytes)
         fields["files"] = f"{report.files:,}"
         if not report.dry_run:
-            fields["file bytes"] = f"{report.file_bytes:,} ({bytes_text(report.file_bytes)})"
+            fields["file bytes"] = exact_text(report.file_bytes)
     if report.gaps:
         fields["gaps"] = f"{len(report.gaps):,} (see the warnings)"
     if report.undecoded:
@@ -62,6 +52,6 @@ def _show(results: Results, report: HandoffReport) -> None:
         {
             **fields,
             **cost_fields(report.cost),
-            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
+            "time": time_text(report),
         }
     )

@@ -1,12 +1,11 @@
-"""`streamvault hold`."""
+"""`streamvault hold` and `streamvault release`."""
 
 from __future__ import annotations
 
-from streamvault.cli.options import ArchiveArgument, DryRun, HoldName
+from streamvault.cli.options import ArchiveArgument, HoldName
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run
-from streamvault.common.progress import Progress
-from streamvault.manifests.options import HoldOptions
+from streamvault.cli.running import Running
+from streamvault.manifests.options import HoldOptions, ReleaseOptions
 from streamvault.manifests.verbs.reports import HoldReport
 
 
@@ -15,22 +14,32 @@ def hold(
     name: HoldName,
     options: HoldOptions,
     *,
-    dry_run: DryRun = False,
     running: Running,
 ) -> int:
     """Keep a generation and those after it from expiring.
 
     It lasts until the hold is released.
     """
-
-    def work(_progress: Progress) -> HoldReport:
-        from streamvault.manifests.verbs.hold import hold_archive
-
-        return hold_archive(archive, name, **options.keywords(), dry_run=dry_run)
-
-    return run(work, show=_show, document=HoldReport.to_json, running=running)
+    return running.verb("hold_archive", archive, name, options, show=_show_held)
 
 
-def _show(results: Results, report: HoldReport) -> None:
+def _show_held(results: Results, report: HoldReport) -> None:
     done = "is already on" if report.unchanged else "would be placed on" if report.dry_run else "is on"
     results.line(f"hold {report.name} {done} generation {report.generations[0]} of {report.archive}")
+
+
+def release(
+    archive: ArchiveArgument,
+    name: HoldName,
+    options: ReleaseOptions,
+    *,
+    running: Running,
+) -> int:
+    """Release a hold, so that the generations it kept may expire."""
+    return running.verb("release_archive", archive, name, options, show=_show_released)
+
+
+def _show_released(results: Results, report: HoldReport) -> None:
+    done = "would be released from" if report.dry_run else "released from"
+    numbers = ", ".join(map(str, report.generations))
+    results.line(f"hold {report.name} {done} generation {numbers} of {report.archive}")

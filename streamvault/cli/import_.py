@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
-from streamvault.cli.costs import cost_fields
-from streamvault.cli.options import ArchiveArgument, DryRun, Master, StreamArgument
+from streamvault.cli.lines import cost_fields, exact_text, print_new_places, time_text
+from streamvault.cli.options import ArchiveArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.errors import Damaged
-from streamvault.common.progress import Progress
-from streamvault.common.sizes import bytes_text, count_text, events_text, seconds_text
+from streamvault.cli.running import Running
+from streamvault.common.sizes import bytes_text, count_text, events_text
 from streamvault.importer.options import ImportOptions
 from streamvault.importer.reports import ImportReport
-
-MAX_LINES = 20
-"""How many renumbered segments are printed."""
 
 
 def import_(
@@ -23,29 +16,13 @@ def import_(
     stream: StreamArgument,
     options: ImportOptions,
     *,
-    master: Master = "local[*]",
-    dry_run: DryRun = False,
     running: Running,
 ) -> int:
     """Restore an archive into a new stream.
 
     Segments, offsets and bytes are those of the source.
     """
-
-    def work(progress: Progress) -> ImportReport:
-        from streamvault.importer.import_ import import_stream
-
-        report = import_stream(archive, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
-        return whole_command(report)
-
-    return run(
-        work,
-        show=_show,
-        document=ImportReport.to_json,
-        running=running,
-        resumable=not dry_run,
-        exit_code=lambda report: Damaged.exit_code if report.findings else 0,
-    )
+    return running.verb("import_stream", archive, stream, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: ImportReport) -> None:
@@ -56,12 +33,12 @@ def _show(results: Results, report: ImportReport) -> None:
             "generation": str(report.generation),
             "taken at": report.created if report.at else "",
             "events": events_text(report.events, report.bytes),
-            "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)})",
+            "bytes": exact_text(report.bytes),
             "of these": f"{bytes_text(earlier)} restored by an earlier run" if earlier and not report.dry_run else "",
             "segments": f"{report.segments:,} in {count_text(report.epochs, 'epoch')}",
             "gaps": f"{len(report.gaps):,}, filled with empty events" if report.gaps else "",
             **cost_fields(report.cost),
-            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
+            "time": time_text(report),
         }
     )
     if report.findings:
@@ -69,12 +46,7 @@ def _show(results: Results, report: ImportReport) -> None:
         results.line(f"INCOMPLETE: damaged parts of the archive are left out ({bytes_text(lost)})")
     for finding in report.findings:
         results.line(f"skipped: {finding}")
-    for old, new in islice(report.renumbered.items(), MAX_LINES):
-        results.line(f"renumbered: {old} of the source is {new}")
-    if len(report.renumbered) > MAX_LINES:
-        results.line(f"renumbered: {len(report.renumbered) - MAX_LINES:,} more segments (--json lists all)")
-    for segment, size in report.shifts.items():
-        results.line(f"shifted: every offset of {segment} is {size:,} lower than in the source")
+    print_new_places(results, report.renumbered, report.shifts)
     for moved in report.moved_boundaries:
         results.line(
             f"moved: in epoch {moved.epoch} the key-range boundary {moved.source_position!r} is at "

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+import streamvault
 from streamvault.cli.options import RootArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run
-from streamvault.common.progress import Progress
+from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, events_text
 from streamvault.manifests.verbs.reports import ArchiveList, ArchiveSummary
 
 
 def ls(root: RootArgument, *, running: Running) -> int:
     """List the archives and tables below a root."""
-
-    def work(progress: Progress) -> list[ArchiveSummary]:
-        from streamvault.manifests.verbs.show import list_archives
-
-        archives = list_archives(root)
+    with running.command() as command:
+        archives = streamvault.list_archives(root)
         for archive in archives:
             if archive.problem:
-                progress.warn(f"{archive.archive}: {archive.problem}")
-        return archives
-
-    return run(
-        work,
-        show=lambda results, archives: _show(results, root, archives),
-        document=lambda archives: ArchiveList(archives=tuple(archives)).to_json(),
-        running=running,
-    )
+                command.progress.warn(f"{archive.archive}: {archive.problem}")
+        document = ArchiveList(archives=tuple(archives)).to_json()
+        command.write(document, lambda results: _show(results, root, archives))
+    return command.exit_code
 
 
 def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:

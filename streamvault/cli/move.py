@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from streamvault.cli.copy import show_renumbered
-from streamvault.cli.options import DryRun, Master, SourceArgument, TargetArgument
+from streamvault.cli.lines import print_new_places, time_text
+from streamvault.cli.options import SourceArgument, TargetArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.progress import Progress
+from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, seconds_text
 from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.reports import MoveReport
@@ -17,8 +16,6 @@ def move(
     stream: TargetArgument,
     options: MoveOptions,
     *,
-    master: Master = "local[*]",
-    dry_run: DryRun = False,
     running: Running,
 ) -> int:
     """Move a stream to another name or cluster.
@@ -26,14 +23,7 @@ def move(
     Writers may continue until the cut-over. The old stream is sealed, and deleted only after the new one has been read
     back and compared.
     """
-
-    def work(progress: Progress) -> MoveReport:
-        from streamvault.mirrors.move import move_stream
-
-        report = move_stream(source, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
-        return whole_command(report)
-
-    return run(work, show=_show, document=MoveReport.to_json, running=running, resumable=not dry_run)
+    return running.verb("move_stream", source, stream, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: MoveReport) -> None:
@@ -49,7 +39,7 @@ def _show(results: Results, report: MoveReport) -> None:
             "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)}), read back and equal",
             "cut-over": seconds_text(report.cutover_seconds),
             "old name": "an empty sealed stream, tagged with the new URI" if report.tombstone else "free",
-            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
+            "time": time_text(report),
         }
     )
-    show_renumbered(results, report.renumbered)
+    print_new_places(results, report.renumbered)

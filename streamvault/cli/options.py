@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, get_type_hints
@@ -156,7 +156,7 @@ def _type(annotation: Any, form: CommandLine) -> Any:
         return str | None
     if form.choices:
         return Literal[tuple(form.choices)]
-    return list[str] | None if annotation == tuple[str, ...] else annotation
+    return list[str] | None if annotation == Sequence[str] else annotation
 
 
 def _parser(form: CommandLine) -> dict[str, Any]:

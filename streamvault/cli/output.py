@@ -65,11 +65,11 @@ class Results:
     """The real standard output, reserved for the result; other output is redirected to standard error.
 
     Attributes:
-        started: whether anything was written.
+        in_line: whether what was written ends within a line.
     """
 
     def __init__(self) -> None:
-        self.started = False
+        self.in_line = False
         self._undo = ExitStack()
         self._real: TextIO = sys.stdout
 
@@ -100,7 +100,7 @@ class Results:
 
     def raw(self, data: bytes) -> None:
         """Write bytes unchanged; raise as `write` does."""
-        self.started = True
+        self.in_line = not data.endswith(b"\n")
         try:
             self._real.buffer.write(data)
             self._real.buffer.flush()

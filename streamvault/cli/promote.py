@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
-from streamvault.cli.copy import show_renumbered
-from streamvault.cli.options import DryRun, Master
+from streamvault.cli.lines import print_new_places
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.progress import Progress
+from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, seconds_text
 from streamvault.mirrors.options import PromoteOptions
 from streamvault.mirrors.reports import PromoteReport
@@ -23,8 +21,6 @@ def promote(
     ],
     options: PromoteOptions,
     *,
-    master: Master = "local[*]",
-    dry_run: DryRun = False,
     running: Running,
 ) -> int:
     """Make a replica a stream like any other.
@@ -32,14 +28,7 @@ def promote(
     Without --seal-source it is taken as it is, and its source may be gone. With it, nothing that was written to the
     source is missing.
     """
-
-    def work(progress: Progress) -> PromoteReport:
-        from streamvault.mirrors.promote import promote_replica
-
-        report = promote_replica(stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
-        return whole_command(report)
-
-    return run(work, show=_show, document=PromoteReport.to_json, running=running, resumable=not dry_run)
+    return running.verb("promote_replica", stream, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: PromoteReport) -> None:
@@ -59,4 +48,4 @@ def _show(results: Results, report: PromoteReport) -> None:
             "time": seconds_text(report.total_seconds),
         }
     )
-    show_renumbered(results, report.renumbered)
+    print_new_places(results, report.renumbered)

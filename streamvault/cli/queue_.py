@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from streamvault.cli.options import QueueArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run
+from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
+from streamvault.requests.options import SkipOptions
 from streamvault.requests.reports import QueueReport, WaitingRequest
 
 
 def show(queue: QueueArgument, *, running: Running) -> int:
     """Show the waiting and the failed requests of a queue."""
-    from streamvault.requests.show import show_queue
-
-    return _run(lambda: show_queue(queue), running)
+    return running.verb("show_queue", queue, show=_show)
 
 
 def retry(queue: QueueArgument, *, running: Running) -> int:
     """Move the failed requests back to the end of the queue."""
-    from streamvault.requests.show import retry_failed
-
-    return _run(lambda: retry_failed(queue), running)
+    return running.verb("retry_failed", queue, show=_show)
 
 
 def drop(queue: QueueArgument, *, running: Running) -> int:
     """Drop the failed requests of a queue."""
-    from streamvault.requests.show import drop_failed
-
-    return _run(lambda: drop_failed(queue), running)
+    return running.verb("drop_failed", queue, show=_show)
 
 
 def skip(
@@ -41,25 +35,18 @@ def skip(
         int,
         typer.Argument(metavar="OFFSET", help="Where they begin, as `queue show` prints it.", show_default=False),
     ],
+    options: SkipOptions,
     *,
-    failed: Annotated[bool, typer.Option("--failed", help="They are among the failed requests.")] = False,
     running: Running,
 ) -> int:
     """Remove foreign bytes that block a queue."""
-    from streamvault.requests.show import skip_foreign
-
-    return _run(lambda: skip_foreign(queue, offset, failed=failed), running)
+    return running.verb("skip_foreign", queue, offset, options, show=_show)
 
 
 SUBCOMMANDS = {"show": show, "retry": retry, "drop": drop, "skip": skip}
 
 
-def _run(function: Callable[[], QueueReport], running: Running) -> int:
-    return run(lambda _progress: function(), show=print_queue, document=QueueReport.to_json, running=running)
-
-
-def print_queue(results: Results, report: QueueReport) -> None:
-    """Print the contents of a queue."""
+def _show(results: Results, report: QueueReport) -> None:
     if report.moved:
         results.line(f"requeued: {count_text(report.moved, 'failed request')}")
     if report.dropped:

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from streamvault.cli.copy import show_renumbered
-from streamvault.cli.options import DryRun, Master, TargetArgument
+from streamvault.cli.lines import exact_text, print_new_places, time_text
+from streamvault.cli.options import TargetArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.progress import Progress
+from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
 from streamvault.mirrors.options import ReplicateOptions
 from streamvault.mirrors.reports import ReplicateReport
@@ -35,8 +34,6 @@ def replicate(
     stream: TargetArgument,
     options: ReplicateOptions,
     *,
-    master: Master = "local[*]",
-    dry_run: DryRun = False,
     running: Running,
 ) -> int:
     """Keep a replica of a stream or an archive up to date.
@@ -44,16 +41,7 @@ def replicate(
     The replica can be read at any time; `promote` makes it a stream like any other. --dry-run tells how far it is
     behind.
     """
-
-    def work(progress: Progress) -> ReplicateReport:
-        from streamvault.mirrors.replicate import replicate_stream
-
-        report = replicate_stream(
-            source, stream, **options.keywords(), master=master, dry_run=dry_run, progress=progress
-        )
-        return whole_command(report)
-
-    return run(work, show=_show, document=ReplicateReport.to_json, running=running, resumable=not dry_run)
+    return running.verb("replicate_stream", source, stream, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: ReplicateReport) -> None:
@@ -68,12 +56,12 @@ def _show(results: Results, report: ReplicateReport) -> None:
     results.fields(
         {
             "rounds": f"{report.rounds:,} with something new",
-            "bytes": f"{report.moved_bytes:,} ({bytes_text(report.moved_bytes)})",
+            "bytes": exact_text(report.moved_bytes),
             "retries": count_text(report.retries, "retry", "retries") if report.retries else "",
             "lag": f"{seconds_text(report.lag_seconds)}, at most {seconds_text(report.most_lag_seconds)}"
             if report.rounds
             else "",
-            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
+            "time": time_text(report),
         }
     )
-    show_renumbered(results, report.renumbered)
+    print_new_places(results, report.renumbered)

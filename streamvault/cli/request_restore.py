@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from streamvault.cli.options import ArchiveArgument, StreamArgument, option
+from streamvault.cli.options import ArchiveArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run
-from streamvault.common.progress import Progress
+from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text
-from streamvault.importer.options import RestoreOptions
+from streamvault.requests.options import RequestOptions
 from streamvault.requests.reports import RequestReport
 
 
 def request_restore(
     archive: ArchiveArgument,
     stream: StreamArgument,
-    options: RestoreOptions,
+    options: RequestOptions,
     *,
-    queue: Annotated[
-        str,
-        option(
-            "--queue",
-            "The queue, as a stream's URI; created if it does not exist.",
-            metavar="QUEUE",
-            show_default=False,
-        ),
-    ],
-    dry_run: Annotated[bool, option("--dry-run", "Only check the arguments; queue nothing.")] = False,
     running: Running,
 ) -> int:
     """Queue a restore for a worker.
 
     Prints the request's id; `work` processes it.
     """
-
-    def work(_progress: Progress) -> RequestReport:
-        from streamvault.requests.request import request_restore as request
-
-        return request(archive, stream, queue=queue, **options.keywords(), dry_run=dry_run)
-
-    return run(work, show=_show, document=RequestReport.to_json, running=running)
+    return running.verb("request_restore", archive, stream, options, show=_show)
 
 
 def _show(results: Results, report: RequestReport) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from streamvault.cli.costs import cost_fields
-from streamvault.cli.export import plan_fields
-from streamvault.cli.options import DryRun, Master, RootArgument, StreamArgument
+from streamvault.cli.lines import cost_fields, exact_text, plan_fields, time_text
+from streamvault.cli.options import RootArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.progress import Progress
-from streamvault.common.sizes import bytes_text, count_text, events_text, generations_text, seconds_text
+from streamvault.cli.running import Running
+from streamvault.common.sizes import count_text, events_text, generations_text
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import RotateReport
 
@@ -18,22 +16,13 @@ def rotate(
     root: RootArgument,
     options: RotateOptions,
     *,
-    master: Master = "local[*]",
-    dry_run: DryRun = False,
     running: Running,
 ) -> int:
     """Archive, read back, expire old generations, truncate.
 
     --keep, --keep-for and --until are mutually exclusive; without any of them, nothing expires.
     """
-
-    def work(progress: Progress) -> RotateReport:
-        from streamvault.rotation.rotate import rotate_stream
-
-        report = rotate_stream(stream, root, **options.keywords(), master=master, dry_run=dry_run, progress=progress)
-        return whole_command(report)
-
-    return run(work, show=_show, document=RotateReport.to_json, running=running, resumable=not dry_run)
+    return running.verb("rotate_stream", stream, root, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: RotateReport) -> None:
@@ -51,7 +40,7 @@ def _show(results: Results, report: RotateReport) -> None:
         {
             **plan_fields(export),
             "events": "" if export.unchanged else events_text(export.events, export.bytes),
-            "bytes": "" if export.unchanged else f"{export.bytes:,} ({bytes_text(export.bytes)})",
+            "bytes": "" if export.unchanged else exact_text(export.bytes),
             **cost_fields(export.cost),
             "hold": report.hold and f"{report.hold}, {would and 'would be '}on generation {report.generation}",
             f"{would}read back": generations_text(report.checked) or "nothing; everything was read back before",
@@ -68,6 +57,6 @@ def _show(results: Results, report: RotateReport) -> None:
             "would truncate" if would else "truncated": "the stream, up to the end of the archived and verified data"
             if report.truncated or (report.dry_run and report.cut is not None)
             else "",
-            "time": f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})",
+            "time": time_text(report),
         }
     )

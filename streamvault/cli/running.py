@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import FrameType
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any
 
+import streamvault
 from streamvault.cli.clock import command_seconds
 from streamvault.cli.errors import CommandError, command_error
 from streamvault.cli.logs import configure_logs
 from streamvault.cli.output import OutputClosed, Results, print_stderr
-from streamvault.cli.progress import watching
+from streamvault.cli.progress import LineProgress, watching
 from streamvault.common.errors import Failed, without_logins
-from streamvault.common.progress import Progress
-
-T = TypeVar("T")
-R = TypeVar("R", bound="Timed")
 
 
 class LogLevel(StrEnum):
@@ -36,70 +32,82 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Options of every command: ``--json`` and ``--log-level``."""
+    """How a command runs: ``--json`` and ``--log-level``, the options of every command."""
 
     as_json: bool = False
     log_level: LogLevel = LogLevel.WARNING
 
+    def verb(self, name: str, *given: Any, show: Callable[[Results, Any], None], resumable: bool = False) -> int:
+        """Run a verb and print its report.
 
-class Timed(Protocol):
-    """A report with the total time of the command."""
+        Args:
+            name: the verb's function in `streamvault`; imported here, so that help texts do not wait for it.
+            given: its arguments, and its options if it has any.
+            show: prints the report as text.
+            resumable: whether the same command resumes an interrupted run; a dry run never.
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+        Returns:
+            The exit code.
+        """
+        with self.command(resumable=resumable and not getattr(given[-1], "dry_run", False)) as command:
+            command.call(name, *given, show=show)
+        return command.exit_code
 
-    @property
-    def total_seconds(self) -> float:
-        """Total time in seconds."""
+    @contextmanager
+    def command(self, *, resumable: bool = False) -> Iterator[Command]:
+        """Run the block as a command: any error in it is printed, and becomes the command's exit code.
+
+        It is no error that the reader closed the output (``| head``).
+        """
+        with Results() as results:
+            command = Command(self, results)
+            try:
+                configure_logs(self.log_level.value)
+                with watching() as command.progress, suppress(OutputClosed):
+                    yield command
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (reports every error as one line)
+                if self.log_level is LogLevel.DEBUG:
+                    for line in "".join(traceback.format_exception(error)).splitlines():
+                        print_stderr(without_logins(line))
+                end = command_error(error, resumable=resumable)
+                command.exit_code = finish(results, end, as_json=self.as_json and not results.in_line)
 
 
-def run(
-    work: Callable[[Progress], T],
-    *,
-    show: Callable[[Results, T], None],
-    document: Callable[[T], dict[str, Any]],
-    running: Running,
-    resumable: bool = False,
-    exit_code: Callable[[T], int] = lambda _: 0,
-    begun: Callable[[Results], object] = lambda _: None,
-    piecewise: bool = False,
-) -> int:
-    """Do a command's work and print its result.
+@dataclass
+class Command:
+    """A command while it runs.
 
-    Args:
-        work: calls the verb, after importing it.
-        show: prints the result as text.
-        document: returns the result as a JSON object.
-        running: whether to print JSON, and the log level.
-        resumable: whether the same command resumes an interrupted run.
-        exit_code: returns the exit code for the result.
-        begun: receives the results before the work starts, for a command that prints while it works.
-        piecewise: whether `show` also writes the JSON object, piece by piece. An error is then printed as JSON only if
-            nothing was written before.
-
-    Returns:
-        The exit code.
+    Attributes:
+        running: how it runs.
+        results: standard output.
+        progress: standard error.
+        exit_code: its exit code.
     """
-    with Results() as results:
-        try:
-            configure_logs(running.log_level.value)
-            begun(results)
-            with watching() as progress:
-                value = work(progress)
-                for warning in getattr(value, "warnings", ()):
-                    progress.warn(warning)
-            code = exit_code(value)
-            with _ignoring_closed_output():
-                if running.as_json and not piecewise:
-                    results.json(document(value))
-                else:
-                    show(results, value)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (reports every error as one line)
-            if running.log_level is LogLevel.DEBUG:
-                for line in "".join(traceback.format_exception(error)).splitlines():
-                    print_stderr(without_logins(line))
-            as_json = running.as_json and not (piecewise and results.started)
-            return finish(results, command_error(error, resumable=resumable), as_json=as_json)
-        return code
+
+    running: Running
+    results: Results
+    progress: LineProgress = field(default_factory=LineProgress)
+    exit_code: int = 0
+
+    def call(self, name: str, *given: Any, show: Callable[[Results, Any], None]) -> None:
+        """Call a verb and print its report, see `Running.verb`. Its total time is that of the whole process."""
+        function = getattr(streamvault, name)
+        takes_options = hasattr(function, "with_options")
+        report: Any = function.with_options(*given, self.progress) if takes_options else function(*given)
+        for warning in getattr(report, "warnings", ()):
+            self.progress.warn(warning)
+        if hasattr(report, "total_seconds"):
+            report = replace(report, total_seconds=round(command_seconds(), 3))
+        self.exit_code = report.exit_code
+        self.write(report.to_json(), lambda results: show(results, report))
+
+    def write(self, document: Mapping[str, Any], show: Callable[[Results], None]) -> None:
+        """Print a result: a JSON object, or what `show` prints."""
+        self.progress.end()
+        if self.running.as_json:
+            self.results.json(document)
+        else:
+            show(self.results)
 
 
 def finish(results: Results, end: CommandError, *, as_json: bool) -> int:
@@ -107,23 +115,11 @@ def finish(results: Results, end: CommandError, *, as_json: bool) -> int:
     print_stderr(f"streamvault: {end}")
     if as_json:
         try:
-            with _ignoring_closed_output():
+            with suppress(OutputClosed):
                 results.json(end.to_json())
         except Failed as error:
             print_stderr(f"streamvault: {error}")
     return end.exit_code
-
-
-@contextmanager
-def _ignoring_closed_output() -> Iterator[None]:
-    """Ignore that the reader closed the output (``| head``): the work is done."""
-    with suppress(OutputClosed):
-        yield
-
-
-def whole_command(report: R) -> R:
-    """Return the report with ``total_seconds`` counted from the start of the process."""
-    return dataclasses.replace(report, total_seconds=round(command_seconds(), 3))
 
 
 @contextmanager

@@ -7,8 +7,7 @@ from typing import Any
 
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run
-from streamvault.common.progress import Progress
+from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, events_text
 from streamvault.manifests.options import ShowOptions
 
@@ -19,21 +18,15 @@ _COUNTS = {"factor", "min_segments"}
 
 def show(archive: ArchiveArgument, options: ShowOptions, *, running: Running) -> int:
     """Print the manifest of an archive's newest generation."""
-
-    def work(_progress: Progress) -> tuple[dict[str, Any], int]:
+    with running.command() as command:
         from streamvault.manifests.archive.archive import Archive
 
         found = Archive.open(archive)
         fingerprint = found.fingerprint(options.generation)
         document = {**found.manifest(options.generation).document(), "fingerprint": fingerprint}
-        return document, found.listing().dropped
-
-    return run(
-        work,
-        show=lambda results, found: _show(results, archive, *found),
-        document=lambda found: found[0],
-        running=running,
-    )
+        dropped = found.listing().dropped
+        command.write(document, lambda results: _show(results, archive, document, dropped))
+    return command.exit_code
 
 
 def _show(results: Results, archive: str, document: dict[str, Any], dropped: int = 0) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run
-from streamvault.common.progress import Progress
+from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, events_text
 from streamvault.manifests.verbs.reports import Timeline
 
@@ -20,13 +19,7 @@ def timeline(archive: ArchiveArgument, *, running: Running) -> int:
 
     Generations that have expired are left out.
     """
-
-    def work(_progress: Progress) -> Timeline:
-        from streamvault.manifests.verbs.show import show_timeline
-
-        return show_timeline(archive)
-
-    return run(work, show=_show, document=Timeline.to_json, running=running)
+    return running.verb("show_timeline", archive, show=_show)
 
 
 def _show(results: Results, timeline: Timeline) -> None:

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run
-from streamvault.common.progress import Progress
+from streamvault.cli.running import Running
 from streamvault.mirrors.reports import TranslateReport
 
 
@@ -45,16 +44,13 @@ def translate(
 
     The output has a line for each, in the same order.
     """
-
-    def work(_: Progress) -> TranslateReport:
-        from streamvault.mirrors.translate import translate
+    with running.command() as command:
         from streamvault.streamstore.arithmetic.cut_option import load_cut
         from streamvault.streamstore.model import is_pointer
 
         given = [one if is_pointer(one) else load_cut(one, "CUT") for one in positions]
-        return translate(source, stream, given)
-
-    return run(work, show=_show, document=TranslateReport.to_json, running=running)
+        command.call("translate", source, stream, given, show=_show)
+    return command.exit_code
 
 
 def _show(results: Results, report: TranslateReport) -> None:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from streamvault.cli.options import ArchiveArgument, DryRun
+from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running, run, whole_command
-from streamvault.common.progress import Progress
+from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, seconds_text
 from streamvault.manifests.options import WarmOptions
 from streamvault.manifests.verbs.reports import WarmReport
 
 
-def warm(archive: ArchiveArgument, options: WarmOptions, *, dry_run: DryRun = False, running: Running) -> int:
+def warm(archive: ArchiveArgument, options: WarmOptions, *, running: Running) -> int:
     """Restore an archive's objects from an archive class of S3.
 
     Then the archive can be imported. Run the command again to see the progress.
     """
-
-    def work(progress: Progress) -> WarmReport:
-        from streamvault.manifests.verbs.warm import warm_archive
-
-        return whole_command(warm_archive(archive, **options.keywords(), dry_run=dry_run, progress=progress))
-
-    return run(work, show=_show, document=WarmReport.to_json, running=running, resumable=not dry_run)
+    return running.verb("warm_archive", archive, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: WarmReport) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated
 
-from streamvault.cli.options import Master, QueueArgument, option
+from streamvault.cli.options import QueueArgument, option
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.cli.queue_ import show as show_queue
-from streamvault.cli.running import Running, run, whole_command
+from streamvault.cli.running import Running
 from streamvault.common.errors import Usage
-from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
-from streamvault.requests.options import WorkOptions
+from streamvault.requests.options import WorkArguments, WorkOptions
 from streamvault.requests.reports import FinishedRequest, WorkReport
 
 
@@ -21,7 +20,6 @@ def work(
     options: WorkOptions,
     *,
     once: Annotated[bool, option("--once", "Process the waiting requests, then stop.")] = False,
-    master: Master = "local[*]",
     dry_run: Annotated[bool, option("--dry-run", "Only show the requests.")] = False,
     running: Running,
 ) -> int:
@@ -32,45 +30,17 @@ def work(
     """
     if dry_run:
         return show_queue(queue, running=running)
-    real: list[Results] = []
-
-    def do(progress: Progress) -> WorkReport:
+    with running.command(resumable=True) as command:
         if once and options.idle is not None:
             raise Usage("--once and --idle are mutually exclusive", todo="Give only one of them.")
-        from streamvault.requests.work import work_queue
 
         def finished(request: FinishedRequest) -> None:
-            progress.end()
             with suppress(OutputClosed):
-                if running.as_json:
-                    real[0].json(request.to_json())
-                else:
-                    real[0].line(_line(request))
+                command.write(request.to_json(), lambda results: results.line(_line(request)))
 
-        report = work_queue(
-            queue,
-            **{**options.keywords(), **({"idle": 0.0} if once else {})},
-            master=master,
-            finished=finished,
-            progress=progress,
-        )
-        return whole_command(report)
-
-    return run(
-        do,
-        show=_show,
-        document=WorkReport.to_json,
-        running=running,
-        resumable=True,
-        exit_code=_exit_code,
-        begun=real.append,
-    )
-
-
-def _exit_code(report: WorkReport) -> int:
-    """Return the exit code that all failed requests share, else 1; also 1 if time ran out before a request was done."""
-    codes = set(report.failed_exit_codes) | ({1} if report.unfinished else set())
-    return codes.pop() if len(codes) == 1 else 1 if codes else 0
+        given = {**options.keywords(), **({"idle": 0.0} if once else {})}
+        command.call("work_queue", queue, WorkArguments(**given, finished=finished), show=_show)
+    return command.exit_code
 
 
 def _line(request: FinishedRequest) -> str:

@@ -15,6 +15,11 @@ class Report:
         values = asdict(self)
         return {**{name: values[name] for name in type(self).__annotations__}, **values}
 
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command with this result."""
+        return 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedReport(Report):

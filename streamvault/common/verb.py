@@ -31,7 +31,10 @@ class Verb(Protocol[Called, Given, R_co]):
 
     @property
     def with_options(self) -> Callable[Given, R_co]:
-        """The same, for callers that have the options: takes the verb's arguments, the options and the progress."""
+        """The same, for callers that have the options: takes the verb's arguments, the options and the progress.
+
+        A verb that reports no progress ignores it.
+        """
 
 
 def verb(kind: Callable[Keywords, O]) -> _Decorator[Keywords, O]:
@@ -72,7 +75,7 @@ class _Decorator(Generic[Keywords, O]):
         @wraps(function)
         def with_options(*given: Any) -> Any:
             began = time.monotonic()
-            report = function(*given)
+            report = function(*given[: len(declared.parameters)])
             if isinstance(report, TimedReport):
                 total = round(time.monotonic() - began, 3)
                 return replace(report, seconds=report.seconds or total, total_seconds=total)
@@ -92,7 +95,7 @@ class _Decorator(Generic[Keywords, O]):
             progress = given.pop("progress", None)
             positional = [given.pop(one.name) for one in arguments]
             options = self.kind(**given)
-            return with_options(*positional, options, *([progress or Progress()] if is_watched else []))
+            return with_options(*positional, options, progress or Progress())
 
         vars(public).update(__signature__=called, with_options=with_options)
         public.__annotations__ = {one.name: one.annotation for one in called.parameters.values()}

@@ -21,13 +21,12 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.store import StreamStore
 
-EVENTS = 2_000
 LARGE = 1024 * 1024
 CUSTOMERS = 500
 _SEED = 2026
 
 
-def fill(store: StreamStore, name: StreamName, events: int = EVENTS) -> None:
+def fill(store: StreamStore, name: StreamName, events: int) -> None:
     """Create the stream: three segments, 60% of the events, a split of a segment, the other events."""
     store.create_scope(name.scope)
     configuration = StreamConfiguration(

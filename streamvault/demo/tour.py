@@ -16,9 +16,11 @@ import boto3
 from streamvault.common.errors import Conflict, Failed
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text
+from streamvault.common.verb import verb
+from streamvault.demo.options import DemoOptions
 from streamvault.demo.report import DemoReport, Proof
 from streamvault.demo.server import environment, s3_server
-from streamvault.demo.stream import EVENTS, compare, events_of, fill
+from streamvault.demo.stream import compare, events_of, fill
 from streamvault.exporter.export import export_stream
 from streamvault.exporter.task import export_range
 from streamvault.importer.fill import fill_segment
@@ -42,9 +44,8 @@ FIRST_KEYS = 3
 QUERY = "SELECT city, sum(cents) FROM parquet.`{}` WHERE city IS NOT NULL GROUP BY city"
 
 
-def run_demo(
-    *, events: int = EVENTS, keep: Path | None = None, master: str = "local[*]", progress: Progress | None = None
-) -> DemoReport:
+@verb(DemoOptions)
+def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
     """Archive a generated stream, restore it, and verify that both are equal.
 
     The streams are in a folder, and the S3 server runs in this process, so only this machine is needed. The environment
@@ -62,22 +63,21 @@ def run_demo(
         Problem: as the commands raise it.
     """
     began = time.monotonic()
-    progress = progress or Progress()
     with ExitStack() as cleanup:
-        folder = _folder(keep, cleanup)
+        folder = _folder(options.keep, cleanup)
         endpoint = cleanup.enter_context(s3_server())
         cleanup.enter_context(environment(endpoint))
         # shared by all commands, so that Spark starts only once
-        cleanup.enter_context(open_runner(master, [export_range, fill_segment, verify_range]))
-        tour = _Tour(folder, endpoint, events, master, progress)
+        cleanup.enter_context(open_runner(options.master, [export_range, fill_segment, verify_range]))
+        tour = _Tour(folder, endpoint, options.events, options.master, progress)
         tour.archive_stream()
         tour.restore_archive()
         tour.use_chunks()
         tour.write_table()
-        if keep is not None:
-            export_stream(tour.source, (folder / "archive").as_uri(), master=master, progress=progress)
+        if options.keep is not None:
+            export_stream(tour.source, (folder / "archive").as_uri(), master=options.master, progress=progress)
         return replace(
-            tour.report(), kept=str(folder) if keep else "", total_seconds=round(time.monotonic() - began, 3)
+            tour.report(), kept=str(folder) if options.keep else "", total_seconds=round(time.monotonic() - began, 3)
         )
 
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal
 
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
-from streamvault.common.times import moment_text, parse_moment
+from streamvault.common.times import moment_text
+from streamvault.common.verb import verb
 from streamvault.importer.from_archive import Selection
 from streamvault.importer.import_warnings import warnings_of
 from streamvault.importer.lease import unfinished_import
-from streamvault.importer.options import FILLER_LIMIT, ImportOptions, KeptRetention, Numbers, Offsets
+from streamvault.importer.options import ImportOptions
 from streamvault.importer.own_name import check_not_source, tagged
 from streamvault.importer.planner import Planned, Planner, generation_at, open_source
 from streamvault.importer.reports import ImportReport, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
-from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.changed import check_in_force
 from streamvault.manifests.archive.selection import check_boundaries
 from streamvault.manifests.options import POLL_SECONDS
@@ -28,34 +26,11 @@ from streamvault.manifests.verbs.cold import NeededPart, touch
 from streamvault.manifests.verbs.costs import cost_of_import
 from streamvault.objectstore.errors import InArchiveClass
 from streamvault.sparkrun.opening import open_runner
-from streamvault.streamstore.arithmetic.cut_option import Cut
 from streamvault.streamstore.open_stream import open_stream
 
 
-def import_stream(
-    archive: str,
-    stream: str,
-    *,
-    from_cut: Cut | None = None,
-    to_cut: Cut | None = None,
-    generation: int | None = None,
-    fingerprints: Sequence[str] = (),
-    at: datetime | str | None = None,
-    layout: Literal["table"] | None = None,
-    table: str | None = None,
-    offsets: Offsets = "keep",
-    filler_limit: int = FILLER_LIMIT,
-    numbers: Numbers = "keep",
-    retention: KeptRetention = "keep",
-    window: int = WINDOW,
-    read_back: bool = False,
-    wait_for_warm: bool = False,
-    again: bool = False,
-    skip_damaged: bool = False,
-    master: str = "local[*]",
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> ImportReport:
+@verb(ImportOptions)
+def import_stream(archive: str, stream: str, options: ImportOptions, progress: Progress) -> ImportReport:
     """Restore an archive into a new stream: same events, order and pointers, same segments, epochs and policies.
 
     After a kill, repeat the call to resume. A resumed import restores up to the generation with which it started, even
@@ -100,29 +75,9 @@ def import_stream(
         TargetTaken: the stream exists, and is neither this import's own unfinished one nor what it restored (exit
             code 4).
     """
-    began = time.monotonic()
-    progress = progress or Progress()
-    options = ImportOptions(
-        from_cut=from_cut,
-        to_cut=to_cut,
-        generation=generation,
-        fingerprints=tuple(fingerprints),
-        at=None if at is None else parse_moment(at, "--at"),
-        layout=layout,
-        table=table,
-        offsets=offsets,
-        filler_limit=filler_limit,
-        numbers=numbers,
-        retention=retention,
-        window=window,
-        read_back=read_back,
-        wait_for_warm=wait_for_warm,
-        again=again,
-        skip_damaged=skip_damaged,
-    )
     source = open_source(archive, options)
     plan_began = time.monotonic()
-    planner = Planner(source, options, master, progress)
+    planner = Planner(source, options, options.master, progress)
     generation = options.generation if options.at is None else generation_at(source, options.at)
     with open_stream(stream) as target:
         begun = None if generation is not None else planner.plan_unfinished(unfinished_import(target))
@@ -150,12 +105,9 @@ def import_stream(
         if not unchanged:
             planner.check_same_options(unfinished_import(target), plan, stream)
             run.check_free()
-        if dry_run:
-            seconds = round(time.monotonic() - began, 3)
+        if options.dry_run:
             return replace(
                 report,
-                seconds=seconds,
-                total_seconds=seconds,
                 dry_run=True,
                 cost=cost_of_import(
                     [(part.layout, part.row, part.end - part.start) for part in selection.parts],
@@ -168,7 +120,7 @@ def import_stream(
             _refuse_cold(selection, wait=options.wait_for_warm, progress=progress)
         waited = 0.0
         if restored is None or options.again:
-            with open_runner(master, RESTORE_TASKS) as runner:
+            with open_runner(options.master, RESTORE_TASKS) as runner:
                 try:
                     restored = run.verify(runner, progress) if restored else run.run(runner, progress)
                 except Damaged:
@@ -186,7 +138,6 @@ def import_stream(
         bytes=restored.bytes,
         moved_bytes=restored.moved_bytes,
         seconds=round(restored.finished - plan_began - waited, 3),
-        total_seconds=round(time.monotonic() - began, 3),
         unchanged=unchanged,
         verified=options.again or not unchanged,
         renumbered=renumbered(restored.segments),

@@ -8,9 +8,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from streamvault.common.errors import Usage
-from streamvault.common.options import SIZE, TIME, CommandLine, Options, moment
+from streamvault.common.options import SIZE, TIME, CommandLine, Options, Rehearsed, moment
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import Fingerprints, Window
+from streamvault.sparkrun.options import Distributed
 from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 
 Numbers = Literal["keep", "map"]
@@ -81,7 +82,7 @@ class RestoreOptions(PartOptions):
         return self
 
 
-class ImportOptions(RestoreOptions):
+class ImportOptions(RestoreOptions, Distributed, Rehearsed):
     """Options of *import*."""
 
     fingerprints: Fingerprints = ()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from streamvault.common.errors import Damaged
 from streamvault.common.report import Cost, GapReport, RunReport
 from streamvault.manifests.verbs.reports import DamageReport
 from streamvault.streamstore.model import SegmentId
@@ -79,6 +80,11 @@ class ImportReport(RunReport):
     findings: tuple[str, ...] = ()
     damage: tuple[DamageReport, ...] = ()
     cost: Cost | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """See the base class."""
+        return Damaged.exit_code if self.findings else 0
 
 
 def renumbered(segments: Mapping[SegmentId, SegmentId]) -> dict[str, str]:

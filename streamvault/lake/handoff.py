@@ -11,48 +11,29 @@ from typing import get_args
 from streamvault.common.errors import Usage
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
+from streamvault.common.verb import verb
 from streamvault.lake.catalogs import Catalog, CatalogFailed, open_catalog
 from streamvault.lake.catalogs.registration import check_registration, fix_registration
 from streamvault.lake.ddl import partitioned_statements, table_statements
 from streamvault.lake.hive import HiveTable, raw_table
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.location import TablePlace, begin_table
-from streamvault.lake.options import DdlOptions, Decode, Engine, HandoffOptions, TableFormat
+from streamvault.lake.options import DdlOptions, Engine, HandoffOptions
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.resolve import ResolvedTable, resolved_table
 from streamvault.lake.run import HandedOff, hand_off, plans_of, tasks_of
 from streamvault.lake.task import write_file
-from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.verbs.costs import cost_of_handoff
 from streamvault.objectstore.probe import fit_server
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import open_runner
-from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
 MOST_UNDECODED = 0.01
 """Share of a run's events that may fail to decode without a warning."""
 
 
-def write_table(
-    source: str,
-    *,
-    table: str | None = None,
-    format: TableFormat | None = None,  # noqa: A002  (the option's name)
-    decode: Decode | None = None,
-    schema: str | None = None,
-    event_time: str | None = None,
-    catalog: str | None = None,
-    projection: bool = False,
-    raw: bool = False,
-    root: str | None = None,
-    target_size: int | None = None,
-    window: int = WINDOW,
-    largest_event: int = LARGEST_EVENT_BYTES,
-    master: str = "local[*]",
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> HandoffReport:
+@verb(HandoffOptions)
+def write_table(source: str, options: HandoffOptions, progress: Progress) -> HandoffReport:
     """Write a table of Parquet files from an archive or directly from a stream, and register it.
 
     Existing rows are never rewritten. A row is an event: ``scope, stream, epoch, segment, offset, length, pointer,
@@ -91,43 +72,34 @@ def write_table(
         CatalogFailed: the files are written, but not all are registered; repeat the call to resume.
     """
     began = time.monotonic()
-    progress = progress or Progress()
-    options = HandoffOptions(
-        table=table,
-        format=format,
-        decode=decode,
-        schema=schema,
-        event_time=event_time,
-        catalog=catalog,
-        projection=projection,
-        raw=raw,
-        root=root,
-        target_size=target_size,
-        window=window,
-        largest_event=largest_event,
-    )
-    Master.parse(master)
     with resolved_table(source, options) as resolved:
         origin, place = resolved.origin, resolved.place
-        if raw and catalog != "glue":
+        if options.raw and options.catalog != "glue":
             raise Usage("--raw requires --catalog glue", todo="Use --catalog glue, or `streamvault ddl`.")
-        raw_over = _raw_table(resolved) if raw else None
-        opened = None if catalog is None else open_catalog(catalog, place.options.kind, projection=projection)
+        raw_over = _raw_table(resolved) if options.raw else None
+        opened = (
+            None
+            if options.catalog is None
+            else open_catalog(options.catalog, place.options.kind, projection=options.projection)
+        )
         for warning in resolved.warnings:
             progress.warn(warning)
         todo = next(plans_of(resolved), None)
         if opened is not None:
             _compare(opened, place, grows=todo is not None)
-        if dry_run:
-            return _rehearsed(resolved).timed(time.monotonic() - began)
+        if options.dry_run:
+            return _rehearsed(resolved)
         done, start_seconds = HandedOff(), 0.0
         probed: tuple[str, ...] = ()
         if todo is not None:
             begin_table(place)
             # an archive's own root was probed when the archive was created
-            if root is not None and not place.archive.generations():
+            if options.root is not None and not place.archive.generations():
                 probed = fit_server(place.archive.store, place.archive.prefix)
-            with open_runner(master, [write_file, JsonPayloads]) as runner, origin.unless_archive_changed(todo.first):
+            with (
+                open_runner(options.master, [write_file, JsonPayloads]) as runner,
+                origin.unless_archive_changed(todo.first),
+            ):
                 done = hand_off(resolved, runner, progress)
                 start_seconds = runner.start_seconds
         registered = [] if opened is None else _register(opened, place, progress)
@@ -191,18 +163,8 @@ def _report(resolved: ResolvedTable, added: Sequence[Manifest], files: int) -> H
     )
 
 
-def table_ddl(
-    source: str,
-    engine: Engine,
-    *,
-    table: str | None = None,
-    format: TableFormat | None = None,  # noqa: A002  (the option's name)
-    decode: Decode | None = None,
-    schema: str | None = None,
-    event_time: str | None = None,
-    raw: bool = False,
-    root: str | None = None,
-) -> str:
+@verb(DdlOptions)
+def table_ddl(source: str, engine: Engine, options: DdlOptions) -> str:
     """Return the statements that register the table and its generations with a query engine.
 
     Args:
@@ -221,12 +183,9 @@ def table_ddl(
     """
     if engine not in get_args(Engine):
         raise Usage("unknown engine", where=repr(engine), todo=f"Use {', '.join(get_args(Engine))}.")
-    options = DdlOptions(
-        table=table, format=format, decode=decode, schema=schema, event_time=event_time, raw=raw, root=root
-    )
     with resolved_table(source, options) as resolved:
         place = resolved.place
-        if raw:
+        if options.raw:
             return partitioned_statements(_raw_table(resolved), engine)
         return table_statements(place, place.archive.generations(), engine)
 

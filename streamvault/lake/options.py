@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from streamvault.common.options import SIZE, CommandLine, Options, load_file
+from streamvault.common.options import SIZE, CommandLine, Options, Rehearsed, load_file
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import LargestEvent, Window
+from streamvault.sparkrun.options import Distributed
 from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
@@ -17,6 +19,9 @@ Decode = Literal["none", "json", "csv", "avro"]
 Engine = Literal["athena", "trino", "hive"]
 
 MIN_TARGET = 1024
+
+READ_WINDOW = 32 * 1024 * 1024
+"""Default of the maximum data a reader buffers (bytes)."""
 
 
 class DdlOptions(Options):
@@ -49,7 +54,7 @@ class DdlOptions(Options):
     ] = None
 
 
-class HandoffOptions(DdlOptions):
+class HandoffOptions(DdlOptions, Distributed, Rehearsed):
     """Options of *handoff*."""
 
     catalog: Annotated[
@@ -83,3 +88,10 @@ class CatOptions(Options):
         bool,
         Field(description="Compare each range with its digest before its events are written; reads every range twice."),
     ] = False
+
+
+class ReadOptions(CatOptions):
+    """Options of `read_archive`, some of which no command line has."""
+
+    columns: Annotated[Sequence[str] | None, Field(description="Which columns to compute; all if not given.")] = None
+    window: Annotated[int, Field(description="Maximum data to buffer in memory (bytes).")] = READ_WINDOW

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.sizes import count_text
+from streamvault.common.verb import verb
 from streamvault.lake.batches import EVENT_SCHEMA, event_batches
+from streamvault.lake.options import READ_WINDOW, ReadOptions
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive import range_bytes
 from streamvault.manifests.archive.archive import Archive
@@ -17,22 +19,9 @@ from streamvault.streamstore.arithmetic.cut_option import parse_cut
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.model import StreamName
 
-Cut = str | Mapping[str, int]
 
-READ_WINDOW = 32 * 1024 * 1024
-"""Default of the maximum data a reader buffers (bytes)."""
-
-
-def read_archive(
-    archive: str,
-    *,
-    from_cut: Cut | None = None,
-    to_cut: Cut | None = None,
-    generation: int | None = None,
-    columns: Sequence[str] | None = None,
-    window: int = READ_WINDOW,
-    verify: bool = False,
-) -> pa.RecordBatchReader:
+@verb(ReadOptions)
+def read_archive(archive: str, options: ReadOptions) -> pa.RecordBatchReader:
     """Return an archive's events in the stream's order: by the segment's creation epoch and number, then offset.
 
     Anything that accepts Arrow accepts the reader: DuckDB, pandas, polars, PyArrow. Memory is bounded by a few batches
@@ -58,18 +47,16 @@ def read_archive(
         Damaged: the manifests are not valid; while batches are read: an object is missing or changed. The error says
             how many events of the damaged range were returned before.
     """
-    schema = schema_of(columns)
+    schema = schema_of(options.columns)
     source = Archive.open(archive)
-    history = source.history(generation)
-    start, end = (
-        parse_cut(cut if cut is None or isinstance(cut, str) else dict(cut), source.stream, history.sealed_end)
-        for cut in (from_cut, to_cut)
-    )
+    history = source.history(options.generation)
+    start, end = (parse_cut(cut, source.stream, history.sealed_end) for cut in (options.from_cut, options.to_cut))
     history.generations[-1].manifest.require_events(source.uri)
     parts = select_parts(history, start, end)
     check_boundaries(source.place, source.stream, parts)
 
     def batches() -> Iterator[pa.RecordBatch]:
+        window, verify = options.window, options.verify
         for part in parts:
             yield from read_part(source.place, source.stream, part, schema=schema, window=window, verify=verify)
 

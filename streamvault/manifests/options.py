@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from streamvault.common.options import DURATION, PERCENT, SIZE, CommandLine, Options
+from streamvault.common.options import DURATION, PERCENT, SIZE, CommandLine, Options, Rehearsed, Watched
 from streamvault.layouts.keys import line_folder
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
 from streamvault.objectstore.cold import Tier
 from streamvault.objectstore.errors import InvalidKey
+from streamvault.sparkrun.options import Distributed
 from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind
 
 RANGE_SIZE = 64 * 1024 * 1024
@@ -57,7 +59,7 @@ StorageClass = Annotated[
     CommandLine(metavar="CLASS"),
 ]
 Fingerprints = Annotated[
-    tuple[str, ...],
+    Sequence[str],
     Field(
         description="Reject the archive unless its newest manifest has this SHA-256, as printed by export and show. "
         "Repeat for earlier generations."
@@ -144,7 +146,16 @@ class ShowOptions(Options):
     ] = None
 
 
-class CheckOptions(Options):
+class GetOptions(Options):
+    """Options of *get*."""
+
+    verify: Annotated[
+        bool,
+        Field(description="First read the whole range that holds the event, and compare it with its digest."),
+    ] = False
+
+
+class CheckOptions(Distributed):
     """Options of *check*."""
 
     read_data: Annotated[bool, Field(description="Read all data and compare its digests.")] = False
@@ -169,7 +180,7 @@ class CheckOptions(Options):
     ] = False
 
 
-class WarmOptions(Options):
+class WarmOptions(Rehearsed, Watched):
     """Options of *warm*."""
 
     generation: Annotated[
@@ -193,7 +204,7 @@ class WarmOptions(Options):
     ] = POLL_SECONDS
 
 
-class HoldOptions(Options):
+class HoldOptions(Rehearsed):
     """Options of *hold*."""
 
     generation: Annotated[
@@ -208,7 +219,7 @@ class HoldOptions(Options):
     ] = ""
 
 
-class ReleaseOptions(Options):
+class ReleaseOptions(Rehearsed):
     """Options of *release*."""
 
     generation: Annotated[

@@ -7,39 +7,24 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from streamvault.common.progress import Progress
-from streamvault.importer.options import FILLER_LIMIT, Numbers, Offsets
+from streamvault.common.verb import verb
 from streamvault.importer.plan import RestorePlan
 from streamvault.importer.reports import MovedBoundary, renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import check_other_stream
-from streamvault.layouts.windows import WINDOW
 from streamvault.mirrors.copying import Copying, FinishedCopy, PlannedCopy
 from streamvault.mirrors.options import CopyOptions
 from streamvault.mirrors.reports import CopyReport
 from streamvault.mirrors.source import StreamSource
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
-from streamvault.streamstore.arithmetic.cut_option import Cut, parse_cut
+from streamvault.streamstore.arithmetic.cut_option import parse_cut
 from streamvault.streamstore.arithmetic.cuts import live_ends
 from streamvault.streamstore.model import StreamCut
 from streamvault.streamstore.open_stream import open_stream
 
 
-def copy_stream(
-    source: str,
-    stream: str,
-    *,
-    from_cut: Cut | None = None,
-    to_cut: Cut | None = None,
-    offsets: Offsets = "keep",
-    filler_limit: int = FILLER_LIMIT,
-    numbers: Numbers = "keep",
-    window: int = WINDOW,
-    read_back: bool = False,
-    master: str = "local[*]",
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> CopyReport:
+@verb(CopyOptions)
+def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progress) -> CopyReport:
     """Copy a stream into a new one: same events, order and pointers, same segments, epochs and policies.
 
     The stream's head and tail are fixed when the call starts. After a kill, repeat the call to resume; it then copies
@@ -65,46 +50,31 @@ def copy_stream(
         Problem: the copy failed; the exception has the command's exit code.
         TargetTaken: the stream exists and is neither this call's unfinished copy nor a finished one (exit code 4).
     """
-    began = time.monotonic()
-    progress = progress or Progress()
-    options = CopyOptions(
-        from_cut=from_cut,
-        to_cut=to_cut,
-        offsets=offsets,
-        filler_limit=filler_limit,
-        numbers=numbers,
-        window=window,
-        read_back=read_back,
-    )
     with open_stream(source) as origin, open_stream(stream, target=True) as target, ExitStack() as stack:
         check_other_stream(origin, target)
         given, end_of = {"from_cut": options.from_cut, "to_cut": options.to_cut}, live_ends(origin.store, origin.name)
         cuts = {option: parse_cut(cut, origin.name, end_of) for option, cut in given.items()}
         copying = Copying(StreamSource(origin), target, options, cuts)
-        Master.parse(master)
-        tasks = Tasks(master, stack, RESTORE_TASKS)
-        planned, finished = copying.look(None if dry_run or not read_back else tasks, progress)
+        tasks = Tasks(options.master, stack, RESTORE_TASKS)
+        planned, finished = copying.look(None if options.dry_run or not options.read_back else tasks, progress)
         if finished is not None:
-            if not dry_run:
+            if not options.dry_run:
                 copying.clean_up(planned)
             for warning in finished.warnings:
                 progress.warn(warning)
             report = _finished_report(source, stream, planned, finished)
-            total = time.monotonic() - began
             return replace(
                 report,
-                read_back=read_back and (dry_run or finished.read_back),
-                seconds=round(total - tasks.start_seconds, 3),
-                total_seconds=round(total, 3),
-                dry_run=dry_run,
+                read_back=options.read_back and (options.dry_run or finished.read_back),
+                seconds=tasks.seconds,
+                dry_run=options.dry_run,
             )
         copying.run(planned).check_free()
         copying.check_filler(planned)
         for warning in planned.warnings:
             progress.warn(warning)
-        if dry_run:
-            report = _report(source, stream, planned, options)
-            return replace(report, total_seconds=round(time.monotonic() - began, 3), dry_run=True)
+        if options.dry_run:
+            return replace(_report(source, stream, planned, options), dry_run=True)
         plan_began = time.monotonic()
         done = copying.copy(planned, tasks, progress)
     report = _report(source, stream, done.planned, options)
@@ -115,7 +85,6 @@ def copy_stream(
         truncated=done.truncated or report.truncated,
         renumbered=renumbered(done.restored.segments),
         seconds=round(done.restored.finished - plan_began - tasks.start_seconds, 3),
-        total_seconds=round(time.monotonic() - began, 3),
     )
 
 

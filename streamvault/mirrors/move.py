@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
+from streamvault.common.verb import verb
 from streamvault.importer.lease import (
     finishing_under_lease,
     first_segment_id,
@@ -15,13 +15,11 @@ from streamvault.importer.lease import (
     take_lease,
     unfinished_import,
 )
-from streamvault.importer.options import FILLER_LIMIT, KeptRetention, Numbers, Offsets
 from streamvault.importer.plan import plan_restore
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.importer.target import check_other_stream
 from streamvault.importer.verify import Differs
-from streamvault.layouts.windows import WINDOW
 from streamvault.mirrors.cutover import WAIT_SECONDS, cut_over, retention_warnings
 from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.record import Record
@@ -30,7 +28,6 @@ from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.reports import MoveReport
 from streamvault.mirrors.source import StreamSource
 from streamvault.mirrors.witness import replica_id
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.counterparts import counterparts
 from streamvault.streamstore.arithmetic.cuts import later_of
@@ -47,20 +44,8 @@ from streamvault.streamstore.own import LONGEST_TAG, MOVED_TO, OWN, REPLICA_OF, 
 from streamvault.streamstore.services.lease import Lease
 
 
-def move_stream(
-    source: str,
-    stream: str,
-    *,
-    no_tombstone: bool = False,
-    offsets: Offsets = "keep",
-    filler_limit: int = FILLER_LIMIT,
-    numbers: Numbers = "map",
-    retention: KeptRetention = "keep",
-    window: int = WINDOW,
-    master: str = "local[*]",
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> MoveReport:
+@verb(MoveOptions)
+def move_stream(source: str, stream: str, options: MoveOptions, progress: Progress) -> MoveReport:
     """Move a stream to another name, scope or cluster, while it is written to.
 
     The stream is replicated until only a second's worth is missing; then it is sealed, the rest is replicated, and the
@@ -86,32 +71,20 @@ def move_stream(
         TargetTaken: the new stream exists and is not this call's (exit code 4).
         TargetBusy: another process is writing to it (exit code 4).
     """
-    began = time.monotonic()
-    progress = progress or Progress()
-    Master.parse(master)
-    options = MoveOptions(
-        no_tombstone=no_tombstone,
-        offsets=offsets,
-        filler_limit=filler_limit,
-        numbers=numbers,
-        retention=retention,
-        window=window,
-    )
     with open_stream(source) as origin, open_stream(stream, target=True) as target, ExitStack() as stack:
         check_other_stream(origin, target)
-        move = _Move(StreamSource(origin), Replica(target), options, Tasks(master, stack, RESTORE_TASKS))
-        report = MoveReport(source=source, stream=stream, tombstone=not no_tombstone, dry_run=dry_run)
+        move = _Move(StreamSource(origin), Replica(target), options, Tasks(options.master, stack, RESTORE_TASKS))
+        report = MoveReport(source=source, stream=stream, tombstone=not options.no_tombstone, dry_run=options.dry_run)
         if move.is_done():
-            if not dry_run:
+            if not options.dry_run:
                 move.clean_up()
             report = replace(report, unchanged=True)
-        elif dry_run:
+        elif options.dry_run:
             report = replace(report, bytes=move.missing())
         else:
             report = move.run(report, progress)
         progress.end()
-        total = time.monotonic() - began
-        return replace(report, seconds=round(total - move.tasks.start_seconds, 3), total_seconds=round(total, 3))
+        return replace(report, seconds=move.tasks.seconds)
 
 
 class _Move:

@@ -7,10 +7,11 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from streamvault.common.errors import Usage
-from streamvault.common.options import DURATION, CommandLine, Options
+from streamvault.common.options import DURATION, CommandLine, Rehearsed
 from streamvault.importer.options import KeptRetention, NumbersOption, PartOptions, TargetOptions
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import RoundOptions, Window
+from streamvault.sparkrun.options import Distributed
 
 REPLICATE_EVERY = 1.0
 """Seconds between two checks of a replicated stream."""
@@ -24,11 +25,11 @@ PromotedRetention = Annotated[
 ]
 
 
-class CopyOptions(PartOptions):
+class CopyOptions(PartOptions, Distributed, Rehearsed):
     """Options of *copy*."""
 
 
-class ReplicateOptions(RoundOptions, TargetOptions):
+class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):
     """Options of *replicate*."""
 
     follow: Annotated[bool, Field(description="Keep replicating what is written to the source.")] = False
@@ -45,7 +46,7 @@ class ReplicateOptions(RoundOptions, TargetOptions):
         return self
 
 
-class PromoteOptions(Options):
+class PromoteOptions(Distributed, Rehearsed):
     """Options of *promote*."""
 
     seal_source: Annotated[
@@ -57,7 +58,7 @@ class PromoteOptions(Options):
     window: Window = WINDOW
 
 
-class MoveOptions(TargetOptions):
+class MoveOptions(TargetOptions, Distributed, Rehearsed):
     """Options of *move*."""
 
     no_tombstone: Annotated[

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
+from streamvault.common.verb import verb
 from streamvault.importer.lease import finishing_under_lease, remove_leftovers, take_lease, unfinished_import
 from streamvault.importer.options import KeptRetention, TargetOptions
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
-from streamvault.layouts.windows import WINDOW
 from streamvault.mirrors.cutover import WAIT_SECONDS, check_exists, cut_over, retention_warnings
 from streamvault.mirrors.options import PromoteOptions
 from streamvault.mirrors.record import Record
@@ -20,7 +19,6 @@ from streamvault.mirrors.replica import REPLICA, NotAReplica, Replica
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.reports import PromoteReport
 from streamvault.mirrors.source import StreamSource, open_source
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.open_stream import open_stream
@@ -28,16 +26,8 @@ from streamvault.streamstore.own import REPLICA_OF, OwnStream, is_own, tag_of
 from streamvault.streamstore.uri import is_stream
 
 
-def promote_replica(
-    stream: str,
-    *,
-    seal_source: bool = False,
-    retention: KeptRetention = "keep",
-    window: int = WINDOW,
-    master: str = "local[*]",
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> PromoteReport:
+@verb(PromoteOptions)
+def promote_replica(stream: str, options: PromoteOptions, progress: Progress) -> PromoteReport:
     """Make a replica a stream like any other, with its source's policies and tags.
 
     Without `seal_source`, the replica is taken as it is and the source is not asked, so it may be gone. With it, the
@@ -59,47 +49,43 @@ def promote_replica(
         TargetBusy: the replica is being brought up to date, or did not give way (exit code 4).
         Usage: `seal_source` is given, and the source is an archive.
     """
-    began = time.monotonic()
-    progress = progress or Progress()
-    Master.parse(master)
-    PromoteOptions(seal_source=seal_source, retention=retention, window=window)
     with ExitStack() as stack:
         replica = Replica(stack.enter_context(open_stream(stream, target=True)))
-        record = _read(replica, dry_run=dry_run)
+        record = _read(replica, dry_run=options.dry_run)
         if record is None:
-            if not dry_run:
+            if not options.dry_run:
                 remove_leftovers(replica.stream)
             described = replica.stream.describe()
             source = tag_of(described.configuration, REPLICA_OF)
-            if seal_source:
+            if options.seal_source:
                 _check_is_stream(source)
                 _check_sealed(source, stack)
-            return PromoteReport(
-                stream=stream, source=source, unchanged=True, sealed=described.sealed, total_seconds=_since(began)
-            )
+            return PromoteReport(stream=stream, source=source, unchanged=True, sealed=described.sealed)
         report = PromoteReport(
             stream=stream,
             source=record.source,
             sealed=record.sealed,
-            source_sealed=seal_source,
+            source_sealed=options.seal_source,
             tail=record.tail,
             tail_time=record.taken_text,
-            dry_run=dry_run,
+            dry_run=options.dry_run,
         )
-        _check(record, replica.uri, seal_source=seal_source)
+        _check(record, replica.uri, seal_source=options.seal_source)
         replication = None
-        if seal_source and not record.promoted:
+        if options.seal_source and not record.promoted:
             origin = StreamSource(stack.enter_context(open_stream(record.source)))
-            replication = _replication(origin, replica, record, window, progress, Tasks(master, stack, RESTORE_TASKS))
+            replication = _replication(
+                origin, replica, record, options.window, progress, Tasks(options.master, stack, RESTORE_TASKS)
+            )
             _look(replication)
-        elif dry_run and not record.promoted:
+        elif options.dry_run and not record.promoted:
             replica.check(record)
-        if dry_run:
-            return replace(report, total_seconds=_since(began))
+        if options.dry_run:
+            return report
         if replication is not None:
             with replication.taking_over(WAIT_SECONDS):
                 check_exists(replication)
-                cut_over(replication, origin, retention=retention)
+                cut_over(replication, origin, retention=options.retention)
                 replica.forget()
             report = replace(
                 report,
@@ -108,7 +94,7 @@ def promote_replica(
                 renumbered=renumbered(replication.segments),
             )
         else:
-            finish_replica(replica, retention)
+            finish_replica(replica, options.retention)
         progress.end()
         record = replica.record or record
         warnings = retention_warnings(record)
@@ -120,7 +106,6 @@ def promote_replica(
             tail=record.tail,
             tail_time=record.taken_text,
             warnings=warnings,
-            total_seconds=_since(began),
         )
 
 
@@ -223,7 +208,3 @@ def _check_sealed(source: str, stack: ExitStack) -> None:
                 where=source,
                 todo="Copy what was written to it since with 'streamvault copy --from', or seal it yourself.",
             )
-
-
-def _since(began: float) -> float:
-    return round(time.monotonic() - began, 3)

@@ -11,13 +11,11 @@ from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.retries import Retrier
 from streamvault.common.times import now_utc
-from streamvault.importer.options import FILLER_LIMIT, Numbers, Offsets
+from streamvault.common.verb import verb
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import TargetTaken, check_other_stream
-from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.rounds import repeat_rounds
-from streamvault.manifests.options import RETRY_FOR
 from streamvault.mirrors.following import following
 from streamvault.mirrors.occupancy import is_promoted
 from streamvault.mirrors.options import REPLICATE_EVERY, ReplicateOptions
@@ -25,31 +23,14 @@ from streamvault.mirrors.replica import Replica, ReplicaPromoted
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.reports import ReplicateReport
 from streamvault.mirrors.source import StreamSource, open_source
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.open_stream import open_stream
 
 RENUMBERED = "segments may get other numbers than the source's; 'streamvault translate' translates cuts and pointers"
 
 
-def replicate_stream(
-    source: str,
-    stream: str,
-    *,
-    follow: bool = False,
-    every: float | None = None,
-    idle: float | None = None,
-    lasting: float | None = None,
-    retry_for: float = RETRY_FOR,
-    keep_head: bool = False,
-    offsets: Offsets = "keep",
-    filler_limit: int = FILLER_LIMIT,
-    numbers: Numbers = "map",
-    window: int = WINDOW,
-    master: str = "local[*]",
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> ReplicateReport:
+@verb(ReplicateOptions)
+def replicate_stream(source: str, stream: str, options: ReplicateOptions, progress: Progress) -> ReplicateReport:
     """Bring a replica of a stream or an archive up to date, once or again and again.
 
     Each round takes the source's tail, appends what the replica does not have yet, repeats the scales, and truncates
@@ -81,48 +62,38 @@ def replicate_stream(
         ReplicaPromoted: it was promoted, or its promotion has begun (exit code 6).
     """
     began = time.monotonic()
-    progress = progress or Progress()
-    Master.parse(master)
-    options = ReplicateOptions(
-        follow=follow,
-        every=every,
-        idle=idle,
-        lasting=lasting,
-        retry_for=retry_for,
-        keep_head=keep_head,
-        offsets=offsets,
-        filler_limit=filler_limit,
-        numbers=numbers,
-        window=window,
-    )
     with ExitStack() as stack:
         origin = open_source(source, stack)
         replica = Replica(stack.enter_context(open_stream(stream, target=True)))
         if isinstance(origin, StreamSource):
             check_other_stream(origin.stream, replica.stream)
-        tasks = Tasks(master, stack, RESTORE_TASKS)
-        retrier = Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting)
-        replication = Replication(origin, replica, options, keep_head=keep_head, progress=retrier.watched, tasks=tasks)
-        if dry_run:
+        tasks = Tasks(options.master, stack, RESTORE_TASKS)
+        retrier = Retrier(
+            options.retry_for, progress, until=math.inf if options.lasting is None else began + options.lasting
+        )
+        replication = Replication(
+            origin, replica, options, keep_head=options.keep_head, progress=retrier.watched, tasks=tasks
+        )
+        if options.dry_run:
             with _reporting_promotion(replication):
-                return _lag(replication, replica, source, stream, began)
+                return _lag(replication, replica, source, stream)
         with _reporting_promotion(replication):
             replication.begin()
-        warnings: tuple[str, ...] = (RENUMBERED,) if replication.is_new and numbers == "map" else ()
+        warnings: tuple[str, ...] = (RENUMBERED,) if replication.is_new and options.numbers == "map" else ()
         try:
             for warning in warnings:
                 progress.warn(warning)
             ended = None
             with _reporting_promotion(replication):
                 behind = replication.behind()
-                if follow:
-                    rest = every or REPLICATE_EVERY
+                if options.follow:
+                    rest = options.every or REPLICATE_EVERY
                     ended = repeat_rounds(
                         lambda: retrier(lambda: following(replication, every=rest, progress=progress)),
                         retrier,
                         every=rest,
-                        idle=idle,
-                        lasting=lasting,
+                        idle=options.idle,
+                        lasting=options.lasting,
                         began=began,
                     )
                 else:
@@ -130,7 +101,7 @@ def replicate_stream(
         finally:
             replication.release()
         progress.end()
-        total, record = time.monotonic() - began, replica.record
+        record = replica.record
         return ReplicateReport(
             source=source,
             stream=stream,
@@ -143,12 +114,11 @@ def replicate_stream(
             most_lag_seconds=round(replication.most_lag, 3),
             tail=record.tail if record else None,
             tail_time=record.taken_text if record else "",
-            offsets=offsets,
-            numbers=numbers,
+            offsets=options.offsets,
+            numbers=options.numbers,
             renumbered=renumbered(replication.segments),
             warnings=(*warnings, *replication.warnings),
-            seconds=round(total - tasks.start_seconds, 3),
-            total_seconds=round(total, 3),
+            seconds=tasks.seconds,
         )
 
 
@@ -170,14 +140,13 @@ def _reporting_promotion(replication: Replication) -> Iterator[None]:
         raise ReplicaPromoted(what, where=replication.replica.uri, todo=todo) from None
 
 
-def _lag(replication: Replication, replica: Replica, source: str, stream: str, began: float) -> ReplicateReport:
+def _lag(replication: Replication, replica: Replica, source: str, stream: str) -> ReplicateReport:
     """Return how far the replica is behind its source."""
     replication.look_first()
     record = None if replication.is_new else replica.read()
     behind = replication.behind()
     taken = None if record is None else record.taken_at
     age = None if taken is None else round(max(0.0, (now_utc() - taken).total_seconds()), 3)
-    seconds = round(time.monotonic() - began, 3)
     return ReplicateReport(
         source=source,
         stream=stream,
@@ -185,7 +154,5 @@ def _lag(replication: Replication, replica: Replica, source: str, stream: str, b
         behind_seconds=age if age is None or behind else 0.0,
         tail=record.tail if record else None,
         tail_time=record.taken_text if record else "",
-        seconds=seconds,
-        total_seconds=seconds,
         dry_run=True,
     )

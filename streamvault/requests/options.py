@@ -1,15 +1,38 @@
-"""Options of *work*."""
+"""Options of *request-restore* and *work*."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field
 
-from streamvault.common.options import DURATION, CommandLine, Options
+from streamvault.common.options import DURATION, CommandLine, Options, Rehearsed
+from streamvault.importer.options import RestoreOptions
+from streamvault.requests.reports import FinishedRequest
+from streamvault.sparkrun.options import Distributed
 
 
-class WorkOptions(Options):
+class RequestOptions(RestoreOptions, Rehearsed):
+    """Options of *request-restore*."""
+
+    queue: Annotated[
+        str,
+        Field(description="The queue, as a stream's URI; created if it does not exist."),
+        CommandLine(metavar="QUEUE"),
+    ]
+    dry_run: Annotated[bool, Field(description="Only check the arguments; queue nothing.")] = False
+
+
+class SkipOptions(Options):
+    """Options of *queue skip*."""
+
+    failed: Annotated[
+        bool, Field(description="They are among the failed requests."), CommandLine(environment=False)
+    ] = False
+
+
+class WorkOptions(Distributed):
     """Options of *work*."""
 
     idle: Annotated[
@@ -30,3 +53,11 @@ class WorkOptions(Options):
         Field(ge=1, description="Stop after N attempts if a store does not answer."),
         CommandLine(metavar="N"),
     ] = None
+
+
+class WorkArguments(WorkOptions):
+    """Keyword arguments of `work_queue`, some of which no command line can give."""
+
+    finished: Annotated[Callable[[FinishedRequest], None], Field(description="Receives each finished request.")] = (
+        lambda _: None
+    )

@@ -83,6 +83,12 @@ class WorkReport(TimedReport):
     failed_bytes: int = 0
     latency_seconds: float = 0.0
 
+    @property
+    def exit_code(self) -> int:
+        """The exit code that all failed requests share, else 1; also 1 if time ran out before a request was done."""
+        codes = set(self.failed_exit_codes) | ({1} if self.unfinished else set())
+        return codes.pop() if len(codes) == 1 else 1 if codes else 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingRequest(Report):

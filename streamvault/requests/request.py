@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from streamvault.common.times import parse_moment
-from streamvault.importer.options import FILLER_LIMIT, KeptRetention, Numbers, Offsets, RestoreOptions
-from streamvault.layouts.windows import WINDOW
+from streamvault.common.verb import verb
+from streamvault.importer.options import RestoreOptions
 from streamvault.objectstore.uri import RootAddress
 from streamvault.requests.model import RestoreRequest, encode
+from streamvault.requests.options import RequestOptions
 from streamvault.requests.reports import RequestReport
 from streamvault.requests.streams import check_queue, open_queue
-from streamvault.streamstore.arithmetic.cut_option import Cut
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.services.fifo.producer import Producer
 from streamvault.streamstore.uri import parse_stream
 
 
-def request_restore(
-    archive: str,
-    stream: str,
-    *,
-    queue: str,
-    from_cut: Cut | None = None,
-    to_cut: Cut | None = None,
-    generation: int | None = None,
-    at: datetime | str | None = None,
-    offsets: Offsets = "keep",
-    filler_limit: int = FILLER_LIMIT,
-    numbers: Numbers = "keep",
-    retention: KeptRetention = "keep",
-    window: int = WINDOW,
-    read_back: bool = False,
-    dry_run: bool = False,
-) -> RequestReport:
+@verb(RequestOptions)
+def request_restore(archive: str, stream: str, options: RequestOptions) -> RequestReport:
     """Put a request for a restore in a queue; a worker of the queue processes it.
 
     Only the arguments are checked now; the worker checks whether the archive exists.
@@ -59,18 +41,6 @@ def request_restore(
         NotAQueue: ``queue`` is another stream (exit code 4).
         QueueFull: the queue is full.
     """
-    options = RestoreOptions(
-        from_cut=from_cut,
-        to_cut=to_cut,
-        generation=generation,
-        at=None if at is None else parse_moment(at, "--at"),
-        offsets=offsets,
-        filler_limit=filler_limit,
-        numbers=numbers,
-        retention=retention,
-        window=window,
-        read_back=read_back,
-    )
     _, scope, name = RootAddress.parse(archive).split()
     StreamName(scope, name)
     parse_stream(stream)
@@ -79,17 +49,18 @@ def request_restore(
         for name, cut in (("from_cut", options.from_cut), ("to_cut", options.to_cut))
         if cut is not None
     }
-    request = RestoreRequest(archive=archive, stream=stream, **{**options.keywords(), **cuts})
-    check_queue(queue, create=False)
+    kept = {name: getattr(options, name) for name in RestoreOptions.keyword_fields()}
+    request = RestoreRequest(archive=archive, stream=stream, **{**kept, **cuts})
+    check_queue(options.queue, create=False)
     stored = request.model_dump(mode="json", exclude_none=True)
-    if dry_run:
-        return RequestReport(queue=queue, request=stored, text=str(request), dry_run=True)
-    with open_queue(queue) as place:
+    if options.dry_run:
+        return RequestReport(queue=options.queue, request=stored, text=str(request), dry_run=True)
+    with open_queue(options.queue) as place:
         waiting = place.waiting(create=True)
         name_of_it = Producer(waiting).put(encode(request))
         return RequestReport(
             id=str(name_of_it),
-            queue=queue,
+            queue=options.queue,
             request=stored,
             text=str(request),
             outstanding_bytes=waiting.outstanding(),

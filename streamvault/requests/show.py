@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from streamvault.common.errors import Usage
+from streamvault.common.verb import verb
 from streamvault.requests.model import NotARequest, decode_failed, decode_request
+from streamvault.requests.options import SkipOptions
 from streamvault.requests.reports import ForeignBytes, QueueReport, WaitingRequest
 from streamvault.requests.streams import open_queue
 from streamvault.streamstore.services.fifo.backlog import Foreign, outstanding
@@ -68,7 +70,8 @@ def drop_failed(queue: str) -> QueueReport:
         return replace(_report(queue, waiting, failed), dropped=dropped)
 
 
-def skip_foreign(queue: str, offset: int, *, failed: bool = False) -> QueueReport:
+@verb(SkipOptions)
+def skip_foreign(queue: str, offset: int, options: SkipOptions) -> QueueReport:
     """Remove foreign bytes that stop a queue's worker. A late or repeated call removes nothing else.
 
     Args:
@@ -86,7 +89,7 @@ def skip_foreign(queue: str, offset: int, *, failed: bool = False) -> QueueRepor
         raise Usage("an offset is not negative", where=str(offset))
     with open_queue(queue) as place:
         waiting, failed_queue = place.waiting(create=False), place.failed()
-        chosen = failed_queue if failed else waiting
+        chosen = failed_queue if options.failed else waiting
         if chosen is None:
             raise Usage("no request of this queue has ever failed", where=queue)
         with Consumer(chosen) as consumer:

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import seconds_text
+from streamvault.common.verb import verb
 from streamvault.requests.handlers import RequestContext
-from streamvault.requests.options import WorkOptions
+from streamvault.requests.options import WorkArguments
 from streamvault.requests.processor import RequestProcessor, as_problem
-from streamvault.requests.reports import FinishedRequest, WorkReport
+from streamvault.requests.reports import WorkReport
 from streamvault.requests.streams import open_queue
-from streamvault.sparkrun.masters import Master
 from streamvault.streamstore.services.fifo.consumer import Consumer, QueueMetrics
 
 
-def work_queue(
-    queue: str,
-    *,
-    idle: float | None = None,
-    lasting: float | None = None,
-    wait: float = 0.0,
-    tries: int | None = None,
-    master: str = "local[*]",
-    finished: Callable[[FinishedRequest], None] = lambda _: None,
-    progress: Progress | None = None,
-) -> WorkReport:
+@verb(WorkArguments)
+def work_queue(queue: str, options: WorkArguments, progress: Progress) -> WorkReport:
     """Process the requests of a queue one by one, in order.
 
     A request that fails permanently is moved to the queue of failed requests, whose name is this queue's with
@@ -54,15 +44,11 @@ def work_queue(
         Problem: the queue's store, or with ``tries`` another one, does not answer; nothing is lost.
         KeyboardInterrupt: the call was interrupted; ``progress`` has received the unfinished request.
     """
-    began = time.monotonic()
-    progress = progress or Progress()
-    options = WorkOptions(idle=idle, lasting=lasting, wait=wait, tries=tries)
-    Master.parse(master)
-    context = RequestContext(master, progress)
+    context = RequestContext(options.master, progress)
     with open_queue(queue) as place:
         waiting = place.waiting(create=False)
         place.failed()  # raises if the name is taken
-        processor = RequestProcessor(context, place.create_failed, finished)
+        processor = RequestProcessor(context, place.create_failed, options.finished)
 
         def failing(error: BaseException, pause: float) -> None:
             progress.warn(f"{processor.current}: {as_problem(error)} Retrying in {seconds_text(pause)}.")
@@ -79,7 +65,7 @@ def work_queue(
             context.close()
         failed = place.failed()
         failed_bytes = failed.outstanding() if failed else 0
-    return _report(queue, processor, metrics, failed_bytes, time.monotonic() - began)
+    return _report(queue, processor, metrics, failed_bytes)
 
 
 @contextmanager
@@ -97,9 +83,7 @@ def _stopped_after(consumer: Consumer, seconds: float | None) -> Iterator[None]:
         timer.cancel()
 
 
-def _report(
-    queue: str, processor: RequestProcessor, metrics: QueueMetrics, failed_bytes: int, seconds: float
-) -> WorkReport:
+def _report(queue: str, processor: RequestProcessor, metrics: QueueMetrics, failed_bytes: int) -> WorkReport:
     return WorkReport(
         queue=queue,
         done=processor.done,
@@ -110,6 +94,4 @@ def _report(
         outstanding_bytes=metrics.outstanding_bytes,
         failed_bytes=failed_bytes,
         latency_seconds=round(metrics.latency_seconds, 3),
-        seconds=round(seconds, 3),
-        total_seconds=round(seconds, 3),
     )

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,55 +15,27 @@ from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.retries import Retrier
 from streamvault.common.sizes import bytes_text, count_text
+from streamvault.common.verb import verb
 from streamvault.exporter.export import Export
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
-from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.rounds import Round, repeat_rounds
-from streamvault.manifests.options import GRACE, RETRY_FOR, TARGET
 from streamvault.rotation.compact.choose import choose_tiers
 from streamvault.rotation.compact.compact import Choose, Compaction
 from streamvault.rotation.compact.task import join_ranges
-from streamvault.rotation.options import EVERY, CompactOptions, FollowOptions, RotateOptions
+from streamvault.rotation.options import CompactOptions, FollowOptions, RotateOptions
 from streamvault.rotation.reports import FollowedGeneration, FollowReport, RotateReport
 from streamvault.rotation.rotate import Rotation
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
-from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind
 from streamvault.streamstore.own import describe_source
 
 REMEMBERED = 100
 """Maximum generations and warnings in a report."""
 
 
-def follow_stream(
-    stream: str,
-    root: str,
-    *,
-    rotate: bool = False,
-    idle: float | None = None,
-    lasting: float | None = None,
-    every: float = EVERY,
-    retry_for: float = RETRY_FOR,
-    keep: int | None = None,
-    keep_for: float | None = None,
-    truncate_source: bool = False,
-    target: int = TARGET,
-    grace: float = GRACE,
-    storage_class: str = "",
-    content: ContentKind | None = None,
-    layout: LayoutName | None = None,
-    compress: Compression | None = None,
-    range_size: int | None = None,
-    window: int = WINDOW,
-    largest_event: int = LARGEST_EVENT_BYTES,
-    same_stream: bool = False,
-    line: str = "",
-    master: str = "local[*]",
-    progress: Progress | None = None,
-) -> FollowReport:
+@verb(FollowOptions)
+def follow_stream(stream: str, root: str, options: FollowOptions, progress: Progress) -> FollowReport:
     """Archive a stream as it grows: each round archives the new events as a generation.
 
     One Spark session serves all rounds. Every eight adjacent generations of about the same size are merged into one, so
@@ -106,43 +78,20 @@ def follow_stream(
         Problem: as for `export_stream`, `rotate_stream` and `compact_archive`.
     """
     began = time.monotonic()
-    progress = progress or Progress()
-    Master.parse(master)
-    options = FollowOptions(
-        rotate=rotate,
-        idle=idle,
-        lasting=lasting,
-        every=every,
-        retry_for=retry_for,
-        keep=keep,
-        keep_for=keep_for,
-        truncate_source=truncate_source,
-        target=target,
-        grace=grace,
-        storage_class=storage_class,
-        content=content,
-        layout=layout,
-        compress=compress,
-        range_size=range_size,
-        window=window,
-        largest_event=largest_event,
-        same_stream=same_stream,
-        line=line,
-    )
     export = Export.of(stream, root, options)
     if options.rotates:
         export.root.check_read_at_once()
     following = _Following(
         export,
         options,
-        Retrier(retry_for, progress, until=math.inf if lasting is None else began + lasting),
+        Retrier(options.retry_for, progress, until=math.inf if options.lasting is None else began + options.lasting),
         _Tally(progress),
     )
     with ExitStack() as stack:
-        tasks = Tasks(master, stack, [export_range, join_ranges])
+        tasks = Tasks(options.master, stack, [export_range, join_ranges])
         report = following.run(tasks, began)
         progress.end()
-        return report.timed(time.monotonic() - began, tasks.start_seconds)
+        return replace(report, seconds=tasks.seconds)
 
 
 @dataclass
@@ -216,7 +165,7 @@ class _Following:
 
     def _rotation(self, tasks: Tasks) -> Rotation:
         options = self.options.shared_with(RotateOptions)
-        return Rotation(self.export, options, tasks, self.retrier.watched, time.monotonic())
+        return Rotation(self.export, options, tasks, self.retrier.watched)
 
 
 def _is_sealed(archive: Archive) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from streamvault.common.errors import Usage
-from streamvault.common.options import DURATION, TIME, CommandLine, Options, moment
+from streamvault.common.options import DURATION, TIME, CommandLine, Rehearsed, moment
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import (
     GRACE,
@@ -22,6 +22,7 @@ from streamvault.manifests.options import (
     TargetBytes,
     Window,
 )
+from streamvault.sparkrun.options import Distributed
 
 EVERY = 10.0
 """Seconds between two checks for new events."""
@@ -50,7 +51,7 @@ TruncateSource = Annotated[
 ]
 
 
-class RotateOptions(ArchivingOptions):
+class RotateOptions(ArchivingOptions, Distributed, Rehearsed):
     """Options of *rotate*."""
 
     keep: Keep = None
@@ -74,7 +75,7 @@ class RotateOptions(ArchivingOptions):
         return self
 
 
-class FollowOptions(RoundOptions, ArchivingOptions):
+class FollowOptions(RoundOptions, ArchivingOptions, Distributed):
     """Options of *follow*."""
 
     rotate: Annotated[
@@ -99,7 +100,7 @@ class FollowOptions(RoundOptions, ArchivingOptions):
         return self.rotate or self.keep is not None or self.keep_for is not None or self.truncate_source
 
 
-class CompactOptions(Options):
+class CompactOptions(Distributed, Rehearsed):
     """Options of *compact*."""
 
     target: TargetBytes = TARGET

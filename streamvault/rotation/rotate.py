@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property
 
 from streamvault.common.progress import Progress
-from streamvault.common.times import moment_text, parse_moment
+from streamvault.common.times import moment_text
+from streamvault.common.verb import verb
 from streamvault.exporter.export import Export, export_next
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
-from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData, delete_expired
 from streamvault.manifests.archive.listing import Listing
@@ -30,35 +27,12 @@ from streamvault.rotation.expire import Expiry, expire, plan_expiry
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import RotateReport
 from streamvault.rotation.truncate import truncate_source
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
-from streamvault.streamstore.model import LARGEST_EVENT_BYTES, ContentKind, StreamCut
+from streamvault.streamstore.model import StreamCut
 
 
-def rotate_stream(
-    stream: str,
-    root: str,
-    *,
-    keep: int | None = None,
-    keep_for: float | None = None,
-    until: datetime | str | None = None,
-    truncate_source: bool = False,
-    storage_class: str = "",
-    hold: str = "",
-    queue: str = "",
-    restart: bool = False,
-    content: ContentKind | None = None,
-    layout: LayoutName | None = None,
-    compress: Compression | None = None,
-    range_size: int | None = None,
-    window: int = WINDOW,
-    largest_event: int = LARGEST_EVENT_BYTES,
-    same_stream: bool = False,
-    line: str = "",
-    master: str = "local[*]",
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> RotateReport:
+@verb(RotateOptions)
+def rotate_stream(stream: str, root: str, options: RotateOptions, progress: Progress) -> RotateReport:
     """Archive new events, read back unchecked generations, let old generations expire, and truncate the source.
 
     Each step starts after the previous one has succeeded. After a kill, repeat the call to resume. Generations expire
@@ -95,37 +69,16 @@ def rotate_stream(
         Damaged: a generation's data differ from what was archived; nothing has expired or was truncated.
         Problem: the rotation failed; the exception has the command's exit code.
     """
-    began = time.monotonic()
-    progress = progress or Progress()
-    Master.parse(master)
-    options = RotateOptions(
-        keep=keep,
-        keep_for=keep_for,
-        until=None if until is None else parse_moment(until, "--until"),
-        truncate_source=truncate_source,
-        storage_class=storage_class,
-        hold=hold,
-        queue=queue,
-        restart=restart,
-        content=content,
-        layout=layout,
-        compress=compress,
-        range_size=range_size,
-        window=window,
-        largest_event=largest_event,
-        same_stream=same_stream,
-        line=line,
-    )
-    if hold:
-        check_name(hold)
+    if options.hold:
+        check_name(options.hold)
     export = Export.of(stream, root, options)
     export.root.check_read_at_once()
-    if queue:
-        check_queue(queue, create=not dry_run)
+    if options.queue:
+        check_queue(options.queue, create=not options.dry_run)
     with ExitStack() as stack:
-        tasks = Tasks(master, stack, [export_range, join_ranges])
-        rotation = Rotation(export, options, tasks, progress, began)
-        if dry_run:
+        tasks = Tasks(options.master, stack, [export_range, join_ranges])
+        rotation = Rotation(export, options, tasks, progress)
+        if options.dry_run:
             return rotation.rehearse()
         report = rotation.complete(rotation.archive_new())
     progress.end()
@@ -139,7 +92,6 @@ class Rotation:
     Attributes:
         export: the first step.
         options: those of all steps.
-        began: when the rotation began, on the monotonic clock (seconds).
         warnings: what the user is warned of.
     """
 
@@ -147,7 +99,6 @@ class Rotation:
     options: RotateOptions
     tasks: Tasks
     progress: Progress
-    began: float
     warnings: list[str] = field(default_factory=list)
 
     @cached_property
@@ -218,7 +169,6 @@ class Rotation:
         listing = self.archive.listing()
         expired = tuple(number for gone in expiry.manifests for number in gone.span.generations)
         first = next((span.first for span in listing.spans if span.last not in expired), exported.generation)
-        total = time.monotonic() - self.began
         return RotateReport(
             archive=self.archive.uri,
             export=exported,
@@ -231,8 +181,7 @@ class Rotation:
             resumed=resumed,
             cut=None if cut is None else cut.to_json(),
             warnings=(*exported.warnings, *self.warnings),
-            seconds=round(total - self.tasks.start_seconds, 3),
-            total_seconds=round(total, 3),
+            seconds=self.tasks.seconds,
         )
 
     def _delete(self) -> DeletedData:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -77,6 +77,7 @@ class Tasks:
     master: str
     stack: ExitStack
     tasks: Sequence[Callable[..., Any]]
+    _began: float = field(default_factory=time.monotonic, init=False)
 
     @cached_property
     def runner(self) -> Runner:
@@ -87,3 +88,8 @@ class Tasks:
     def start_seconds(self) -> float:
         """Start time of the runner; 0 if it was not needed."""
         return self.runner.start_seconds if "runner" in self.__dict__ else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long the verb has run, without the start of the runner."""
+        return round(time.monotonic() - self._began - self.start_seconds, 3)

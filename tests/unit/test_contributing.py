@@ -78,7 +78,14 @@ def test_added_layout_holds_an_archive(copy: Path) -> None:
 
 
 def test_added_command_prints_and_refuses(copy: Path) -> None:
+    add_example(copy, "streamvault/manifests/verbs/size.py")
     add_example(copy, "streamvault/cli/size.py")
+    change_line(
+        copy,
+        "streamvault/__init__.pyi",
+        "from streamvault.manifests.verbs.warm import warm_archive as warm_archive",
+        "from streamvault.manifests.verbs.size import size_archive as size_archive",
+    )
     line = '"demo": "Demonstrate the commands on a generated stream.",'
     change_line(copy, "streamvault/cli/app.py", line, '"size": "Print the size of an archive.",')
     run(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", f"file://{copy}/root", "events")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from streamvault.common.progress import Progress
+from streamvault.common.verb import verb
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LayoutName
 from streamvault.manifests.archive.agreement import by_segment
@@ -42,18 +43,8 @@ MAX_STRAYS = 100
 T = TypeVar("T")
 
 
-def check_archive(
-    archive: str,
-    *,
-    read_data: bool = False,
-    subset: float | None = None,
-    seed: int | None = None,
-    generation: int | None = None,
-    fingerprints: Sequence[str] = (),
-    repair: bool = False,
-    master: str = "local[*]",
-    progress: Progress | None = None,
-) -> CheckReport:
+@verb(CheckOptions)
+def check_archive(archive: str, options: CheckOptions, progress: Progress) -> CheckReport:
     """Check that an archive is complete and matches its manifests.
 
     By default, the key and size of every object are compared with the manifests, in this process. Strays are counted;
@@ -77,33 +68,23 @@ def check_archive(
         Problem: the archive cannot be read.
     """
     began = time.monotonic()
-    progress = progress or Progress()
-    CheckOptions(
-        read_data=read_data,
-        subset=subset,
-        seed=seed,
-        generation=generation,
-        fingerprints=tuple(fingerprints),
-        repair=repair,
-    )
-    share = subset if subset is not None else float(read_data)
-    if seed is None:
-        seed = secrets.randbelow(1_000_000)
+    share = options.subset if options.subset is not None else float(options.read_data)
+    seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     source = Archive.open(archive)
-    scope = _plan_scope(source, generation, share=share, seed=seed)
-    scope.history.check_fingerprints(fingerprints, source.uri)
-    with open_runner(master if share else "inline", [check_ranges]) as runner:
+    scope = _plan_scope(source, options.generation, share=share, seed=seed)
+    scope.history.check_fingerprints(options.fingerprints, source.uri)
+    with open_runner(options.master if share else "inline", [check_ranges]) as runner:
         found, notes = _compare(runner, scope, source, progress, reads=bool(share))
         while found.found and state_of(source) != scope.state:
             # generations have expired or were merged during the check, which explains missing and additional objects:
             # check again
-            scope = _plan_scope(source, generation, share=share, seed=seed)
+            scope = _plan_scope(source, options.generation, share=share, seed=seed)
             found, notes = _compare(runner, scope, source, progress, reads=bool(share))
-        removed = _repair(runner, scope.history, source) if repair and not found.found and found.stray else 0
+        removed = _repair(runner, scope.history, source) if options.repair and not found.found and found.stray else 0
         start_seconds = runner.start_seconds
     progress.end()
     damage = damage_reports(scope.history, found.findings[:MAX_FINDINGS])
-    intact = last_intact(scope.history, found.findings) if generation is None else 0
+    intact = last_intact(scope.history, found.findings) if options.generation is None else 0
     return CheckReport(
         archive=source.uri,
         generations=tuple(each.manifest.generation for each in scope.history.generations),
@@ -115,7 +96,7 @@ def check_archive(
         findings=tuple(map(str, damage)),
         damage=damage,
         intact_generation=intact,
-        restore=restoring(source.uri, intact) if damage and generation is None else "",
+        restore=restoring(source.uri, intact) if damage and options.generation is None else "",
         more_findings=found.found - len(damage),
         strays=found.stray,
         stray_keys=found.strays,
@@ -123,7 +104,7 @@ def check_archive(
         fingerprints={each.manifest.generation: each.fingerprint for each in scope.history.generations},
         unfinished_generation=scope.unfinished,
         notes=notes,
-        seed=seed if subset is not None else None,
+        seed=seed if options.subset is not None else None,
     ).timed(time.monotonic() - began, start_seconds)
 
 

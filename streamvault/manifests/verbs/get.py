@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from streamvault.common.errors import Failed, Usage
+from streamvault.common.verb import verb
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.range_bytes import read_verified
 from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.options import GetOptions
 from streamvault.objectstore.errors import NoSuchObject, WrongSize
 from streamvault.streamstore.model import HEADER_BYTES, EventPointer
 
@@ -17,7 +19,8 @@ class NoSuchEvent(Failed):
     """The archive has no event at the pointer."""
 
 
-def get_event(archive: str, pointer: str, *, verify: bool = False) -> bytes:
+@verb(GetOptions)
+def get_event(archive: str, pointer: str, options: GetOptions) -> bytes:
     """Return the payload of one event, by one read of the data (besides the manifests that locate it).
 
     A range has one digest, so an event read alone is not compared with one. In compressed chunks and tables, checksums
@@ -46,7 +49,7 @@ def get_event(archive: str, pointer: str, *, verify: bool = False) -> bytes:
         gap = next((g for g in generation.manifest.gaps if segment_key(g.segment) == event.segment), None)
         raise NoSuchEvent("no archived range holds this event", where=f"{event}{f' ({gap.reason})' if gap else ''}")
     layout = open_layout(generation.manifest.layout)
-    if verify:
+    if options.verify:
         for _ in read_verified(source.place, layout.name, row):
             pass
     try:

@@ -6,10 +6,11 @@ import getpass
 import re
 
 from streamvault.common.errors import Conflict, Failed, Usage
+from streamvault.common.verb import verb
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import Decision, Hold
-from streamvault.manifests.options import MAX_WHY_CHARS, HoldOptions
+from streamvault.manifests.options import MAX_WHY_CHARS, HoldOptions, ReleaseOptions
 from streamvault.manifests.verbs.reports import HoldReport
 
 
@@ -17,9 +18,8 @@ class NoSuchHold(Failed):
     """No generation has a hold with this name."""
 
 
-def hold_archive(
-    archive: str, name: str, *, generation: int | None = None, why: str = "", dry_run: bool = False
-) -> HoldReport:
+@verb(HoldOptions)
+def hold_archive(archive: str, name: str, options: HoldOptions) -> HoldReport:
     """Put a hold on a generation: neither it nor any later one expires until the hold is released.
 
     Args:
@@ -35,16 +35,18 @@ def hold_archive(
         Conflict: the generation expired meanwhile.
     """
     check_name(name)
-    HoldOptions(generation=generation, why=why)
     source = Archive.open(archive)
-    number = source.manifest(generation).generation
+    number = source.manifest(options.generation).generation
     unchanged = name in source.listing().holds.get(number, ())
-    if not dry_run:
-        unchanged = not put_hold(source, name, number, why=why)
-    return HoldReport(archive=source.uri, name=name, generations=(number,), unchanged=unchanged, dry_run=dry_run)
+    if not options.dry_run:
+        unchanged = not put_hold(source, name, number, why=options.why)
+    return HoldReport(
+        archive=source.uri, name=name, generations=(number,), unchanged=unchanged, dry_run=options.dry_run
+    )
 
 
-def release_archive(archive: str, name: str, *, generation: int | None = None, dry_run: bool = False) -> HoldReport:
+@verb(ReleaseOptions)
+def release_archive(archive: str, name: str, options: ReleaseOptions) -> HoldReport:
     """Release a hold.
 
     Args:
@@ -58,7 +60,7 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
     """
     check_name(name)
     source = Archive.open(archive)
-    number = source.manifest(generation).generation  # raises if there is none
+    number = source.manifest(options.generation).generation  # raises if there is none
     found: tuple[int, ...] = ()
 
     def change(listing: Listing) -> Decision | None:
@@ -66,20 +68,20 @@ def release_archive(archive: str, name: str, *, generation: int | None = None, d
         held = [
             span
             for span in listing.spans
-            if name in listing.holds.get(span.last, ()) and (generation is None or span.last == number)
+            if name in listing.holds.get(span.last, ()) and (options.generation is None or span.last == number)
         ]
         found = found or tuple(span.last for span in held)
         # the originals of a merged generation may have been held before
         decision = listing.decision
         for span in held:
             decision = decision.release(name, span.generations)
-        return decision if held and not dry_run else None
+        return decision if held and not options.dry_run else None
 
     source.decide(change)
     if not found:
-        where = source.uri if generation is None else f"{source.uri}, generation {generation}"
+        where = source.uri if options.generation is None else f"{source.uri}, generation {options.generation}"
         raise NoSuchHold(f"no hold named {name}", where=where, todo="'streamvault timeline' lists the holds.")
-    return HoldReport(archive=source.uri, name=name, generations=found, dry_run=dry_run)
+    return HoldReport(archive=source.uri, name=name, generations=found, dry_run=options.dry_run)
 
 
 def put_hold(archive: Archive, name: str, generation: int, *, why: str) -> bool:

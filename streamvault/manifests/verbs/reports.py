@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streamvault.common.errors import Damaged
 from streamvault.common.report import Report, TimedReport
 from streamvault.manifests.archive.damage import lost_text
 
@@ -129,6 +130,11 @@ class CheckReport(TimedReport):
     unfinished_generation: int = 0
     notes: tuple[str, ...] = ()
     seed: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """See the base class."""
+        return 0 if self.ok else Damaged.exit_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,27 +7,18 @@ from collections.abc import Sequence
 from itertools import islice
 
 from streamvault.common.progress import Progress
+from streamvault.common.verb import verb
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.options import POLL_SECONDS, WarmOptions
+from streamvault.manifests.options import WarmOptions
 from streamvault.manifests.verbs.cold import NeededPart, cold_objects, joined_parts, needed_parts, sample
 from streamvault.manifests.verbs.reports import WarmReport
-from streamvault.objectstore.cold import Tier
 from streamvault.objectstore.errors import InArchiveClass
 
 AT_ONCE = 1000
 
 
-def warm_archive(
-    archive: str,
-    *,
-    generation: int | None = None,
-    days: int = 7,
-    tier: Tier = "Standard",
-    wait: bool = False,
-    poll: float = POLL_SECONDS,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> WarmReport:
+@verb(WarmOptions)
+def warm_archive(archive: str, options: WarmOptions, progress: Progress) -> WarmReport:
     """Request that S3 restores an archive's objects from an archive class (Glacier), so that they are readable.
 
     Repeating it is harmless and reports how far S3 is.
@@ -45,30 +36,27 @@ def warm_archive(
     Raises:
         Problem: with the exit code of the command line.
     """
-    began = time.monotonic()
-    progress = progress or Progress()
-    WarmOptions(generation=generation, days=days, tier=tier, wait=wait, poll=poll)
     source = Archive.open(archive)
-    storage, parts = source.root.open_cold_storage(), list(joined_parts(needed_parts(source.history(generation))))
+    storage = source.root.open_cold_storage()
+    parts = list(joined_parts(needed_parts(source.history(options.generation))))
     cold = size = asked = 0
     # In batches, since an archive may have millions of objects. Requested ones stay in the listing, as coming.
     found = cold_objects(storage, source.prefix, parts)
     while some := list(islice(found, AT_ONCE)):
         cold += len(some)
         size += sum(one.size for one in some)
-        if not dry_run:
-            asked += storage.ask([one for one in some if one.warmth == "cold"], days, tier)
+        if not options.dry_run:
+            asked += storage.ask([one for one in some if one.warmth == "cold"], options.days, options.tier)
             progress.say(f"requested {asked:,} of {cold:,} objects from S3")
-    if wait and cold and not dry_run:
-        await_warm(source, parts, progress, poll)
+    if options.wait and cold and not options.dry_run:
+        await_warm(source, parts, progress, options.poll)
     return WarmReport(
         archive=source.uri,
         cold=cold,
         bytes=size,
         asked=asked,
-        readable=not cold or (wait and not dry_run),
-        total_seconds=round(time.monotonic() - began, 3),
-        dry_run=dry_run,
+        readable=not cold or (options.wait and not options.dry_run),
+        dry_run=options.dry_run,
     )
 
 

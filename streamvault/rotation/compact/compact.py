@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
 from streamvault.common.errors import Conflict, Problem
 from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text, now_utc
+from streamvault.common.verb import verb
 from streamvault.exporter.cleanup import remove_work_files
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
-from streamvault.layouts.windows import WINDOW, check_window
+from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.merging import Merger, can_merge
 from streamvault.manifests.archive.replaced import delete_replaced, merges_under_way, replacements
 from streamvault.manifests.format.model import Manifest
-from streamvault.manifests.options import GRACE, TARGET
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.rotation.compact.choose import choose_runs
 from streamvault.rotation.compact.run import Compacted, compact_generations
 from streamvault.rotation.compact.task import join_ranges
 from streamvault.rotation.options import CompactOptions
 from streamvault.rotation.reports import CompactedRun, CompactReport
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import Tasks
 from streamvault.sparkrun.runner import Runner
 
@@ -37,18 +35,8 @@ Choose = Callable[[Sequence[Manifest], set[int]], list[tuple[Manifest, ...]]]
 """Chooses runs of generations to merge, given the manifests in force and the numbers of those to leave alone."""
 
 
-def compact_archive(
-    archive: str,
-    *,
-    target: int = TARGET,
-    at_least: int = 2,
-    grace: float = GRACE,
-    storage_class: str = "",
-    window: int = WINDOW,
-    master: str = "local[*]",
-    dry_run: bool = False,
-    progress: Progress | None = None,
-) -> CompactReport:
+@verb(CompactOptions)
+def compact_archive(archive: str, options: CompactOptions, progress: Progress) -> CompactReport:
     """Merge runs of adjacent small generations into one each, and delete objects that earlier calls have replaced.
 
     Events, pointers, cuts and digests stay the same, and each original generation can still be restored. Small chunks
@@ -73,25 +61,21 @@ def compact_archive(
         Damaged: data differ from what was archived; nothing was replaced.
         Problem: the compaction failed; the exception has the command's exit code.
     """
-    began = time.monotonic()
-    progress = progress or Progress()
-    Master.parse(master)
-    options = CompactOptions(target=target, at_least=at_least, grace=grace, storage_class=storage_class, window=window)
-    source = Archive.open(archive, data_class=storage_class)
+    source = Archive.open(archive, data_class=options.storage_class)
     source.root.check_read_at_once()
     source.manifest()  # raises if there is no archive
-    choose = partial(choose_runs, target=target, at_least=at_least)
+    choose = partial(choose_runs, target=options.target, at_least=options.at_least)
     with ExitStack() as stack:
-        tasks = Tasks(master, stack, [join_ranges])
+        tasks = Tasks(options.master, stack, [join_ranges])
         compaction = Compaction(source, options, tasks, progress)
-        if dry_run:
-            return compaction.rehearse(choose).report(source, began, dry_run=True)
+        if options.dry_run:
+            return compaction.rehearse(choose).report(source, dry_run=True)
         compaction.run(choose)
         compaction.clear()
         progress.end()
         if compaction.problems:
             raise compaction.problems[0]  # all else is done
-        return compaction.done.report(source, began, start_seconds=tasks.start_seconds)
+        return replace(compaction.done.report(source), seconds=tasks.seconds)
 
 
 @dataclass
@@ -114,11 +98,8 @@ class Done:
     deleted: DeletedData = field(default_factory=DeletedData)
     waits_until: datetime | None = None
 
-    def report(
-        self, archive: Archive, began: float, *, start_seconds: float = 0.0, dry_run: bool = False
-    ) -> CompactReport:
+    def report(self, archive: Archive, *, dry_run: bool = False) -> CompactReport:
         """Return the report of the command."""
-        total = time.monotonic() - began
         return CompactReport(
             archive=archive.uri,
             runs=tuple(self.runs),
@@ -129,8 +110,6 @@ class Done:
             generations_in_force=len(archive.generations()),
             objects_deleted=self.deleted.objects,
             waits_until="" if self.waits_until is None else moment_text(self.waits_until),
-            seconds=round(total - start_seconds, 3),
-            total_seconds=round(total, 3),
             dry_run=dry_run,
         )
 

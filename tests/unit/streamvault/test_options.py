@@ -1,10 +1,9 @@
-"""Every place that repeats a verb's options agrees with the verb's options class."""
+"""Options of the verbs: as arguments, on a command line, and in the environment."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,101 +12,39 @@ import pytest
 
 import streamvault
 from streamvault.cli import main
-from streamvault.cli.app import load_command
 from streamvault.common.errors import Usage
-from streamvault.common.options import Options, command_line
+from streamvault.common.options import command_line
+from streamvault.demo.options import DemoOptions
 from streamvault.exporter.options import ConvertOptions, ExportOptions
 from streamvault.importer.options import ImportOptions, RestoreOptions
 from streamvault.lake.options import CatOptions, DdlOptions, HandoffOptions
-from streamvault.manifests.options import CheckOptions, HoldOptions, ReleaseOptions, WarmOptions
-from streamvault.mirrors.options import CopyOptions, MoveOptions, PromoteOptions
+from streamvault.manifests.options import CheckOptions, HoldOptions, ReleaseOptions, ShowOptions, WarmOptions
+from streamvault.mirrors.options import CopyOptions, MoveOptions, PromoteOptions, ReplicateOptions
 from streamvault.requests.model import RestoreRequest
-from streamvault.requests.options import WorkOptions
+from streamvault.requests.options import RequestOptions, WorkOptions
 from streamvault.rotation.options import CompactOptions, FollowOptions, RotateOptions
 
-VERBS: dict[str, tuple[Callable[..., Any], type[Options]]] = {
-    "export": (streamvault.export_stream, ExportOptions),
-    "import": (streamvault.import_stream, ImportOptions),
-    "copy": (streamvault.copy_stream, CopyOptions),
-    "check": (streamvault.check_archive, CheckOptions),
-    "cat": (streamvault.read_archive, CatOptions),
-    "convert": (streamvault.convert_archive, ConvertOptions),
-    "handoff": (streamvault.write_table, HandoffOptions),
-    "ddl": (streamvault.table_ddl, DdlOptions),
-    "compact": (streamvault.compact_archive, CompactOptions),
-    "rotate": (streamvault.rotate_stream, RotateOptions),
-    "follow": (streamvault.follow_stream, FollowOptions),
-    "hold": (streamvault.hold_archive, HoldOptions),
-    "release": (streamvault.release_archive, ReleaseOptions),
-    "request-restore": (streamvault.request_restore, RestoreOptions),
-    "work": (streamvault.work_queue, WorkOptions),
-    "warm": (streamvault.warm_archive, WarmOptions),
-}
-
-COMMON = {"master", "dry_run", "progress"}
-"""Arguments of the functions that belong to the run and not to the verb's options."""
-
-RUNNING = {"master", "dry_run", "as_json", "log_level", "help"}
-"""Arguments of the commands that belong to the run and not to the verb's options."""
-
-ONLY_IN_THE_FUNCTION = {
-    "cat": {"columns", "window"},  # of the record batches, which the command does not return
-    "request-restore": {"queue"},  # where the request goes, not what is restored
-    "work": {"finished"},  # a callback
-}
-ONLY_IN_THE_COMMAND = {
-    "cat": {"limit", "form"},  # how the command writes events
-    "request-restore": {"queue"},
-    "work": {"once"},  # as `idle=0`
-}
+KINDS = (
+    *(CatOptions, CheckOptions, CompactOptions, ConvertOptions, CopyOptions, DdlOptions, DemoOptions, ExportOptions),
+    *(FollowOptions, HandoffOptions, HoldOptions, ImportOptions, MoveOptions, PromoteOptions, ReleaseOptions),
+    *(ReplicateOptions, RequestOptions, RotateOptions, ShowOptions, WarmOptions, WorkOptions),
+)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_function_has_the_options_and_their_defaults(verb: str) -> None:
-    function, kind = VERBS[verb]
-    parameters = {
-        name: parameter.default
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
-    declared = {
-        name: inspect.Parameter.empty if field.is_required() else field.default
-        for name, field in kind.keyword_fields().items()
-    }
-    assert set(parameters) - COMMON - ONLY_IN_THE_FUNCTION.get(verb, set()) == set(declared) - COMMON
-    assert {name: parameters[name] for name in declared} == declared
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_docstring_names_every_argument(verb: str) -> None:
-    function, _ = VERBS[verb]
+@pytest.mark.parametrize("name", streamvault.__all__)
+def test_docstring_names_every_argument(name: str) -> None:
+    function = getattr(streamvault, name)
     described = (function.__doc__ or "").partition("Args:")[2].partition("Raises:")[0]
     assert set(inspect.signature(function).parameters) <= set(re.findall(r"^ +(\w+): ", described, re.MULTILINE))
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_command_has_the_options(verb: str) -> None:
-    _, kind = VERBS[verb]
-    options = {
-        str(each.name): each for each in load_command(verb).params if any(text.startswith("-") for text in each.opts)
-    }
-    declared = kind.keyword_fields()
-    assert set(options) - RUNNING - ONLY_IN_THE_COMMAND.get(verb, set()) == set(declared) - RUNNING
-    for name, field in declared.items():
-        form = command_line(field)
-        assert form.option(name) in options[name].opts
-        assert field.description
-        if form.environment:
-            variable = form.option(name).lstrip("-").replace("-", "_").upper()
-            assert options[name].envvar == f"STREAMVAULT_{variable}"
-
-
-def test_commands_whose_options_share_a_name_share_their_meaning() -> None:
+def test_options_are_described_and_share_their_meaning_if_they_share_a_name() -> None:
     """One environment variable sets the option of every command that has it."""
     metavars: dict[str, set[str | None]] = {}
-    for _, kind in VERBS.values():
+    for kind in KINDS:
         for name, field in kind.keyword_fields().items():
             form = command_line(field)
+            assert field.description
             if form.environment:
                 metavars.setdefault(form.option(name), set()).add(form.metavar or str(field.annotation))
     assert {name: kinds for name, kinds in metavars.items() if len(kinds) > 1} == {}
@@ -194,12 +131,10 @@ def test_no_environment_variable_makes_a_command_destroy_anything(
 
 
 def test_options_that_destroy_are_these() -> None:
-    kinds = {verb: kind for verb, (_, kind) in VERBS.items()} | {"promote": PromoteOptions, "move": MoveOptions}
-    forms = {
-        verb: [(command_line(field), name) for name, field in kind.keyword_fields().items()]
-        for verb, kind in kinds.items()
+    found = {
+        (kind.__name__.removesuffix("Options").lower(), command_line(field).option(name))
+        for kind in KINDS
+        for name, field in kind.keyword_fields().items()
+        if command_line(field).destroys
     }
-    found = {verb: {form.option(name) for form, name in some if form.destroys} for verb, some in forms.items()}
-    assert {verb: options for verb, options in found.items() if options} == {
-        verb: set(options) for verb, options in DESTROYING.items()
-    }
+    assert found == {(verb, option) for verb, some in DESTROYING.items() for option in some}

@@ -10,12 +10,14 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import streamvault
 from streamvault.cli.output import Results
-from streamvault.cli.running import LogLevel, Running, run, whole_command
+from streamvault.cli.running import LogLevel, Running
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
 from streamvault.exporter.reports import ExportReport
@@ -25,14 +27,12 @@ REPORT = ExportReport(archive="s3://bucket/sales/orders", generation=2, events=3
 
 
 def command(work: Callable[[Progress], Any], *, as_json: bool = False, debug: bool = False, code: int = 0) -> int:
-    return run(
-        work,
-        show=lambda results, value: results.line(f"result: {value}"),
-        document=lambda value: {"value": value},
-        running=Running(as_json, LogLevel.DEBUG if debug else LogLevel.WARNING),
-        resumable=True,
-        exit_code=lambda _: code,
-    )
+    running = Running(as_json, LogLevel.DEBUG if debug else LogLevel.WARNING)
+    with running.command(resumable=True) as begun:
+        value = work(begun.progress)
+        begun.exit_code = code
+        begun.write({"value": value}, lambda results: results.line(f"result: {value}"))
+    return begun.exit_code
 
 
 def failing(error: BaseException) -> Callable[[Progress], Any]:
@@ -114,8 +114,10 @@ def test_only_the_result_reaches_standard_output(
     assert capfd.readouterr().out == "after the command\n"
 
 
-def test_repeated_warning_is_printed_once(capfd: pytest.CaptureFixture[str]) -> None:
-    def work(progress: Progress) -> ExportReport:
+def test_repeated_warning_is_printed_once_and_the_whole_process_is_timed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def export(_stream: str, progress: Progress) -> ExportReport:
         progress.begin("exporting", 100)
         progress.warn("told again")
         progress.advance(1, 100)
@@ -123,27 +125,24 @@ def test_repeated_warning_is_printed_once(capfd: pytest.CaptureFixture[str]) -> 
         progress.end()
         return REPORT
 
-    assert command(work) == 0
-    assert capfd.readouterr().err == "warning: told again\nwarning: once\n"
+    monkeypatch.setattr(streamvault, "export_stream", SimpleNamespace(with_options=export), raising=False)
+    assert Running(as_json=True).verb("export_stream", "a stream", show=lambda *_: None) == 0
+    out, err = capfd.readouterr()
+    assert err == "warning: told again\nwarning: once\n"
+    assert json.loads(out)["total_seconds"] > 0
 
 
 def test_info_has_a_line_for_each_phase(capfd: pytest.CaptureFixture[str]) -> None:
-    def work(progress: Progress) -> int:
-        progress.begin("exporting", 3 * 1024**2, 1024**2)
-        progress.say("went on with generation 3")
-        progress.end()
-        return 1
-
-    code = run(
-        work, show=lambda *_: None, document=lambda _: {}, running=Running(log_level=LogLevel.INFO)
-    )  # fmt: skip
-    assert code == 0
+    with Running(log_level=LogLevel.INFO).command() as begun:
+        begun.progress.begin("exporting", 3 * 1024**2, 1024**2)
+        begun.progress.say("went on with generation 3")
+    assert begun.exit_code == 0
     err = capfd.readouterr().err
     assert "exporting: 3.0 MiB, 1.0 MiB done before" in err
     assert "went on with generation 3" in err
 
 
-def test_whole_command_is_timed_from_the_process_start() -> None:
+def test_time_is_counted_from_the_process_start() -> None:
     script = textwrap.dedent(
         """
         import sys, time
@@ -154,20 +153,16 @@ def test_whole_command_is_timed_from_the_process_start() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert 0.7 <= float(shown.stdout) < 10
-    assert whole_command(REPORT).total_seconds > 0
-    assert whole_command(REPORT).events == REPORT.events
 
 
 SLEEPER = """
 import sys, time
-from streamvault.cli.running import Running, run, terminate_as_interrupt
+from streamvault.cli.running import Running, terminate_as_interrupt
 
-def work(progress):
+with terminate_as_interrupt(), Running(as_json=True).command(resumable=True) as command:
     print("ready", file=sys.stderr, flush=True)
     time.sleep(60)
-
-with terminate_as_interrupt():
-    sys.exit(run(work, show=print, document=dict, running=Running(as_json=True), resumable=True))
+sys.exit(command.exit_code)
 """
 
 
@@ -187,10 +182,12 @@ def test_signal_interrupts_the_command(number: signal.Signals) -> None:
 
 TALKER = """
 import sys
-from streamvault.cli.running import Running, run
+from streamvault.cli.running import Running
 
-sys.exit(run(lambda _: 0, show=lambda results, _: [results.line("x" * 1000) for _ in range(1000)],
-             document=dict, running=Running()))
+with Running().command() as command:
+    for _ in range(1000):
+        command.results.line("x" * 1000)
+sys.exit(command.exit_code)
 """
 
 

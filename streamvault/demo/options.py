@@ -1,0 +1,30 @@
+"""Options of *demo*."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from streamvault.common.options import CommandLine
+from streamvault.sparkrun.options import Distributed
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise ValueError("it is empty; omit the option, or give it a value")
+    return Path(text)
+
+
+class DemoOptions(Distributed):
+    """Options of *demo*."""
+
+    keep: Annotated[
+        Path | None,
+        Field(description="Keep the streams and a copy of the archive in this folder."),
+        CommandLine(metavar="FOLDER", parse=_folder, environment=False),
+    ] = None
+    events: Annotated[
+        int, Field(ge=10, le=1_000_000, description="Number of events to generate."), CommandLine(metavar="N")
+    ] = 2_000
