@@ -13,6 +13,7 @@ READ_BACK = "tests/unit/manifests/verbs/test_read_back.py"
 TRUNCATE = "tests/unit/rotation/test_truncate.py"
 IDENTITY = "tests/unit/reading/test_identity.py"
 LATE = "tests/unit/exporter/test_run_late.py"
+RESTART = "tests/unit/exporter/test_restart.py"
 COMMIT = "tests/contract/test_commit.py"
 PLAN = "tests/unit/manifests/archive/test_plan.py"
 LISTING = "tests/unit/manifests/archive/test_listing.py"
@@ -37,7 +38,7 @@ RULES: tuple[Mutant, ...] = (
         "exporter/plan.py",
         "        if plan.first > listing.newest and not lost:",
         "        if True:",
-        tests=(LATE, PLAN),
+        tests=(LATE,),
         families=("chunks/new export,export,retain", "chunks/grown export,rotate"),
     ),
     Mutant(
@@ -81,7 +82,7 @@ RULES: tuple[Mutant, ...] = (
         "exporter/plan.py",
         "if given_up and not reason:",
         "if False:",
-        tests=(LATE, PLAN),
+        tests=(RESTART,),
     ),
     Mutant(
         "end-of-conversion",
@@ -192,7 +193,7 @@ RULES: tuple[Mutant, ...] = (
         "manifests/archive/archive.py",
         "if listing.decision == decision:",
         "if True:",
-        tests=(COMMIT, ROTATE, COMPACT),
+        tests=(COMPACT,),
         families=("chunks/freed expire-all,hold-first",),
     ),
     Mutant(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from streamvault import export_stream
+from streamvault import check_archive, export_stream
 from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
 from streamvault.exporter.reports import ExportReport
@@ -23,7 +23,15 @@ from streamvault.rotation.compact.run import Compacted
 from streamvault.rotation.options import CompactOptions
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.model import (
+    EventPointer,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
 from tests.streams import append_events, events_of, make_stream
 
 NAME = StreamName("scope", "stream")
@@ -58,10 +66,21 @@ class Vault:
             make_stream(store, NAME, events=events, largest=largest)
 
     def create(self, segments: int = 1) -> None:
-        """An empty stream."""
+        """Create the stream, empty."""
         with self.store as store:
-            store.create_scope(NAME.scope)
-            store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=segments)))
+            store.create_stream_and_scope(NAME, StreamConfiguration(scaling=Scaling(min_segments=segments)))
+
+    @property
+    def described(self) -> StreamDescription:
+        """The stream as it is now."""
+        with self.store as store:
+            return store.describe(NAME)
+
+    def truncate(self, offset: int | StreamCut) -> None:
+        """Truncate the stream, or its only segment at an offset."""
+        cut = StreamCut(NAME, {SegmentId(0, 0): offset}) if isinstance(offset, int) else offset
+        with self.store as store:
+            store.truncate(cut)
 
     def add(self, *payloads: bytes) -> None:
         """Append the same events to every open segment."""
@@ -93,6 +112,13 @@ def objects_of(root: str) -> ObjectStore:
 
 def archive_of(root: str) -> Archive:
     return Archive(RootAddress.parse(root), NAME)
+
+
+def is_sound(root: str) -> bool:
+    """Check all of an archive's data."""
+    report = check_archive(f"{root}/{NAME}", read_data=True, master="inline[2]")
+    assert report.ok, report.findings
+    return True
 
 
 def contents(root: str) -> dict[str, bytes]:

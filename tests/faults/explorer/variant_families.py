@@ -63,6 +63,12 @@ VARIED: dict[str, tuple[str, ...]] = {
         "zstd/merged compact-soon,rotate,hour,compact",
         "chunks/grown compact-3,rotate,hour,compact-soon",
     ),
+    "a command that is killed at any call, and repeated": (
+        "chunks/merged expire-all !,+!",
+        "chunks/grown compact,hour,compact !,+!",
+        "events/grown convert !,+!",
+        "zstd/bytes-grown export !,+!",
+    ),
     "a clock that goes back": (
         "chunks/grown expire-old,clock-back,day,export",
         "events/merged rotate,clock-back,rotate",

@@ -25,9 +25,7 @@ from streamvault import (
     table_ddl,
     write_table,
 )
-from streamvault.cli import main
 from streamvault.common.errors import Usage
-from streamvault.exporter import task as export_task
 from streamvault.importer import run as import_run
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.format.archived_range import ArchivedRange
@@ -36,7 +34,7 @@ from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.sparkrun.errors import TaskFailed
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.model import SegmentId, StreamName
 from tests.streams import append_bytes, bytes_of, digest_of, make_byte_stream, shape_of
 from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, archive_of, clear, contents, data_keys
 
@@ -48,9 +46,7 @@ INLINE: dict[str, Any] = {"master": "inline"}
 def single(tmp_path: Path, size: int) -> Vault:
     """A stream of one segment."""
     vault = Vault(tmp_path)
-    with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=1)))
+    vault.create()
     add(vault, size)
     return vault
 
@@ -69,11 +65,6 @@ def add(vault: Vault, size: int) -> None:
         for segment, offset in store.describe(NAME).tail.offsets.items():
             seed = hashlib.sha256(f"{segment} {offset}".encode()).digest()
             append_bytes(store, NAME, segment, (b"\xff" + seed * (size // 32 + 1))[:size])
-
-
-def truncate(vault: Vault, offset: int) -> None:
-    with vault.store as store:
-        store.truncate(StreamCut(NAME, {FIRST: offset}))
 
 
 def export(vault: Vault, root: str = "", **options: Any) -> Any:
@@ -152,10 +143,10 @@ def test_later_generations_continue_with_bytes(tmp_path: Path) -> None:
 def test_gap_is_filled_with_zeros(tmp_path: Path) -> None:
     """A gap of a byte stream can be shorter than an event."""
     vault = single(tmp_path, 5000)
-    truncate(vault, 5)
+    vault.truncate(5)
     export(vault, content="bytes")
     add(vault, 100)
-    truncate(vault, 5003)
+    vault.truncate(5003)
     report = export(vault, same_stream=True)
     assert [(gap.start, gap.end) for gap in report.gaps] == [(5000, 5003)]
     is_sound(vault.root)
@@ -182,7 +173,7 @@ def test_bytes_that_are_truncated_during_the_run_are_a_gap(
         if start == 4096 and not begun:
             begun = True
             yield next(iter(read(self, stream, segment, 4096, 4106)))
-            truncate(vault, head)
+            vault.truncate(head)
             start = 4106
         yield from read(self, stream, segment, start, end)
 
@@ -195,36 +186,6 @@ def test_bytes_that_are_truncated_during_the_run_are_a_gap(
     assert bounds(vault.root) == [(0, 4096), (4096, 4106), *after]
     is_sound(vault.root)
     import_stream(vault.archive, vault.uri(RESTORED), **INLINE)
-
-
-@pytest.mark.parametrize("finished", [0, 1, 4])
-def test_killed_export_is_resumed(vault: Vault, finished: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It keeps its content; another one is refused."""
-    leave, left = export_task.leave_row, 0
-
-    def killed(*args: Any, **options: Any) -> Any:
-        nonlocal left
-        left += 1
-        if left > finished:
-            raise OSError("killed")
-        return leave(*args, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(export_task, "leave_row", killed)
-        with pytest.raises(TaskFailed, match="killed"):
-            export(vault, content="bytes")
-    with pytest.raises(Usage, match="--content bytes"):
-        export(vault, content="events")
-    report = export(vault, content=None)
-    assert (report.resumed, bool(report.moved_bytes < report.bytes)) == (True, finished > 0)
-    assert report.warnings == ()
-    other = a_root()
-    export(vault, other, content="bytes")
-    data = {key: value for key, value in contents(vault.root).items() if "/chunks/" in key}
-    assert data == {key: value for key, value in contents(other).items() if "/chunks/" in key}
-    assert rows(vault.root) == rows(other)
-    is_sound(vault.root)
-    is_restored(vault)
 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS)
@@ -329,13 +290,6 @@ def test_compaction_joins_ranges_of_bytes(tmp_path: Path) -> None:
     assert import_stream(vault.archive, vault.uri(replace(NAME, stream="two")), generation=2, **INLINE).bytes == 5007
 
 
-def test_followed_byte_stream(tmp_path: Path) -> None:
-    vault = single(tmp_path, 5000)
-    report = follow_stream(vault.uri(), vault.root, content="bytes", every=0.01, idle=0.02, **INLINE)
-    assert (report.made, report.bytes, report.events) == (1, 5000, 0)
-    is_sound(vault.root)
-
-
 def test_conversion_compresses(vault: Vault) -> None:
     export(vault, content="bytes")
     other = a_root()
@@ -389,23 +343,9 @@ def test_archive_of_events_stays_one(tmp_path: Path) -> None:
     assert "content" not in show_archive(vault.archive).document()
 
 
-def test_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    vault, root = single(tmp_path, 5000), f"file://{tmp_path}/vault"
-    options = ["--content", "bytes", "--master", "inline"]
-    assert main(["export", vault.uri(), root, *options, "--layout", "events"]) == 2
-    error = "streamvault: a byte stream cannot have layout events, as it has no events. Use --layout chunks."
-    assert error in capfd.readouterr().err
-    assert main(["export", vault.uri(), root, *options]) == 0
-    assert "events" not in capfd.readouterr().out
-    assert main(["show", f"{root}/{NAME}"]) == 0
-    assert "content      bytes" in capfd.readouterr().out
-    assert main(["cat", f"{root}/{NAME}"]) == 2
-    assert capfd.readouterr().err.count("\n") == 1
-
-
 def test_copy_of_a_byte_stream(tmp_path: Path) -> None:
     vault = single(tmp_path, 10_000)
-    truncate(vault, 3)
+    vault.truncate(3)
     copy_stream(vault.uri(), vault.uri(RESTORED), read_back=True, **INLINE)
     cut = {"from_cut": {f"{NAME}/0.#epoch.0": 11}, "to_cut": {f"{NAME}/0.#epoch.0": 9001}}
     part: dict[str, Any] = {**cut, **INLINE}

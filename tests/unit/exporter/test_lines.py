@@ -8,7 +8,6 @@ import pytest
 
 from streamvault import check_archive, export_stream, follow_stream, import_stream, list_archives, rotate_stream
 from streamvault.common.errors import Conflict, Usage
-from streamvault.streamstore.model import Scaling, StreamConfiguration
 from tests.unit.small_archives import NAME, Vault, contents
 
 RUN = {"master": "inline[2]"}
@@ -18,9 +17,7 @@ RUN = {"master": "inline[2]"}
 def vault(tmp_path: Path) -> Vault:
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
     (tmp_path / "vault").mkdir()
-    with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration(Scaling(min_segments=2)))
+    vault.create(2)
     vault.add(b"one", b"two")
     return vault
 

@@ -17,7 +17,7 @@ from streamvault.exporter.run import ExportRun
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import current_plan
-from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut
+from streamvault.streamstore.model import StreamCut
 from tests.killed import Killed
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, data_keys
 
@@ -43,9 +43,7 @@ NAMED = {
 @pytest.fixture
 def vault(tmp_path: Path) -> Vault:
     vault = Vault(tmp_path)
-    with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration(Scaling(min_segments=2)))
+    vault.create(2)
     vault.add(*(b"%04d" % number for number in range(100)))
     return vault
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, export_stream, rotate_stream
-from streamvault.common.errors import Conflict, Damaged, Overtaken
+from streamvault.common.errors import Conflict, Damaged
 from streamvault.exporter import plan as planning
 from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import settle_plan
@@ -16,9 +16,8 @@ from streamvault.exporter.run import ExportRun
 from streamvault.layouts.keys import WORK, GenerationSpan, chunk_key, event_key, manifest_key
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import current_plan, end_plan, has_ended
-from streamvault.manifests.archive.sweeping import SweepTask, remove_strays
-from streamvault.objectstore.errors import AlreadyExists, ObjectStoreUnavailable
+from streamvault.manifests.archive.plan import current_plan, has_ended
+from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
@@ -62,45 +61,6 @@ def test_missing_segment_that_should_exist_ends_the_run(
             export_stream(place.uri(), place.root, master="inline")
     report = export_stream(place.uri(), place.root, master="inline")
     assert (report.events, report.gaps) == (6, ())
-
-
-@pytest.mark.parametrize("given_up", [False, True], ids=["afterwards", "before"])
-@pytest.mark.parametrize(("layout", "compress"), KINDS, ids=KIND_IDS)
-def test_plan_is_published_or_given_up(
-    place: Place, layout: LayoutName, compress: Compression, given_up: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One run is stopped between index and manifest; another one has found that the plan can never be finished.
-
-    An index of a plan that was given up would lie where the next plan's has to.
-    """
-    place.fill([b"one", b"two"], [b"three"])
-    archive = archive_of(place)
-    stopped: list[tuple[str, bytes]] = []
-    put = ObstoreStore.put
-
-    def stopping(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
-        if given_up and ("/events/" in key or "/chunks/" in key):
-            end_plan(archive.place, GenerationSpan.of(1), 1, "found by a run with a smaller --largest-event")
-        if key.endswith("_manifest/0000000001.json") and not stopped:
-            stopped.append((key, bytes(data)))
-            raise ObjectStoreUnavailable("gone", where=key)
-        put(self, key, data)
-
-    def export() -> int:
-        return export_stream(place.uri(), place.root, layout=layout, compress=compress, master="inline").events
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ObstoreStore, "put", stopping)
-        with pytest.raises(Overtaken if given_up else ObjectStoreUnavailable):
-            export()
-    end_plan(archive.place, GenerationSpan.of(1), 1, "found by a run with a smaller --largest-event")
-    with place.store as store:
-        append_events(store, NAME, SEGMENT, [b"four"])
-    assert [export(), export()] == ([4, 0] if given_up else [3, 1])
-    for key, data in stopped:  # the first run wakes up
-        with pytest.raises(AlreadyExists):
-            archive.store.put(key, data)
-    assert check_archive(place.archive, read_data=True, master="inline").ok
 
 
 def test_plan_stays_if_a_run_fails_otherwise(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,26 +160,6 @@ def test_overtaken_sweep_finds_no_damage(
     assert export_stream(place.uri(), place.root, **options).generation == 2
     assert woken
     assert check_archive(place.archive, read_data=True, repair=True, master="inline").ok
-
-
-@pytest.mark.parametrize("layout", ["events", "chunks"])
-def test_overtaken_repair_finds_no_damage(place: Place, layout: LayoutName, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.fill([b"\x07" * 40] * 4)
-    export_stream(place.uri(), place.root, layout=layout, master="inline")
-    archive = archive_of(place)
-    stray = {"events": event_key(SegmentId(0, 0), 1, 20), "chunks": chunk_key(SegmentId(0, 0), 1, 20)}[layout]
-    archive.store.put(archive.prefix + stray, b"x" * 12)
-
-    def overtaken(task: SweepTask) -> int:
-        monkeypatch.undo()
-        with place.store as store:
-            append_events(store, NAME, SEGMENT, [b"\x09" * 40] * 4)
-        rotate_stream(place.uri(), place.root, keep=1, layout=layout, master="inline")
-        return remove_strays(task)
-
-    monkeypatch.setattr("streamvault.manifests.verbs.check.remove_strays", overtaken)
-    assert check_archive(place.archive, repair=True, master="inline").ok
-    assert check_archive(place.archive, read_data=True, master="inline").ok
 
 
 def test_stream_recreated_during_planning_is_not_mixed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

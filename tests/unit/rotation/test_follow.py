@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamvault import check_archive, follow_stream, import_stream
+from streamvault import follow_stream, import_stream
 from streamvault.cli import main
 from streamvault.common import retries
 from streamvault.common.errors import Damaged, Failed, Problem, Usage
@@ -37,7 +37,7 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
 from tests.archives import two_generations
 from tests.streams import digest_of, shape_of
-from tests.unit.small_archives import NAME, Vault, archive_of, contents
+from tests.unit.small_archives import NAME, Vault, archive_of, contents, is_sound
 
 RANGE_SIZE = 8 * 1024
 
@@ -63,8 +63,7 @@ def follow(vault: Vault, **options: Any) -> Any:
 
 
 def is_the_stream(vault: Vault) -> None:
-    report = check_archive(vault.archive, read_data=True, master="inline[2]")
-    assert report.ok, report.findings
+    assert is_sound(vault.root)
     target = StreamName("scope", "restored")
     import_stream(vault.archive, vault.uri(target), master="inline[2]")
     with vault.store as store:

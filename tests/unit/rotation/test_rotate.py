@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,18 +26,16 @@ from streamvault import (
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.common.times import now_utc
 from streamvault.importer.run import ImportRun
-from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, ranges_key, row_key
+from streamvault.layouts.keys import GenerationSpan, checked_key, manifest_key, row_key
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import below_head, delete_expired
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import find_checked
-from streamvault.manifests.verbs import check as checking
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
-from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut
-from tests.killed import Killed
+from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
 from tests.streams import digest_of, shape_of
 from tests.unit.locks import Locked
 from tests.unit.small_archives import (
@@ -50,6 +47,7 @@ from tests.unit.small_archives import (
     clear,
     contents,
     data_keys,
+    is_sound,
     objects_of,
     replace_object,
 )
@@ -78,10 +76,9 @@ def in_force(root: str) -> list[int]:
     return archive_of(root).generations()
 
 
-def is_sound(root: str) -> bool:
-    report = check_archive(f"{root}/{NAME}", read_data=True, master="inline")
-    assert report.ok, report.findings
-    return report.ok
+def stopped(report: RotateReport) -> tuple[int, str]:
+    assert report.stopped is not None
+    return report.stopped.generation, report.stopped.reason
 
 
 def copy(root: str) -> str:
@@ -104,8 +101,7 @@ def test_rotate_exports_checks_expires_holds_and_truncates(vault: Vault) -> None
     assert archive_of(vault.root).listing().holds == {5: ("monthly",)}
     assert report.objects_deleted > 0
     assert report.truncated
-    with vault.store as store:
-        assert store.describe(NAME).head == archive_of(vault.root).manifest(5).to
+    assert vault.described.head == archive_of(vault.root).manifest(5).to
     assert is_sound(vault.root)
     kept = sum(g.manifest.events for g in archive_of(vault.root).history().generations)
     assert sum("/events/" in key for key in data_keys(vault.root)) == kept - archive_of(vault.root).manifest(4).events
@@ -115,16 +111,14 @@ def test_rotate_exports_checks_expires_holds_and_truncates(vault: Vault) -> None
     vault.add(b"newer")
     last = rotate(vault, keep=1)
     assert (last.checked, last.expired, last.generation) == ((6,), (4,), 6)
-    assert last.stopped is not None
-    assert (last.stopped.generation, last.stopped.reason) == (5, "hold monthly")
+    assert stopped(last) == (5, "hold monthly")
 
 
 def test_rotate_without_a_policy_expires_nothing(vault: Vault) -> None:
     report = rotate(vault)
     assert (report.expired, report.objects_deleted, report.truncated) == ((), 0, False)
     assert in_force(vault.root) == [1, 2, 3, 4]
-    with vault.store as store:
-        assert store.describe(NAME).head == archive_of(vault.root).manifest(1).from_
+    assert vault.described.head == archive_of(vault.root).manifest(1).from_
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [4]), (3, [2, 3, 4]), (4, [1, 2, 3, 4]), (99, [1, 2, 3, 4])])
@@ -142,6 +136,9 @@ def test_until_expires_generations_up_to_a_moment(vault: Vault) -> None:
     assert rotate(vault, until=created(vault.root, 1) - timedelta(milliseconds=1)).expired == ()
     text = second.astimezone().isoformat()  # the same time in another notation
     assert rotate(vault, until=text).expired == (1, 2)
+    later = rotate(vault, until=created(vault.root, 4) + timedelta(seconds=1))
+    assert later.expired == ()
+    assert "--until, which is later than the newest generation" in stopped(later)[1]
     assert rotate(vault, until=created(vault.root, 4)).first_generation == 4, "never the newest"
 
 
@@ -210,15 +207,19 @@ def test_keep_does_not_count_generations_without_events(vault: Vault) -> None:
     assert rotate(vault, keep=1).expired == (4, 5, 6, 7)
 
 
-@pytest.mark.parametrize("days", [20, 3650])
-@pytest.mark.parametrize("own_clock", [True, False], ids=["server", "folder"])
-@pytest.mark.parametrize("grown", [False, True])
-def test_clock_far_ahead_expires_nothing(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch, grown: bool, own_clock: bool, days: int
-) -> None:
-    """Not even in the run that adds a generation with the wrong time, which is no jump if it is less than a month."""
-    if not own_clock:
+@pytest.fixture(params=["server", "folder"])
+def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whose clock says when a manifest was written: the store's, or only this machine's."""
+    if request.param == "folder":
         monkeypatch.setattr(ObstoreStore, "modified", lambda *_: None)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("days", [20, 3650])
+@pytest.mark.parametrize("grown", [False, True])
+def test_clock_far_ahead_expires_nothing(vault: Vault, monkeypatch: pytest.MonkeyPatch, grown: bool, days: int) -> None:
+    """Not even in the run that adds a generation with the wrong time, which is no jump if it is less than a month."""
     ahead = now_utc() + timedelta(days=days)
     monkeypatch.setattr("streamvault.rotation.expire.now_utc", lambda: ahead)
     if grown:
@@ -226,17 +227,12 @@ def test_clock_far_ahead_expires_nothing(
         monkeypatch.setattr("streamvault.exporter.plan.now_utc", lambda: ahead)
     report = rotate(vault, keep_for=86400)
     assert (report.generation, report.expired) == (5 if grown else 4, ())
-    assert report.stopped is not None
-    assert "the clock may be wrong" in report.stopped.reason
+    assert "the clock may be wrong" in stopped(report)[1]
 
 
-@pytest.mark.parametrize("own_clock", [True, False], ids=["server", "folder"])
-def test_clock_far_ahead_expires_nothing_in_later_runs(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch, own_clock: bool
-) -> None:
+@pytest.mark.usefixtures("clock")
+def test_clock_far_ahead_expires_nothing_in_later_runs(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run adds a generation that has the wrong time, too; when the clock is right again, expiry goes on."""
-    if not own_clock:
-        monkeypatch.setattr(ObstoreStore, "modified", lambda *_: None)
     for shift in (timedelta(days=3650), timedelta(days=3651)):
         ahead = now_utc() + shift
         with monkeypatch.context() as patch:
@@ -244,9 +240,7 @@ def test_clock_far_ahead_expires_nothing_in_later_runs(
             patch.setattr("streamvault.exporter.plan.now_utc", lambda ahead=ahead: ahead)
             vault.add(b"new")
             report = rotate(vault, keep_for=30 * 86400)
-            assert report.expired == ()
-            assert report.stopped is not None
-            assert report.stopped.generation == 1
+            assert (report.expired, stopped(report)[0]) == ((), 1)
     assert in_force(vault.root) == [1, 2, 3, 4, 5, 6]
     vault.add(b"the clock is right again")
     assert rotate(vault, keep_for=30 * 86400).expired == ()
@@ -262,8 +256,7 @@ def test_until_is_measured_by_the_store(vault: Vault, monkeypatch: pytest.Monkey
     assert created(vault.root, 5) == ahead
     report = rotate(vault, until=ahead - timedelta(days=30))
     assert report.expired == ()
-    assert report.stopped is not None
-    assert "--until, which is later than the newest generation" in report.stopped.reason
+    assert "--until, which is later than the newest generation" in stopped(report)[1]
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
@@ -287,13 +280,6 @@ def test_expiry_whose_newest_generation_is_merged_meanwhile_looks_again(
     monkeypatch.setattr(ObstoreStore, "modified", late)
     assert rotate(vault, keep=1, dry_run=dry_run).expired == ()
     assert [tuple(span) for span in archive_of(vault.root).listing().spans] == [(1, 2)]
-
-
-def test_until_after_the_newest_generation_expires_nothing(vault: Vault) -> None:
-    report = rotate(vault, until=created(vault.root, 4) + timedelta(seconds=1))
-    assert report.expired == ()
-    assert report.stopped is not None
-    assert "--until, which is later than the newest generation" in report.stopped.reason
 
 
 def test_rotate_reads_back_only_new_generations(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,8 +312,7 @@ def test_damage_stops_expiry_and_truncation(vault: Vault) -> None:
         rotate(vault, keep=1, truncate_source=True)
     assert in_force(vault.root) == [1, 2, 3, 4, 5]
     assert 5 not in archive_of(vault.root).listing().checked
-    with vault.store as store:
-        assert store.describe(NAME).head == archive_of(vault.root).manifest(1).from_
+    assert vault.described.head == archive_of(vault.root).manifest(1).from_
 
 
 def test_missing_manifest_stops_expiry_and_truncation(vault: Vault) -> None:
@@ -347,19 +332,7 @@ def test_mark_of_another_manifest_stops_truncation(vault: Vault) -> None:
     )
     with pytest.raises(Damaged, match="to a different manifest"):
         rotate(vault, truncate_source=True)
-    with vault.store as store:
-        assert store.describe(NAME).head == archive_of(vault.root).manifest(1).from_
-
-
-def test_source_truncated_further_is_not_truncated_again(vault: Vault) -> None:
-    vault.add(b"behind the archive")
-    vault.export()
-    vault.add(b"gone")
-    with vault.store as store:
-        tail = store.describe(NAME).tail
-        store.truncate(tail)
-        rotate(vault, truncate_source=True, same_stream=True)
-        assert store.describe(NAME).head == tail
+    assert vault.described.head == archive_of(vault.root).manifest(1).from_
 
 
 def test_recreated_source_is_not_truncated(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,41 +343,35 @@ def test_recreated_source_is_not_truncated(vault: Vault, monkeypatch: pytest.Mon
             store.seal(NAME)
             store.delete(NAME)
         vault.make(events=5, largest=50)
-        with vault.store as store:
-            heads.append(store.describe(NAME).head)
+        heads.append(vault.described.head)
         return read_back(*arguments)
 
     heads: list[StreamCut] = []
-
     monkeypatch.setattr("streamvault.rotation.rotate.read_back", made_again)
     with pytest.raises(Conflict, match="not the one that was archived"):
         rotate(vault, truncate_source=True)
-    with vault.store as store:
-        assert [store.describe(NAME).head] == heads
+    assert [vault.described.head] == heads
 
 
 def test_sealed_source_is_archived_and_not_truncated(vault: Vault) -> None:
     with vault.store as store:
         store.seal(NAME)
-        head = store.describe(NAME).head
-        report = rotate(vault, keep=1, truncate_source=True)
-        assert (report.truncated, report.expired) == (False, (1, 2, 3)), "the fifth has no events"
-        assert any("the stream is sealed" in warning for warning in report.warnings)
-        assert store.describe(NAME).head == head
+    head = vault.described.head
+    report = rotate(vault, keep=1, truncate_source=True)
+    assert (report.truncated, report.expired) == (False, (1, 2, 3)), "the fifth has no events"
+    assert any("the stream is sealed" in warning for warning in report.warnings)
+    assert vault.described.head == head
 
 
 def test_source_truncated_further_in_part_is_truncated_to_the_tail(vault: Vault) -> None:
     rotate(vault)
-    with vault.store as store:
-        archived = archive_of(vault.root).manifest().to
-        vault.add(b"new")
-        tail = store.describe(NAME).tail
-        first = min(tail.offsets)
-        ahead = archived.offsets | {first: tail.offsets[first]}
-        store.truncate(type(tail)(NAME, ahead))
-        report = rotate(vault, truncate_source=True)
-        assert report.export.gaps
-        assert store.describe(NAME).head == tail
+    archived = archive_of(vault.root).manifest().to
+    vault.add(b"new")
+    tail = vault.described.tail
+    first = min(tail.offsets)
+    vault.truncate(StreamCut(NAME, {**archived.offsets, first: tail.offsets[first]}))
+    assert rotate(vault, truncate_source=True).export.gaps
+    assert vault.described.head == tail
 
 
 # holds
@@ -417,8 +384,7 @@ def test_hold_keeps_its_generation_and_all_later_ones(vault: Vault) -> None:
     hold_archive(vault.archive, "audit")
     report = rotate(vault, keep=1)
     assert report.expired == (1,)
-    assert report.stopped is not None
-    assert (report.stopped.generation, report.stopped.reason) == (2, "holds audit, other")
+    assert stopped(report) == (2, "holds audit, other")
     assert release_archive(vault.archive, "audit", dry_run=True).generations == (2, 4)
     assert release_archive(vault.archive, "audit").generations == (2, 4)
     assert rotate(vault, keep=1).expired == ()
@@ -442,50 +408,6 @@ def test_invalid_hold_or_release_is_refused(vault: Vault) -> None:
             attempt()
 
 
-def test_hold_set_while_locks_are_read_is_honoured(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(_address: RootAddress) -> None:
-        hold_archive(vault.archive, "late", generation=2)
-
-    monkeypatch.setattr(RootAddress, "open_locks", slow)
-    report = rotate(vault, keep=1)
-    assert report.expired == (1,)
-    assert report.stopped is not None
-    assert (report.stopped.generation, report.stopped.reason) == (2, "hold late")
-    assert in_force(vault.root) == [2, 3, 4]
-
-
-def test_hold_on_a_generation_that_expires_meanwhile_is_refused(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    before_a_decision(monkeypatch, lambda: rotate(vault, keep=1))
-    with pytest.raises(Conflict, match="expired in the meantime"):
-        hold_archive(vault.archive, "late", generation=1)
-    assert archive_of(vault.root).listing().decision.holds == ()
-
-
-def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Run something while the next decision is being written."""
-    put = ObstoreStore.put
-
-    def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
-        if "/decisions/" in key:
-            monkeypatch.setattr(ObstoreStore, "put", put)
-            happens()
-        put(self, key, data)
-
-    monkeypatch.setattr(ObstoreStore, "put", late)
-
-
-def test_hold_set_before_the_decision_is_honoured(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    rotate(vault)
-    before_a_decision(monkeypatch, lambda: hold_archive(vault.archive, "late", generation=2))
-    report = rotate(vault, keep=1)
-    assert report.expired == (1,)
-    assert report.stopped is not None
-    assert (report.stopped.generation, report.stopped.reason) == (2, "hold late")
-    assert in_force(vault.root) == [2, 3, 4]
-    assert archive_of(vault.root).listing().holds == {2: ("late",)}
-    assert is_sound(vault.root)
-
-
 # locks, by a test double; real ones are in tests/integration/test_locks.py
 
 
@@ -497,9 +419,8 @@ def test_locked_object_keeps_its_whole_generation(vault: Vault, monkeypatch: pyt
         locked = locked.removeprefix(PREFIX)
     monkeypatch.setattr(RootAddress, "open_locks", lambda _: Locked(PREFIX + locked))
     report = rotate(vault, keep=1)
-    assert report.expired == (1,)
+    assert (report.expired, stopped(report)[0]) == ((1,), 2)
     assert report.stopped is not None
-    assert report.stopped.generation == 2
     assert report.stopped.until == "2030-01-01T00:00:00Z"
     assert locked in report.stopped.reason
     assert is_sound(vault.root)
@@ -543,30 +464,15 @@ def is_held(vault: Vault, pointer: Any) -> bool:
 
 @pytest.mark.parametrize("offsets", ["keep", "shift"])
 def test_import_restores_what_has_not_expired(vault: Vault, offsets: Any) -> None:
-    rotate(vault, keep=2, truncate_source=True)
-    vault.add(b"after")
-    vault.export()
-    back = type(NAME)("scope", f"back-{offsets}")
-    with vault.store as store:
-        store.truncate(archive_of(vault.root).history().head)
+    rotate(vault, keep=2)
+    back, history = StreamName("scope", "back"), archive_of(vault.root).history()
     report = import_stream(vault.archive, vault.uri(back), offsets=offsets, master="inline")
-    history = archive_of(vault.root).history()
     assert (report.events, report.bytes, report.moved_bytes) == (history.events, history.bytes, history.bytes)
     if offsets == "keep":
+        vault.truncate(history.head)
         with vault.store as store:
-            assert shape_of(store, back)["epochs"] == shape_of(store, NAME)["epochs"]
-            assert store.describe(back).head.offsets == history.head.offsets
-
-
-def test_restored_stream_equals_the_source_from_the_head_on(vault: Vault) -> None:
-    rotate(vault, keep=2)
-    head = archive_of(vault.root).history().head
-    back = type(NAME)("scope", "back")
-    import_stream(vault.archive, vault.uri(back), master="inline")
-    with vault.store as store:
-        store.truncate(head)
-        assert shape_of(store, back) == shape_of(store, NAME)
-        assert digest_of(store, back) == digest_of(store, NAME)
+            assert shape_of(store, back) == shape_of(store, NAME)
+            assert digest_of(store, back) == digest_of(store, NAME)
 
 
 def test_convert_keeps_the_head(vault: Vault) -> None:
@@ -580,10 +486,7 @@ def test_convert_keeps_the_head(vault: Vault) -> None:
     vault.add(b"new")
     export_stream(vault.uri(), root, range_size=RANGE_SIZE, master="inline")
     assert in_force(root) == [3, 4, 5]
-    behind = a_root()
-    for key, data in contents(vault.root).items():
-        objects_of(behind).put(key, data)
-    old = copy(root)
+    behind, old = copy(vault.root), copy(root)
     rotate(vault, keep=1)
     vault.add(b"newer")
     rotate(vault, keep=1)
@@ -630,7 +533,7 @@ def test_missing_manifest_behind_a_moved_head_is_damage(vault: Vault) -> None:
 
 def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> None:
     third = created(vault.root, 3)
-    back = type(NAME)("scope", "back")
+    back = StreamName("scope", "back")
     moment = third + timedelta(microseconds=400)
     report = import_stream(vault.archive, vault.uri(back), at=moment, master="inline", dry_run=True)
     assert report.generation == 3
@@ -646,88 +549,6 @@ def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> N
 
 
 # kills and races
-
-
-@pytest.fixture
-def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None], None]]:
-    """A function that says before which write to an archive the process is killed; None for never."""
-    left: list[int | None] = [None]
-
-    def counted(write: Callable[..., None]) -> Callable[..., None]:
-        def wrapped(self: ObstoreStore, *arguments: Any) -> None:
-            if left[0] is not None:
-                if left[0] == 0:
-                    raise Killed
-                left[0] -= 1
-            write(self, *arguments)
-
-        return wrapped
-
-    monkeypatch.setattr(ObstoreStore, "put", counted(ObstoreStore.put))
-    monkeypatch.setattr(ObstoreStore, "delete", counted(ObstoreStore.delete))
-
-    def kill_before(write: int | None) -> None:
-        left[0] = write
-
-    yield kill_before
-    left[0] = None
-
-
-def without_older(root: str) -> set[str]:
-    """The keys without superseded decisions, which the next decision deletes."""
-    older = archive_of(root).listing().older
-    return set(contents(root)).difference(PREFIX + decision_key(number) for number in older)
-
-
-def test_rotation_killed_before_any_write_is_finished_by_the_next(
-    vault: Vault, writes: Callable[[int | None], None]
-) -> None:
-    rotate(vault, keep=3)
-    undisturbed = copy(vault.root)
-    rotate(vault, undisturbed, keep=1)
-    expected = set(contents(undisturbed))
-    assert {key for key in expected if "/_manifest/" in key} == {
-        PREFIX + key(GenerationSpan.of(4)) for key in (manifest_key, ranges_key, checked_key)
-    } | {PREFIX + decision_key(4)}
-    seen: set[tuple[int, ...]] = set()
-    for write in range(100):
-        root = copy(vault.root)
-        writes(write)
-        try:
-            rotate(vault, root, keep=1)
-        except Killed:
-            pass
-        else:
-            break
-        finally:
-            writes(None)
-        seen.add(tuple(in_force(root)))
-        assert is_sound(root)
-        report = rotate(vault, root, keep=1)
-        assert report.first_generation == 4
-        assert without_older(root) == expected
-        assert is_sound(root)
-    else:
-        pytest.fail("it never ended")
-    assert write >= 6
-    assert seen == {(2, 3, 4), (4,)}, "the flip is one moment"
-
-
-def test_interrupted_deletion_is_finished_by_delete_expired(vault: Vault, writes: Callable[[int | None], None]) -> None:
-    rotate(vault)
-    root = copy(vault.root)
-    address = RootAddress.parse(root)
-    writes(2)
-    with pytest.raises(Killed):
-        rotate(vault, root, keep=1)
-    writes(None)
-    assert archive_of(root).listing().unfinished
-    notes = check_archive(f"{root}/{NAME}", master="inline").notes
-    assert notes == ("generations up to 3 have expired; their remaining objects were not checked",)
-    assert delete_expired(address, NAME).objects > 0
-    assert delete_expired(address, NAME).objects == 0
-    assert is_sound(root)
-    assert check_archive(f"{root}/{NAME}", master="inline").notes == ()
 
 
 def test_delete_expired_deletes_nothing_in_force(vault: Vault) -> None:
@@ -769,22 +590,6 @@ def test_objects_late_runs_leave_below_the_head_are_removed(vault: Vault) -> Non
     report = rotate(vault)
     assert report.objects_deleted == sum("/_" not in key for key in late)
     assert set(contents(vault.root)) == after
-
-
-def test_interrupted_deletion_is_finished_by_the_next_rotation(
-    vault: Vault, writes: Callable[[int | None], None]
-) -> None:
-    rotate(vault)
-    writes(1)
-    with pytest.raises(Killed):
-        rotate(vault, keep=3)
-    writes(None)
-    assert archive_of(vault.root).listing().unfinished
-    report = rotate(vault, keep=2)
-    assert report.resumed
-    listing = archive_of(vault.root).listing()
-    assert (listing.decision.dropped, listing.decision.swept, listing.remains) == (2, 2, ())
-    assert is_sound(vault.root)
 
 
 @pytest.mark.parametrize("of_manifest", [False, True], ids=["of an event", "of the manifest"])
@@ -840,18 +645,6 @@ def test_reader_overtaken_by_a_rotation_lists_again(vault: Vault, monkeypatch: p
     assert in_force(vault.root) == [4]
 
 
-def test_concurrent_rotations_end_alike(vault: Vault) -> None:
-    vault.add(b"new")
-    with ThreadPoolExecutor(4) as pool:
-        reports = list(pool.map(lambda _: rotate(vault, keep=2, truncate_source=True), range(4)))
-    assert {(report.generation, report.truncated) for report in reports} == {(5, True)}
-    assert in_force(vault.root) == [4, 5]
-    rotate(vault)
-    listing = archive_of(vault.root).listing()
-    assert (listing.decision.dropped, listing.decision.swept, listing.remains) == (3, 3, ())
-    assert is_sound(vault.root)
-
-
 def test_import_of_a_generation_that_expires_meanwhile_is_a_conflict(
     vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -863,24 +656,9 @@ def test_import_of_a_generation_that_expires_meanwhile_is_a_conflict(
         return fill(*arguments)
 
     monkeypatch.setattr(ImportRun, "run", late)
-    back = type(NAME)("scope", "back")
+    back = StreamName("scope", "back")
     with pytest.raises(Conflict, match="generation 1 expired while it was being restored"):
         import_stream(vault.archive, vault.uri(back), master="inline")
-
-
-def test_check_overtaken_by_a_rotation_looks_again(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    rotate(vault)
-    compare = checking._compare
-
-    def late(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.undo()
-        rotate(vault, keep=1)
-        return compare(*arguments, **options)
-
-    monkeypatch.setattr(checking, "_compare", late)
-    report = check_archive(vault.archive, read_data=True, master="inline")
-    assert report.ok
-    assert report.generations == (4,)
 
 
 def test_check_of_one_generation_ignores_the_others(vault: Vault) -> None:

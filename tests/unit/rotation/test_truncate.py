@@ -20,7 +20,7 @@ from streamvault.objectstore.errors import InArchiveClass
 from streamvault.reading import comparing, identity
 from streamvault.rotation import truncate
 from streamvault.rotation.reports import RotateReport
-from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
+from streamvault.streamstore.model import KeyRange, SegmentId
 from tests.streams import append_events
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of
 
@@ -31,8 +31,7 @@ kinds = pytest.mark.parametrize(("layout", "compress"), KINDS, ids=["events", "c
 
 def made(folder: Path, *payloads: bytes, root: str = "", segments: int = 1) -> Vault:
     vault = Vault(folder, root) if root else Vault(folder)
-    with vault.store as store:
-        store.create_stream_and_scope(NAME, StreamConfiguration(scaling=Scaling(min_segments=segments)))
+    vault.create(segments)
     vault.add(*payloads)
     return vault
 
@@ -56,16 +55,6 @@ def truncating(vault: Vault, **options: Any) -> RotateReport:
 
 def payloads_of(vault: Vault) -> Sequence[bytes]:
     return [payload for _, payload in vault.events()]
-
-
-def head(vault: Vault) -> StreamCut:
-    with vault.store as store:
-        return store.describe(NAME).head
-
-
-def tail(vault: Vault) -> StreamCut:
-    with vault.store as store:
-        return store.describe(NAME).tail
 
 
 def is_refused(vault: Vault, match: str, **options: Any) -> None:
@@ -142,7 +131,7 @@ def test_long_ranges_are_compared_by_their_last_bytes(
     other = made(tmp_path / "other", *events[:-1], b"9999", b"same\0", root=mine.root)
     is_refused(other, "differ", layout=layout)
     assert truncating(mine, layout=layout).truncated
-    assert head(mine) == tail(mine)
+    assert mine.described.head == mine.described.tail
 
 
 def test_head_beyond_the_archive_is_not_passed_over(tmp_path: Path) -> None:
@@ -152,8 +141,7 @@ def test_head_beyond_the_archive_is_not_passed_over(tmp_path: Path) -> None:
     for vault in (other, mine):
         if vault is mine:
             mine.add(b"lost", b"more")
-        with vault.store as store:
-            store.truncate(StreamCut(NAME, {FIRST: 26 if vault is other else 24}))
+        vault.truncate(26 if vault is other else 24)
         with pytest.raises(Conflict, match=r"nothing of the stream can be compared.*--same-stream") as caught:
             export(vault)
         assert caught.value.exit_code == 4
@@ -187,9 +175,9 @@ def test_nights_go_on_without_confirmation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("expired", [False, True])
 def test_what_lies_before_the_archive_is_not_truncated(tmp_path: Path, expired: bool) -> None:
     vault = made(tmp_path, b"never", b"archived")
-    export(vault, from_cut=tail(vault).to_json()) if not expired else None
+    export(vault, from_cut=vault.described.tail.to_json()) if not expired else None
     if expired:
-        cut = tail(vault).to_json()
+        cut = vault.described.tail.to_json()
         vault.add(b"one")
         export(vault, from_cut=cut)
         vault.add(b"two")
@@ -198,8 +186,7 @@ def test_what_lies_before_the_archive_is_not_truncated(tmp_path: Path, expired: 
     vault.add(b"more")
     is_refused(vault, "before the archive's beginning, which were never archived")
     is_refused(vault, "before the archive's beginning, which were never archived", same_stream=True)
-    with vault.store as store:
-        store.truncate(StreamCut(NAME, {FIRST: 29}))
+    vault.truncate(29)
     assert truncating(vault).truncated
 
 
@@ -263,14 +250,12 @@ def test_segment_whose_end_is_a_gap_is_not_truncated(tmp_path: Path, monkeypatch
     vault = made(tmp_path, b"one", b"two")
     export(vault)
     vault.add(b"gone")
-    with vault.store as store:
-        store.truncate(tail(vault))
+    vault.truncate(vault.described.tail)
     export(vault, same_stream=True)
     assert archive_of(vault.root).manifest().gaps
     again = Vault(tmp_path / "again", vault.root)
     import_stream(vault.archive, again.uri(), master="inline")
-    with again.store as store:
-        append_events(store, NAME, FIRST, [b"filler"] * (tail(vault).offsets[FIRST] > tail(again).offsets[FIRST]))
+    assert again.described.tail.offsets == vault.described.tail.offsets
     is_refused(again, "nothing of the stream can be compared")
     monkeypatch.setattr("streamvault.exporter.plan.check_continues", lambda *_, **__: None)
     is_refused(again, "no longer has the bytes")
@@ -303,10 +288,9 @@ def test_source_that_is_truncated_meanwhile_is_left_alone(tmp_path: Path, monkey
 
     def held_below(*arguments: Any) -> Any:
         found = real(*arguments)
-        with vault.store as store:
-            store.truncate(tail(vault))
+        vault.truncate(vault.described.tail)
         return found
 
     monkeypatch.setattr(truncate, "held_below", held_below)
     assert truncating(vault).truncated
-    assert head(vault) == tail(vault)
+    assert vault.described.head == vault.described.tail

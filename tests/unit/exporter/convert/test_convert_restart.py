@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,7 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, compact_archive, convert_archive
-from streamvault.cli import main
-from streamvault.common.errors import Conflict, Overtaken, Usage
-from streamvault.exporter import plan as planning
+from streamvault.common.errors import Conflict, Usage
 from streamvault.exporter.convert import run as converting
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
@@ -132,31 +129,6 @@ def test_merged_generation_is_given_up_like_any_other(vault: Vault, root: str, b
     is_converted(vault, root, "chunks")
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_conversion_whose_plan_was_given_up_publishes_nothing(
-    vault: Vault, root: str, begin: Callable[..., None], is_killed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may be paused for as long as it likes, and the one that gave it up may have been killed."""
-    record_end = converting.record_end
-
-    def paused(*arguments: Any) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(converting, "record_end", record_end)
-            if is_killed:
-                begin(layout="chunks", restart=True)
-            else:
-                convert(vault, root, layout="chunks", restart=True)
-        record_end(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(converting, "record_end", paused)
-        with pytest.raises(Overtaken, match=r"given up with --restart" if is_killed else r"another run"):
-            convert(vault, root)
-    assert bool(archive_of(root).generations()) == (not is_killed)
-    convert(vault, root, layout="chunks")
-    is_converted(vault, root, "chunks")
-
-
 def test_conversion_that_has_written_everything_is_not_given_up(
     vault: Vault, root: str, begin: Callable[..., None]
 ) -> None:
@@ -214,40 +186,6 @@ def test_export_that_is_not_finished_is_not_given_up(vault: Vault, root: str) ->
     assert attempts(root) == 1
 
 
-def test_late_restart_changes_nothing_of_a_published_generation(
-    vault: Vault, root: str, begin: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The unfinished run is resumed and published between the look at its plan and the record that it is given up."""
-    begin()
-    end = planning.end_plan
-
-    def late(*arguments: Any) -> str:
-        with monkeypatch.context() as patch:
-            patch.setattr(planning, "end_plan", end)
-            convert(vault, root)
-        return end(*arguments)
-
-    monkeypatch.setattr(planning, "end_plan", late)
-    assert convert(vault, root, layout="chunks", restart=True).gave_up is None
-    is_converted(vault, root, "events")
-
-
-def test_plan_that_comes_after_the_generation_was_published_is_dropped(
-    vault: Vault, root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create = planning.create_plan
-
-    def late(*arguments: Any) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(planning, "create_plan", create)
-            convert(vault, root)
-        return create(*arguments)
-
-    monkeypatch.setattr(planning, "create_plan", late)
-    assert convert(vault, root, layout="chunks").moved_bytes == 0
-    is_converted(vault, root, "events")
-
-
 def test_nothing_is_swept_beside_a_conversion_of_the_merged_generation(
     vault: Vault, root: str, begin: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,18 +217,3 @@ def test_nothing_is_swept_beside_a_conversion_of_the_merged_generation(
     assert archive_of(root).manifest().layout == "events"
     assert segments_of(root) == segments_of(vault.root)
     assert check_archive(f"{root}/{NAME}", read_data=True, master="inline").ok
-
-
-def test_command_says_what_it_would_give_up(
-    vault: Vault, begin: Callable[..., None], capfd: pytest.CaptureFixture[str], root: str
-) -> None:
-    begin()
-    line = ["convert", vault.archive, root, "--master", "inline", "--dry-run"]
-    assert main([*line, "--layout", "events"]) == 0
-    assert "resumes" in capfd.readouterr().out
-    assert main([*line, "--layout", "chunks"]) == 2
-    assert "--restart" in capfd.readouterr().err
-    assert main([*line, "--layout", "chunks", "--restart"]) == 0
-    assert "gives up" in capfd.readouterr().out
-    assert main([*line, "--layout", "chunks", "--restart", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["gave_up"]["layout"] == "events"

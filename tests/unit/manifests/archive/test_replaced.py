@@ -20,7 +20,7 @@ from streamvault.manifests.archive.replaced import delete_replaced, replacements
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.inline import InlineRunner
-from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration
+from streamvault.streamstore.model import SegmentId
 from tests.unit.small_archives import NAME, Vault, archive_of, contents, merge
 
 LATER = timedelta(hours=2)
@@ -32,9 +32,7 @@ SEGMENT = SegmentId(0, 0)
 def vault(tmp_path: Path) -> Vault:
     """Four generations; the second ends in the middle of a cell, in which the third and the fourth go on."""
     vault = Vault(tmp_path)
-    with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=1)))
+    vault.create()
     for number, size in enumerate((1000, 1000, 300, 100)):
         vault.add(*(bytes([number]) * size for _ in range(10)))
         export_stream(vault.uri(), vault.root, layout="chunks", range_size=RANGE_SIZE, master="inline[1]")
