@@ -15,7 +15,7 @@ import boto3
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from streamvault import export_stream, import_stream, table_ddl, write_table
+from streamvault import export_stream, table_ddl, write_table
 from streamvault.lake.reports import HandoffReport
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import EventPointer, KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
@@ -26,7 +26,7 @@ from tests.servers.iceberg_rest import IcebergRestServer
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.servers.trino import TrinoServer
-from tests.streams import append_events, digest_of, events_of, shape_of
+from tests.streams import append_events, events_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.trino, pytest.mark.timeout(1800)]
 
@@ -246,14 +246,6 @@ def pyiceberg_settings(server: S3Server) -> dict[str, str]:
     return {"s3.endpoint": server.endpoint, "s3.region": server.region, **keys}
 
 
-def test_query_finds_an_event_by_pointer(lake: Lake) -> None:
-    lake.hand_off("iceberg")
-    events = [found for number, found in enumerate(events_of(lake.store, lake.name)) if number % 9973 == 17]
-    for pointer, payload in events[:3]:
-        sql = f"SELECT to_hex(payload) FROM {lake.table('iceberg')} WHERE pointer = '{pointer}'"
-        assert lake.trino.query(sql) == [[payload.hex().upper()]]
-
-
 def test_projection_lists_only_complete_generations(lake: Lake) -> None:
     wanted = lake.answers()
     lake.hand_off("parquet", projection=True, table=f"{lake.database}.projected")
@@ -278,21 +270,6 @@ def test_ddl_registers_the_tables(lake: Lake) -> None:
         for statement in filter(str.strip, ddl.split(";\n")):
             lake.trino.query(statement, catalog)
         lake.check(f"{catalog}.{database}.{kind}", wanted)
-
-
-def test_table_is_restored(lake: Lake) -> None:
-    lake.hand_off("parquet")
-    restored = StreamName(lake.name.scope, "restored")
-    report = import_stream(
-        lake.archive,
-        lake.uri.replace(str(lake.name), str(restored)),
-        layout="table",
-        table="parquet",
-        master="inline[2]",
-    )
-    assert digest_of(lake.store, restored) == digest_of(lake.store, lake.name)
-    assert shape_of(lake.store, restored)["epochs"] == shape_of(lake.store, lake.name)["epochs"]
-    assert report.events == lake.written
 
 
 def test_raw_events_are_found_by_path(lake: Lake, moto_s3: S3Server) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,11 +17,9 @@ from streamvault.lake.catalogs.iceberg import IcebergTables
 from streamvault.lake.options import DdlOptions
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.resolve import resolved_table
-from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from tests.faults.commands import run, started, wait_until
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, digest_of, events_of, shape_of
@@ -116,25 +113,3 @@ def test_handoff_of_a_stream_makes_a_table(lake: Lake, master: str) -> None:
     third = lake.hand_off()
     assert (third.added, third.events, len(third.gaps)) == ((3,), 3 * 20, 3)
     assert lake.hand_off().unchanged
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("objects", [1, 3, 9])
-def test_killed_handoff_of_a_stream_is_resumed(lake: Lake, objects: int) -> None:
-    lake.add(20_000)
-    options = ("--root", lake.root, "--catalog", lake.catalog, "--master", "inline", "--json")
-    new = ("--decode", "json", "--target-size", "64KiB")
-    store = RootAddress.parse(lake.root).open()
-
-    def written() -> int:
-        return sum(1 for _ in store.list(f"{lake.name}/table/readings/"))
-
-    with started("handoff", lake.uri, *options, *new, environment=lake.environment) as command:
-        assert wait_until(lambda: written() >= objects, command)
-        command.send(signal.SIGKILL)
-        assert command.ended().code == -signal.SIGKILL
-    lake.add(300)
-    report = run("handoff", lake.uri, *options, *new, environment=lake.environment).report
-    assert report["generations"] in ([1], [1, 2])
-    assert lake.is_whole()
-    assert run("handoff", lake.uri, *options, environment=lake.environment).report["unchanged"]

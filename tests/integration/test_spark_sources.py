@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from streamvault import export_stream
 from streamvault.spark import register
 from streamvault.sparkrun.java import java_home
 from streamvault.streamstore.arithmetic.routing import SegmentRouter
-from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
@@ -182,19 +181,6 @@ def test_archive_is_read_with_all_columns_and_only_needed_ranges(
 def test_invalid_option_is_one_line(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match=r"unknown option: option startat of format pravega\. Available:"):
         spark.read.format("pravega").option("startAt", "0").load("pravega://127.0.0.1:1/a/b")
-
-
-def test_truncated_events_fail_a_read_unless_allowed(
-    spark: SparkSession, pravega: PravegaServer, store: StreamStore, scope_name: str
-) -> None:
-    name = target(store, scope_name, 1)
-    append_events(store, name, SegmentId(0, 0), [b"x" * 92] * 100)
-    store.truncate(StreamCut(name, {SegmentId(0, 0): 6000}))
-    start = json.dumps({f"{name}/0.#epoch.0": 1000})
-    reading = spark.read.format("pravega").option("startingOffsets", start)
-    with pytest.raises(PySparkException, match="now begins at 6000, not at 1000"):
-        reading.load(f"{pravega.uri}/{name}").count()
-    assert reading.option("failOnDataLoss", "false").load(f"{pravega.uri}/{name}").count() == 40
 
 
 def test_write_is_atomic_and_a_named_write_happens_once(

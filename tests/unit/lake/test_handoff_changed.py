@@ -88,17 +88,6 @@ def test_table_begins_where_the_archive_does(vault: Vault) -> None:
         table.history(2)
 
 
-def test_table_keeps_what_has_expired(vault: Vault) -> None:
-    hand_off(vault)
-    more(vault, 4)
-    expire(vault, 1)
-    assert hand_off(vault).generations == (1, 2, 3, 4, 5)
-    assert is_whole(vault)
-    with vault.store as store:
-        whole = digest_of(store, NAME)
-    assert restored(vault, "table") == whole
-
-
 def test_generations_that_expired_before_they_were_handed_off_are_a_conflict(vault: Vault) -> None:
     hand_off(vault)
     before = contents(vault.root)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
@@ -32,41 +34,29 @@ QUESTIONS = ("load_table", "create_namespace", "create_table_transaction", "comm
 Pauses = Callable[..., Iterator["Vault"]]
 
 
-class Pause:
-    """Lets others act once, before one of the requests.
+@contextmanager
+def paused(kinds: dict[Any, tuple[str, ...]], at: int, others: Callable[[], object]) -> Iterator[Callable[[], bool]]:
+    """Lets others act once, before one of the requests; yields what says whether it was reached.
 
     Args:
         kinds: classes whose methods of these names are requests.
         at: before which request, from 1 on. others: what they do.
     """
+    calls = count(1)
 
-    def __init__(self, kinds: dict[type, tuple[str, ...]], at: int, others: Callable[[], object]) -> None:
-        self._kinds = kinds
-        self._left = at
-        self._others = others
-        self._patches = ExitStack()
-
-    @property
-    def was_reached(self) -> bool:
-        return self._left <= 0
-
-    def __enter__(self) -> Self:
-        for kind, names in self._kinds.items():
-            for name in names:
-                self._patches.enter_context(patch.object(kind, name, self._counted(getattr(kind, name))))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._patches.close()
-
-    def _counted(self, request: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any, **options: Any) -> Any:
-            self._left -= 1
-            if self._left == 0:
-                self._others()
+    def counted(request: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if next(calls) == at:
+                others()
             return request(*arguments, **options)
 
-        return counted
+        return call
+
+    with ExitStack() as patches:
+        for kind, names in kinds.items():
+            for name in names:
+                patches.enter_context(patch.object(kind, name, counted(getattr(kind, name))))
+        yield lambda: next(calls) > at
 
 
 @pytest.fixture(params=[pytest.param(1, marks=pytest.mark.long, id="each"), pytest.param(3, id="every-third")])
@@ -86,9 +76,9 @@ def pauses(request: pytest.FixtureRequest, tmp_path: Path) -> Pauses:
             vault = make(place)
             store = type(objects_of(vault.root))
             kinds = {store: ("put",), SqlCatalog: QUESTIONS} if catalog else {store: REQUESTS}
-            with Pause(kinds, at, lambda vault=vault: others(vault)) as pause, suppress(Problem):
+            with paused(kinds, at, partial(others, vault)) as was_reached, suppress(Problem):
                 late(vault)
-            if not pause.was_reached:
+            if not was_reached():
                 assert at > 10
                 return
             yield vault

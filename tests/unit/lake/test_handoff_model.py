@@ -135,6 +135,7 @@ class Stopped(Failed):
 
 @settings(max_examples=2, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS, st.sampled_from(["chunks", "events"]))
+@example([("hand off", 0), ("export", 9), ("expire", 1)], "chunks")
 @example([("kill", 2), ("export", 9), ("compact", 1_000_000), ("clear", 0)], "chunks")
 @example([("hand off", 0), ("export", 30), ("kill", 1), ("export", 8), ("compact", 1_000_000), ("clear", 0)], "chunks")
 @example([("kill", 2), ("export", 9), ("expire", 1), ("hand off", 0), ("export", 3), ("expire", 1)], "events")

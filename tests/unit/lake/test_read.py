@@ -118,14 +118,6 @@ def test_missing_archive_or_generation_is_one_line(vault: Vault, asked: dict[str
         read_archive(**{"archive": vault.archive, **asked})
 
 
-def test_damage_is_raised(tmp_path: Path) -> None:
-    vault = vault_of_two(tmp_path, KINDS[1])
-    replace_object(vault.root, max(data_keys(vault.root)), None)
-    with pytest.raises(Problem) as caught:
-        read_archive(vault.archive).read_all()
-    assert caught.value.exit_code == 3
-
-
 def test_reader_can_be_queried_with_sql(vault: Vault) -> None:
     events = read_archive(vault.archive)
     asked = "SELECT count(*), sum(length), count(DISTINCT pointer), max(octet_length(payload)) FROM events"

@@ -10,15 +10,12 @@ from pyspark.sql.datasource import EqualTo, Filter
 
 from streamvault.common.errors import Problem
 from streamvault.lake.batches import EVENT_SCHEMA
-from streamvault.layouts.keys import chunk_key, event_key
-from streamvault.manifests.archive.selection import select_parts
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark import archive_source
 from streamvault.spark.archive_source import ArchiveDataSource
-from streamvault.streamstore.model import SegmentId
-from tests.unit.small_archives import KINDS, NAME, Vault, archive_of
+from tests.unit.small_archives import KINDS, NAME, Vault
 from tests.unit.spark_reads import events_in, read, text
 
 
@@ -45,37 +42,6 @@ def test_archive_is_read_by_its_ranges(tmp_path: Path, kind: Any) -> None:
     partitions, found = read(ArchiveDataSource({"path": vault.archive}))
     assert found == vault.events()
     assert len(partitions) == report.ranges
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-@pytest.mark.parametrize("inside", [False, True], ids=["at the same offset", "inside"])
-def test_objects_off_the_chain_are_not_read(tmp_path: Path, kind: Any, inside: bool) -> None:
-    """Strays of a wrong guess or a late run: with wrong lengths, or inside events and ranges."""
-    vault = Vault(tmp_path)
-    vault.make(events=60, largest=3000)
-    vault.export(*kind)
-    objects, archive = RootAddress.parse(vault.root).open(), archive_of(vault.root)
-    for segment, start, end in _objects(vault, kind[0]):
-        for low, high in [(start + 9, end - 2)] if inside else [(start, end + 3), (start, end - 3)]:
-            if high - low > 8:
-                key_of = event_key if kind[0] == "events" else chunk_key
-                key = key_of(segment, low, high - low)
-                objects.put(archive.prefix + key, b"x" * (high - low - (8 if kind[0] == "events" else 0)))
-    partitions, found = read(ArchiveDataSource({"path": vault.archive}))
-    assert found == vault.events()
-    assert len(partitions) == len(select_parts(archive.history()))
-    middle = found[len(found) // 2][0]
-    made = ArchiveDataSource({"path": vault.archive})
-    reader = made.reader(made.schema())
-    reader.pushFilters([EqualTo(("segment",), middle.segment.number), EqualTo(("offset",), middle.offset)])
-    assert middle in [pointer for one in reader.partitions() for pointer, _ in events_in(reader.read(one))]
-
-
-def _objects(vault: Vault, layout: str) -> list[tuple[SegmentId, int, int]]:
-    """Segment, offset and end of each of an archive's objects."""
-    if layout == "events":
-        return [(pointer.segment, pointer.offset, pointer.offset + pointer.length) for pointer, _ in vault.events()]
-    return [(part.segment, part.start, part.end) for part in select_parts(archive_of(vault.root).history())]
 
 
 def test_filters_read_only_the_ranges_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

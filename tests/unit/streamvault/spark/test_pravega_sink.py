@@ -119,13 +119,6 @@ def test_query_that_lost_its_checkpoint_is_refused(place: Place) -> None:
     assert place.events == [b"0", b"1", b"2", b"3"]
 
 
-def test_foreach_batch_refuses_another_query_of_the_same_name(place: Place) -> None:
-    PravegaSink(place.writing("orders-copy", 0)).commit([place.task(b"0", query="before")])
-    with pytest.raises(Conflict, match="query before, has written up to version"):
-        PravegaSink(place.writing("orders-copy", 0)).commit([place.task(b"new", query="after")])
-    assert place.events == [b"0"]
-
-
 def test_query_with_an_older_checkpoint_is_refused(place: Place) -> None:
     """The ends of its batches were planned anew, so they differ from those that were written."""
     sink = PravegaStreamSink(place.writing())
