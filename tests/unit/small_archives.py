@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+
+import pytest
 
 from streamvault import check_archive, export_stream
 from streamvault.common.progress import Progress
@@ -16,6 +19,7 @@ from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.manifests.verbs.read_back import read_back
+from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.compact import run as compacting
@@ -155,6 +159,19 @@ def merge(vault: Vault, first: int, last: int, *, grace: float = 0.0) -> Compact
     options = CompactOptions().model_copy(update={"grace": grace})
     span = GenerationSpan(first, last)
     return compacting.compact_generations(archive_of(vault.root), span, options, lambda: InlineRunner(1), Progress())
+
+
+def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Run something while the next decision is being written."""
+    put = ObstoreStore.put
+
+    def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        if "/decisions/" in key:
+            monkeypatch.setattr(ObstoreStore, "put", put)
+            happens()
+        put(self, key, data)
+
+    monkeypatch.setattr(ObstoreStore, "put", late)
 
 
 def clear(vault: Vault) -> int:

@@ -44,6 +44,7 @@ from tests.unit.small_archives import (
     Vault,
     a_root,
     archive_of,
+    before_a_decision,
     clear,
     contents,
     data_keys,
@@ -406,6 +407,13 @@ def test_invalid_hold_or_release_is_refused(vault: Vault) -> None:
     ):
         with pytest.raises(Problem, match=said):
             attempt()
+
+
+def test_hold_on_a_generation_that_expires_meanwhile_is_refused(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    before_a_decision(monkeypatch, lambda: rotate(vault, keep=1))
+    with pytest.raises(Conflict, match="expired in the meantime"):
+        hold_archive(vault.archive, "late", generation=1)
+    assert archive_of(vault.root).listing().decision.holds == ()
 
 
 # locks, by a test double; real ones are in tests/integration/test_locks.py

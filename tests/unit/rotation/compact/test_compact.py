@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,6 @@ from streamvault.layouts.keys import (
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive import replaced
 from streamvault.manifests.archive.replaced import delete_replaced
-from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.rotation.compact import run as compact
 from streamvault.rotation.reports import CompactReport, RotateReport
 from streamvault.streamstore.model import StreamName
@@ -51,6 +49,7 @@ from tests.unit.small_archives import (
     Vault,
     a_root,
     archive_of,
+    before_a_decision,
     clear,
     contents,
     data_keys,
@@ -418,19 +417,6 @@ def test_plan_of_a_merge_that_comes_too_late_is_removed(chunks: Vault, monkeypat
         merge(chunks, 1, 5)
     assert data_keys(chunks.root) == before
     assert not [key for key in contents(chunks.root) if "/_work/" in key]
-
-
-def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Run something while the next decision is being written."""
-    put = ObstoreStore.put
-
-    def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
-        if "/decisions/" in key:
-            monkeypatch.setattr(ObstoreStore, "put", put)
-            happens()
-        put(self, key, data)
-
-    monkeypatch.setattr(ObstoreStore, "put", late)
 
 
 def test_merge_overtaken_by_an_expiry_is_a_conflict(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
