@@ -11,12 +11,7 @@ from streamvault.rotation.options import CompactOptions
 from streamvault.rotation.reports import CompactReport
 
 
-def compact(
-    archive: ArchiveArgument,
-    options: CompactOptions,
-    *,
-    running: Running,
-) -> int:
+def compact(archive: ArchiveArgument, options: CompactOptions, *, running: Running) -> int:
     """Merge small neighbouring generations.
 
     Also deletes what earlier merges replaced.

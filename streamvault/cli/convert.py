@@ -11,13 +11,7 @@ from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.reports import ConvertReport
 
 
-def convert(
-    archive: ArchiveArgument,
-    root: RootArgument,
-    options: ConvertOptions,
-    *,
-    running: Running,
-) -> int:
+def convert(archive: ArchiveArgument, root: RootArgument, options: ConvertOptions, *, running: Running) -> int:
     """Copy an archive to another root in another layout.
 
     The copy has the same digests. Generations that it already has are kept.

@@ -11,13 +11,7 @@ from streamvault.mirrors.options import CopyOptions
 from streamvault.mirrors.reports import CopyReport
 
 
-def copy(
-    source: SourceArgument,
-    stream: TargetArgument,
-    options: CopyOptions,
-    *,
-    running: Running,
-) -> int:
+def copy(source: SourceArgument, stream: TargetArgument, options: CopyOptions, *, running: Running) -> int:
     """Copy a stream, or a part of it, into a new stream.
 
     Segments, offsets and bytes are those of the source.

@@ -11,13 +11,7 @@ from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.reports import ExportReport
 
 
-def export(
-    stream: StreamArgument,
-    root: RootArgument,
-    options: ExportOptions,
-    *,
-    running: Running,
-) -> int:
+def export(stream: StreamArgument, root: RootArgument, options: ExportOptions, *, running: Running) -> int:
     """Archive a stream, or the events since the last export.
 
     Each export that finds new events adds a generation to the archive.

@@ -17,13 +17,7 @@ _ENDED = {
 }
 
 
-def follow(
-    stream: StreamArgument,
-    root: RootArgument,
-    options: FollowOptions,
-    *,
-    running: Running,
-) -> int:
+def follow(stream: StreamArgument, root: RootArgument, options: FollowOptions, *, running: Running) -> int:
     """Archive a stream as it grows.
 
     Each round archives the new events as a generation; small generations are merged. --keep, --keep-for and

@@ -11,12 +11,7 @@ from streamvault.lake.options import HandoffOptions
 from streamvault.lake.reports import HandoffReport
 
 
-def handoff(
-    source: TableSource,
-    options: HandoffOptions,
-    *,
-    running: Running,
-) -> int:
+def handoff(source: TableSource, options: HandoffOptions, *, running: Running) -> int:
     """Write an archive or a stream as a table for SQL engines.
 
     The table can be read by Athena, Trino, Presto, Hive and Spark. Later runs add new events.

@@ -9,13 +9,7 @@ from streamvault.manifests.options import HoldOptions, ReleaseOptions
 from streamvault.manifests.verbs.reports import HoldReport
 
 
-def hold(
-    archive: ArchiveArgument,
-    name: HoldName,
-    options: HoldOptions,
-    *,
-    running: Running,
-) -> int:
+def hold(archive: ArchiveArgument, name: HoldName, options: HoldOptions, *, running: Running) -> int:
     """Keep a generation and those after it from expiring.
 
     It lasts until the hold is released.
@@ -28,13 +22,7 @@ def _show_held(results: Results, report: HoldReport) -> None:
     results.line(f"hold {report.name} {done} generation {report.generations[0]} of {report.archive}")
 
 
-def release(
-    archive: ArchiveArgument,
-    name: HoldName,
-    options: ReleaseOptions,
-    *,
-    running: Running,
-) -> int:
+def release(archive: ArchiveArgument, name: HoldName, options: ReleaseOptions, *, running: Running) -> int:
     """Release a hold, so that the generations it kept may expire."""
     return running.verb("release_archive", archive, name, options, show=_show_released)
 

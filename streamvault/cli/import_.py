@@ -11,13 +11,7 @@ from streamvault.importer.options import ImportOptions
 from streamvault.importer.reports import ImportReport
 
 
-def import_(
-    archive: ArchiveArgument,
-    stream: StreamArgument,
-    options: ImportOptions,
-    *,
-    running: Running,
-) -> int:
+def import_(archive: ArchiveArgument, stream: StreamArgument, options: ImportOptions, *, running: Running) -> int:
     """Restore an archive into a new stream.
 
     Segments, offsets and bytes are those of the source.

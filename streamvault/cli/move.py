@@ -11,13 +11,7 @@ from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.reports import MoveReport
 
 
-def move(
-    source: SourceArgument,
-    stream: TargetArgument,
-    options: MoveOptions,
-    *,
-    running: Running,
-) -> int:
+def move(source: SourceArgument, stream: TargetArgument, options: MoveOptions, *, running: Running) -> int:
     """Move a stream to another name or cluster.
 
     Writers may continue until the cut-over. The old stream is sealed, and deleted only after the new one has been read

@@ -83,8 +83,6 @@ TableSource = Annotated[
 HoldName = Annotated[
     str, typer.Argument(metavar="NAME", help="The hold's name: letters, digits and hyphens.", show_default=False)
 ]
-Master = Annotated[str, option("--master", "The Spark master that runs the tasks.", metavar="URL")]
-DryRun = Annotated[bool, option("--dry-run", "Write nothing; print what would be done and what S3 would charge.")]
 
 _RUNNING = {
     "as_json": Annotated[bool, option("--json", "Print one JSON object on standard output.")],

@@ -11,11 +11,7 @@ from streamvault.requests.reports import RequestReport
 
 
 def request_restore(
-    archive: ArchiveArgument,
-    stream: StreamArgument,
-    options: RequestOptions,
-    *,
-    running: Running,
+    archive: ArchiveArgument, stream: StreamArgument, options: RequestOptions, *, running: Running
 ) -> int:
     """Queue a restore for a worker.
 

@@ -11,13 +11,7 @@ from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import RotateReport
 
 
-def rotate(
-    stream: StreamArgument,
-    root: RootArgument,
-    options: RotateOptions,
-    *,
-    running: Running,
-) -> int:
+def rotate(stream: StreamArgument, root: RootArgument, options: RotateOptions, *, running: Running) -> int:
     """Archive, read back, expire old generations, truncate.
 
     --keep, --keep-for and --until are mutually exclusive; without any of them, nothing expires.
