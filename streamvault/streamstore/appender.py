@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
+from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES
+
 
 class SegmentAppender(ABC):
     """Appends blocks of bytes to one segment, each at a known offset, with a few in flight.
@@ -44,6 +46,14 @@ class SegmentAppender(ABC):
     @abstractmethod
     def close(self) -> None:
         """Discard unacknowledged blocks and release the connection. Does not raise."""
+
+    @staticmethod
+    def checked(block: bytes | bytearray | memoryview) -> memoryview:
+        """Return a block's bytes; ValueError if it is empty or too large."""
+        data = memoryview(block).cast("B")
+        if not 0 < data.nbytes <= MAX_APPEND_BYTES:
+            raise ValueError(f"a block must have 1 to {MAX_APPEND_BYTES} bytes, not {data.nbytes}")
+        return data
 
     def __enter__(self) -> Self:
         return self

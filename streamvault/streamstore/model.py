@@ -38,6 +38,7 @@ SEGMENT_END = -1
 _INT63 = 0x7FFFFFFFFFFFFFFF
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]{0,254}\Z")
 _POINTER = re.compile(r".+/.+/.+:[0-9]+-[0-9]+\Z")
+_EXACT_POINTER = re.compile(r"(.*)/([^/]*):(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})\Z", re.DOTALL)
 _SEGMENT = re.compile(r"(0|[1-9][0-9]{0,9})\.#epoch\.(0|[1-9][0-9]{0,9})\Z")
 
 
@@ -313,21 +314,16 @@ class EventPointer:
         Raises:
             InvalidName: the text is not an event pointer.
         """
-        path, colon, rest = text.rpartition(":")
-        offset, dash, length = rest.partition("-")
-        owner, slash, segment = path.rpartition("/")
-        if not (colon and dash and slash and _digits(offset) and _digits(length)):
+        match = _EXACT_POINTER.match(text)
+        if not match:
             raise InvalidName("not an event pointer (scope/stream/N.#epoch.E:offset-length)", where=repr(text))
-        return cls(StreamName.parse(owner), SegmentId.parse(segment), int(offset), int(length))
+        stream, segment, offset, length = match.groups()
+        return cls(StreamName.parse(stream), SegmentId.parse(segment), int(offset), int(length))
 
 
 def is_pointer(text: str) -> bool:
     """Return whether a text has the form of an event pointer; it may still be invalid."""
     return bool(_POINTER.match(text))
-
-
-def _digits(text: str) -> bool:
-    return bool(re.fullmatch(r"0|[1-9][0-9]{0,18}", text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,10 @@ def work_off(queue: QueueSegment, *, batch_entries: int = 500) -> Handled:
     return handled
 
 
+def never(batch: Sequence[QueueEntry]) -> None:
+    raise OSError("never")
+
+
 class DurableQueueContract:
     """Subclasses define `open_store`; all stores that it opens share their contents.
 
@@ -271,10 +275,6 @@ class DurableQueueContract:
     def test_handler_that_never_succeeds_loses_nothing(self, queue: QueueSegment) -> None:
         put_all(queue, numbers(3))
         before = queue.info()
-
-        def never(batch: Sequence[QueueEntry]) -> None:
-            raise OSError("never")
-
         consumer = Consumer(queue, tries=2)
         with pytest.raises(OSError, match="never"), consumer:
             consumer.run(never)
@@ -288,17 +288,9 @@ class DurableQueueContract:
             assert consumer.run(Handled()).entries == 0
         put_all(queue, numbers(4))
         with Consumer(queue, batch_entries=2) as consumer:
-
-            def stopping(batch: Sequence[QueueEntry]) -> None:
-                consumer.stop()
-
-            assert consumer.run(stopping).entries == 2
+            assert consumer.run(lambda _: consumer.stop()).entries == 2
         tried = threading.Event()
         with Consumer(queue, failing=lambda *_: tried.set()) as consumer, ThreadPoolExecutor(1) as pool:
-
-            def never(batch: Sequence[QueueEntry]) -> None:
-                raise OSError("never")
-
             running = pool.submit(consumer.run, never)
             assert tried.wait(60)
             consumer.stop()

@@ -188,29 +188,6 @@ def test_events_of_the_public_python_client_are_read(pravega: PravegaServer, sto
     assert read(store, stream) == b"".join(map(frame, payloads))
 
 
-def test_foreign_append_is_a_conflict(pravega: PravegaServer, store: PravegaStore) -> None:
-    stream = new_stream(store)
-    mine, other = (store.appender(stream, FIRST) for _ in range(2))
-    mine.append(frame(b"mine"))
-    assert mine.flush() == 12
-    other.append(frame(b"others"))
-    with pytest.raises(OffsetConflict) as raised:
-        other.flush()
-    assert raised.value.write_offset == 12
-    other.close()
-    third = store.appender(stream, FIRST)
-    third.append(frame(b"third, in between"))
-    third.flush()
-    third.close()
-    for _ in range(4):
-        mine.append(frame(b"mine again"))
-    with pytest.raises(OffsetConflict) as raised:
-        mine.flush()
-    assert raised.value.write_offset == 12 + len(frame(b"third, in between"))
-    mine.close()
-    assert read(store, stream) == frame(b"mine") + frame(b"third, in between")
-
-
 def test_one_of_two_appenders_of_equal_blocks_is_refused(store: PravegaStore) -> None:
     """Concurrent restores of the same bytes: each block is appended by one of them, and the other gets a conflict."""
     stream = new_stream(store)

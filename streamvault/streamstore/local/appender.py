@@ -10,7 +10,6 @@ from io import FileIO
 
 from streamvault.common.errors import Problem
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed, StoreBusy, StreamStoreError
 from streamvault.streamstore.local.files import sync_folder, system_errors, write_all
 from streamvault.streamstore.local.folder import StreamFolder, check_live
@@ -49,9 +48,7 @@ class LocalAppender(SegmentAppender):
 
     def append(self, block: bytes | bytearray | memoryview) -> None:
         """See `SegmentAppender.append`. After `StoreFull`, the blocks before this one can still be flushed."""
-        block = memoryview(block).cast("B")
-        if not 0 < len(block) <= MAX_APPEND_BYTES:
-            raise ValueError(f"a block must have 1 to {MAX_APPEND_BYTES} bytes, not {len(block)}")
+        block = self.checked(block)
         self._check_usable()
         if self._unsynced >= self._in_flight:
             self._acknowledge()

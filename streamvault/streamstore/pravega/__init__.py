@@ -4,9 +4,9 @@
     with PravegaStore(settings) as store:
         ...
 
-Modules: `settings` (address and login); `calls` and `controller` (controller calls and statuses), `convert` (its
-messages); `wire` (the segment store's frames) and `connection` (their transport); `segments`, `session`, `reader` and
-`appender` (operations on a segment); `transactions`; `store` (all of it as a `StreamStore`).
+Modules: `settings` (address and login); `calls` and `controller` (controller calls, messages and statuses); `wire` (the
+segment store's frames) and `connection` (their transport); `segments`, `session`, `reader` and `appender` (operations
+on a segment); `transactions`; `store` (all of it as a `StreamStore`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, WireError
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.codec import Command, encode
@@ -56,9 +55,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
 
     def append(self, block: bytes | bytearray | memoryview) -> None:
         """Send one block; waits for an acknowledgement first while too many are in flight."""
-        data = memoryview(block).cast("B")
-        if not 0 < data.nbytes <= MAX_APPEND_BYTES:
-            raise ValueError(f"a block must have 1 to {MAX_APPEND_BYTES} bytes, not {data.nbytes}")
+        data = self.checked(block)
         self._check_usable()
         self._until(lambda: len(self._blocks) < self._in_flight)
         self._blocks.append(_Block(self.offset, data))

@@ -1,9 +1,9 @@
-"""Typed client of Pravega's controller; maps each status to an error."""
+"""Typed client of Pravega's controller: our values to its messages and back, and each status to an error."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -22,19 +22,21 @@ from streamvault.streamstore.errors import (
     StreamStoreError,
     WireError,
 )
-from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.model import (
+    Epoch,
+    KeyRange,
+    Retention,
+    RetentionKind,
+    ScaleKind,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+    StreamName,
+)
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.calls import ControllerCalls, NotFound
 from streamvault.streamstore.pravega.connection import Endpoint
-from streamvault.streamstore.pravega.convert import (
-    configuration_from,
-    configuration_message,
-    cut_from,
-    cut_message,
-    ranges_from,
-    scale_message,
-    stream_message,
-)
 from streamvault.streamstore.pravega.settings import PravegaSettings
 
 WORKFLOW_SECONDS = 150.0
@@ -58,6 +60,20 @@ _MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
     "INVALID_INPUT": (RequestFailed, "the controller does not know this epoch", ""),
     "INTERNAL_ERROR": (RequestFailed, "the controller could not report the scale's status", "Try again."),
 }
+
+
+_SCALINGS: Mapping[ScaleKind, Any] = {
+    ScaleKind.FIXED: pb.ScalingPolicy.FIXED_NUM_SEGMENTS,
+    ScaleKind.BY_KBYTES: pb.ScalingPolicy.BY_RATE_IN_KBYTES_PER_SEC,
+    ScaleKind.BY_EVENTS: pb.ScalingPolicy.BY_RATE_IN_EVENTS_PER_SEC,
+}
+_RETENTIONS: Mapping[RetentionKind, Any] = {
+    RetentionKind.NONE: pb.RetentionPolicy.UNKNOWN,
+    RetentionKind.TIME: pb.RetentionPolicy.TIME,
+    RetentionKind.SIZE: pb.RetentionPolicy.SIZE,
+}
+_SCALINGS_BACK = {number: kind for kind, number in _SCALINGS.items()}
+_RETENTIONS_BACK = {number: kind for kind, number in _RETENTIONS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +184,7 @@ class Controller:
 
     def current_segments(self, stream: StreamName) -> dict[SegmentId, KeyRange]:
         """The open segments; none if the stream is sealed."""
-        return ranges_from(self.ask(stream, "getCurrentSegments", stream_message(stream)))
+        return ranges_from(self.ask(stream, "getCurrentSegments", stream_message(stream)).segmentRanges)
 
     def epochs(self, stream: StreamName, numbers: Sequence[int]) -> list[Epoch]:
         """The epochs of these numbers, in their order, up to the first that does not exist."""
@@ -189,7 +205,7 @@ class Controller:
         return StreamState(
             configuration_from(configuration),
             cut_from(stream, head),
-            ranges_from(current),
+            ranges_from(current.segmentRanges),
             _epochs(range(epochs), first),
         )
 
@@ -272,5 +288,78 @@ def _epoch_question(stream: StreamName, number: int) -> tuple[str, Any]:
 
 def _epochs(numbers: Sequence[int], answers: Sequence[Any]) -> list[Epoch]:
     """The epochs that were asked for, up to the first that does not exist."""
-    asked = zip(numbers, answers, strict=True)
-    return [Epoch(number, ranges_from(answer)) for number, answer in takewhile(lambda one: one[1] is not None, asked)]
+    there = takewhile(lambda one: one[1] is not None, zip(numbers, answers, strict=True))
+    return [Epoch(number, ranges_from(answer.segmentRanges)) for number, answer in there]
+
+
+def stream_message(stream: StreamName, access: Any = pb.StreamInfo.NONE) -> Any:
+    """``StreamInfo``; calls that give no token need the right to read only if it says so."""
+    return pb.StreamInfo(scope=stream.scope, stream=stream.stream, accessOperation=access)
+
+
+def configuration_message(stream: StreamName, configuration: StreamConfiguration) -> Any:
+    """``StreamConfig``."""
+    scaling, retention = configuration.scaling, configuration.retention
+    return pb.StreamConfig(
+        streamInfo=stream_message(stream),
+        scalingPolicy=pb.ScalingPolicy(
+            scaleType=_SCALINGS[scaling.kind],
+            targetRate=scaling.target,
+            scaleFactor=scaling.factor,
+            minNumSegments=scaling.min_segments,
+        ),
+        retentionPolicy=pb.RetentionPolicy(
+            retentionType=_RETENTIONS[retention.kind], retentionParam=retention.minimum, retentionMax=retention.maximum
+        ),
+        tags=pb.Tags(tag=configuration.tags),
+        timestampAggregationTimeout=configuration.timestamp_aggregation_timeout,
+        rolloverSizeBytes=configuration.rollover_bytes,
+    )
+
+
+def configuration_from(message: Any) -> StreamConfiguration:
+    """A ``StreamConfig``."""
+    scaling, retention = message.scalingPolicy, message.retentionPolicy
+    return StreamConfiguration(
+        scaling=Scaling(
+            kind=_SCALINGS_BACK[scaling.scaleType],
+            target=scaling.targetRate,
+            factor=scaling.scaleFactor,
+            min_segments=scaling.minNumSegments,
+        ),
+        retention=Retention(
+            kind=_RETENTIONS_BACK[retention.retentionType],
+            minimum=retention.retentionParam,
+            maximum=retention.retentionMax,
+        ),
+        tags=tuple(message.tags.tag),
+        rollover_bytes=message.rolloverSizeBytes,
+        timestamp_aggregation_timeout=message.timestampAggregationTimeout,
+    )
+
+
+def ranges_from(messages: Iterable[Any]) -> dict[SegmentId, KeyRange]:
+    """Some ``SegmentRange``."""
+    return {SegmentId.of(one.segmentId.segmentId): KeyRange(one.minKey, one.maxKey) for one in messages}
+
+
+def cut_message(cut: StreamCut) -> Any:
+    """``StreamCut``."""
+    return pb.StreamCut(
+        streamInfo=stream_message(cut.stream), cut={segment.value: offset for segment, offset in cut.offsets.items()}
+    )
+
+
+def cut_from(stream: StreamName, message: Any) -> StreamCut:
+    """A ``SegmentsAtTime``."""
+    return StreamCut(stream, {SegmentId.of(one.segmentId.segmentId): one.offset for one in message.segments})
+
+
+def scale_message(stream: StreamName, seal: Iterable[SegmentId], ranges: Iterable[KeyRange], now: int) -> Any:
+    """``ScaleRequest``; ``now`` in milliseconds since 1970."""
+    return pb.ScaleRequest(
+        streamInfo=stream_message(stream),
+        sealedSegments=[segment.value for segment in seal],
+        newKeyRanges=[pb.ScaleRequest.KeyRangeEntry(start=one.low, end=one.high) for one in ranges],
+        scaleTimestamp=now,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.errors import RequestFailed, TransactionEnded
@@ -12,8 +13,7 @@ from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.codec import Command
-from streamvault.streamstore.pravega.controller import Controller
-from streamvault.streamstore.pravega.convert import stream_message, transaction_from, transaction_id_message
+from streamvault.streamstore.pravega.controller import Controller, ranges_from, stream_message
 from streamvault.streamstore.pravega.patience import pauses
 from streamvault.streamstore.pravega.refusals import refusal
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
@@ -21,6 +21,9 @@ from streamvault.streamstore.transactions import Transaction, Transactions, Tran
 
 COMMIT_SECONDS = 120.0
 """How long to wait for a commit, which the controller does in the background, usually within 0.2 s."""
+
+
+_INT64 = 1 << 64
 
 
 class PravegaTransactions(Transactions):
@@ -33,13 +36,13 @@ class PravegaTransactions(Transactions):
     def begin(self, stream: StreamName, lease: float) -> Transaction:
         """See `Transactions.begin`; the controller allows 10 s to 10 minutes unless it was told otherwise."""
         request = pb.CreateTxnRequest(streamInfo=stream_message(stream), lease=int(lease * 1000))
-        return transaction_from(stream, self._controller.ask(stream, "createTransaction", request))
+        return _transaction_from(stream, self._controller.ask(stream, "createTransaction", request))
 
     def ping(self, transaction: Transaction, lease: float) -> None:
         """See `Transactions.ping`."""
         request = pb.PingTxnRequest(
             streamInfo=stream_message(transaction.stream),
-            txnId=transaction_id_message(transaction),
+            txnId=_id_message(transaction),
             lease=int(lease * 1000),
         )
         answer = self._controller.ask(transaction.stream, "pingTransaction", request)
@@ -126,4 +129,20 @@ def _part(transaction: Transaction) -> str:
 
 
 def _request(transaction: Transaction) -> Any:
-    return pb.TxnRequest(streamInfo=stream_message(transaction.stream), txnId=transaction_id_message(transaction))
+    return pb.TxnRequest(streamInfo=stream_message(transaction.stream), txnId=_id_message(transaction))
+
+
+def _transaction_from(stream: StreamName, message: Any) -> Transaction:
+    """A ``CreateTxnResponse``."""
+    number = (message.txnId.highBits % _INT64) << 64 | message.txnId.lowBits % _INT64
+    return Transaction(stream, UUID(int=number), ranges_from(message.activeSegments))
+
+
+def _id_message(transaction: Transaction) -> Any:
+    """``TxnId``."""
+    high, low = divmod(transaction.id.int, _INT64)
+    return pb.TxnId(highBits=_signed(high), lowBits=_signed(low))
+
+
+def _signed(value: int) -> int:
+    return value - _INT64 if value >= _INT64 >> 1 else value

@@ -51,20 +51,6 @@ def opener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
     uri._kept.clear()
 
 
-def test_next_user_finds_the_store_open(opener: Opener) -> None:
-    with lend("a", opener) as first:
-        pass
-    with lend("a", opener) as again:
-        assert again is first
-    assert len(opener.opened) == 1
-    assert not opener.opened[0].closed.is_set()
-
-
-def test_each_key_has_its_own_store(opener: Opener) -> None:
-    with lend("a", opener) as one, lend("b", opener) as other:
-        assert one is not other
-
-
 def test_concurrent_users_share_the_store(opener: Opener) -> None:
     with lend("a", opener) as outer:
         with lend("a", opener) as inner:
@@ -105,10 +91,11 @@ def test_failing_user_returns_the_store_and_a_failed_opening_leaves_none(opener:
         pass
     with pytest.raises(ValueError, match="the user's"), lend("a", opener):
         raise ValueError("the user's")
-    with lend("a", opener):
-        pass
-    assert len(opener.opened) == 1
+    with lend("a", opener) as again, lend("b", opener) as other:
+        assert again is opener.opened[0]
+        assert again is not other
     assert uri._kept[os.getpid(), "a"].users == 0
+    assert not opener.opened[0].closed.is_set()
 
 
 def test_forked_process_opens_its_own_store(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
