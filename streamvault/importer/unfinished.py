@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from streamvault.importer.plan import RestorePlan, check_filler
 from streamvault.importer.target import OTHER_NAME, TargetTaken, has_data, matching, renamed
@@ -14,8 +16,18 @@ from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescriptio
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import is_own
 
+T = TypeVar("T")
+
 LOOKS = 10
-"""How often a target is looked at if it is truncated meanwhile."""
+"""How often a stream is looked at if it is truncated meanwhile."""
+
+
+def look_again(look: Callable[[], T], *changed: type[Exception]) -> T:
+    """Return what a look finds; look again if an error shows that the stream has changed meanwhile."""
+    for _ in range(LOOKS - 1):
+        with suppress(*changed):
+            return look()
+    return look()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +49,19 @@ class Unfinished:
     @classmethod
     def find(cls, stream: OpenStream) -> Unfinished | None:
         """Look at a target; None if it does not exist, or is a user's stream."""
-        for look in range(LOOKS):
-            try:
-                described = stream.describe()
-                if not is_own(described.configuration):
-                    return None
-                live = segments_between(described, described.head, described.tail)
-                ends = {info.segment: info.write_offset for info in stream.store.segment_info(stream.name, list(live))}
-                return cls(stream, described, ends)
-            except (NoSuchStream, NoSuchScope):
+        return look_again(lambda: cls._find(stream), NoSuchSegment)
+
+    @classmethod
+    def _find(cls, stream: OpenStream) -> Unfinished | None:
+        try:
+            described = stream.describe()
+            if not is_own(described.configuration):
                 return None
-            except NoSuchSegment:
-                if look == LOOKS - 1:
-                    raise
-        raise AssertionError
+            live = segments_between(described, described.head, described.tail)
+            ends = {info.segment: info.write_offset for info in stream.store.segment_info(stream.name, list(live))}
+        except (NoSuchStream, NoSuchScope):
+            return None
+        return cls(stream, described, ends)
 
     def check(self, plan: RestorePlan) -> Mapping[SegmentId, SegmentId]:
         """Check that only runs of the same work can have changed the target, as far as its shape shows.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from streamvault.common.errors import Failed
-from streamvault.importer.unfinished import LOOKS
+from streamvault.importer.unfinished import look_again
 from streamvault.mirrors.record import Record
 from streamvault.streamstore.arithmetic.cuts import is_before, later_of, segments_between
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
@@ -39,28 +39,19 @@ def check_ends(replica: OpenStream, record: Record) -> StreamDescription:
         Failed: it may have filler that is still to be truncated; it has less than the ledger says; or it ends inside
             an event, as a round that was appending a large one was killed.
     """
+    # a late run of the replication may truncate it
+    return look_again(lambda: _check_ends(replica, record), NoSuchSegment, SegmentTruncated)
+
+
+def _check_ends(replica: OpenStream, record: Record) -> StreamDescription:
     todo = KEEP if record.is_promoting else REPLICATE_ONCE_MORE
-    for look in range(LOOKS):
-        described = replica.describe()
-        if record.tail is None or record.skipping or not record.is_about(described):
-            raise Failed(
-                "the replica begins with filler, as no round has ended since it began, or since its source was "
-                "truncated",
-                where=replica.uri,
-                todo=todo,
-            )
-        try:
-            _check_ends(replica, described, record, todo)
-        except (NoSuchSegment, SegmentTruncated):  # a late run of the replication has truncated it
-            if look == LOOKS - 1:
-                raise
-        else:
-            return described
-    raise AssertionError
-
-
-def _check_ends(replica: OpenStream, described: StreamDescription, record: Record, todo: str) -> None:
-    store, name = replica.store, replica.name
+    store, name, described = replica.store, replica.name, replica.describe()
+    if record.tail is None or record.skipping or not record.is_about(described):
+        raise Failed(
+            "the replica begins with filler, as no round has ended since it began, or since its source was truncated",
+            where=replica.uri,
+            todo=todo,
+        )
     reached = later_of(described, record.end_cut(name), described.head)
     short = Failed("the replica has fewer bytes than its ledger says", where=replica.uri, todo=KEEP)
     if not is_before(described, reached, described.tail):
@@ -78,6 +69,7 @@ def _check_ends(replica: OpenStream, described: StreamDescription, record: Recor
                 where=f"{where} offset {whole}",
                 todo=todo,
             )
+    return described
 
 
 def _whole_up_to(replica: OpenStream, info: SegmentInfo, start: int, end: int) -> int:

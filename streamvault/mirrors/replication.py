@@ -21,7 +21,7 @@ from streamvault.importer.plan import RestorePlan, plan_restore
 from streamvault.importer.replay import CannotReplay
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import TargetTaken, has_data
-from streamvault.importer.unfinished import LOOKS, Unfinished, check_missing_filler
+from streamvault.importer.unfinished import LOOKS, Unfinished, check_missing_filler, look_again
 from streamvault.manifests.archive.rounds import Round
 from streamvault.manifests.format.entries import Configuration
 from streamvault.mirrors.occupancy import check_promoting, check_target, promoting
@@ -123,13 +123,7 @@ class Replication:
             Usage: too much filler is needed.
             CannotReplay: the source's numbers cannot be kept.
         """
-        for look in range(LOOKS):
-            try:
-                return self._look_first()
-            except (SourceTruncated, SegmentTruncated, NoSuchSegment, Overtaken):
-                if look == LOOKS - 1:
-                    raise
-        raise AssertionError
+        return look_again(self._look_first, SourceTruncated, SegmentTruncated, NoSuchSegment, Overtaken)
 
     def _look_first(self) -> StreamDescription:
         check_promoting(self.replica)

@@ -85,7 +85,7 @@ def test_replica_that_is_taken_for_the_deleted_one_is_found(monkeypatch: pytest.
     monkeypatch.setattr(Replication, "_begin_ledger", begin_ledger)
     monkeypatch.setattr(Replication, "_check_target_stays", lambda *_: None)
     monkeypatch.setattr(Record, "is_about", lambda *_: True)
-    monkeypatch.setattr("streamvault.mirrors.ends._check_ends", lambda *_: None)
+    monkeypatch.setattr("streamvault.mirrors.ends._check_ends", lambda replica, _: replica.describe())
     assert is_found(stopped_and_killed(*DELETED, away=2, later=12), "WRONG")
 
 

@@ -95,6 +95,10 @@ MIRROR_VARIED: dict[str, tuple[str, ...]] = {
         "events/replica move,target-drop,replicate-shift,target-drop,move !",
         "events/replica promote-seal,target-drop,copy,target-delete,replicate,promote-seal !",
     ),
+    "a copy that was killed leaves a lease or a ledger": (
+        "events/scaled copy-shift !,+!",
+        "events/new copy;copy,target-delete",
+    ),
     "a target that is deleted and made again": (
         "events/replica replicate-follow,target-delete,target-make",
         "events/replica-even promote,target-delete,replicate",

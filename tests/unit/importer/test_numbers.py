@@ -13,14 +13,15 @@ import pytest
 
 from streamvault import export_stream, import_stream, translate
 from streamvault.cli import main
+from streamvault.common.errors import Failed
 from streamvault.importer.replay import CannotReplay, plan_replay
 from streamvault.streamstore.arithmetic.counterparts import common_counterparts, counterparts
 from streamvault.streamstore.arithmetic.numbering import nudge
 from streamvault.streamstore.model import Epoch, EventPointer, KeyRange, SegmentId, StreamName
+from streamvault.streamstore.own import MOST_TAGS
 from tests.streams import append_events, events_of
+from tests.unit.importer.restores import BACK, restore, stopped_after
 from tests.unit.small_archives import NAME, Vault
-
-BACK = replace(NAME, stream="back")
 
 
 @pytest.fixture
@@ -35,10 +36,6 @@ def vault(tmp_path: Path) -> Vault:
 def delete(vault: Vault, stream: StreamName = NAME) -> None:
     with vault.store as store:
         store.delete(stream)
-
-
-def restore(vault: Vault, stream: StreamName, *options: str) -> int:
-    return main(["import", vault.archive, vault.uri(stream), "--master", "inline[2]", "--json", *options])
 
 
 def numbers(vault: Vault, stream: StreamName = NAME) -> list[SegmentId]:
@@ -56,13 +53,13 @@ def test_deleted_stream_comes_back_under_its_name(
     for turn in range(2):
         delete(vault)
         capfd.readouterr()
-        assert restore(vault, NAME) == 4
+        assert restore(vault, to=NAME) == 4
         refused = capfd.readouterr().err
         assert "the name was used before" in refused
         assert "--numbers map" in refused
         with vault.store as store:
             assert not store.exists(NAME)
-        assert restore(vault, NAME, "--numbers", "map", "--offsets", offsets) == 0
+        assert restore(vault, "--numbers", "map", "--offsets", offsets, to=NAME) == 0
         report = json.loads(capfd.readouterr().out)
         new = numbers(vault)
         assert [segment.epoch for segment in new] == [segment.epoch for segment in old]
@@ -84,17 +81,17 @@ def test_deleted_stream_comes_back_under_its_name(
 
 def test_restored_stream_is_recognized_and_read_back(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     delete(vault)
-    assert restore(vault, NAME, "--numbers", "map") == 0
+    assert restore(vault, "--numbers", "map", to=NAME) == 0
     first = json.loads(capfd.readouterr().out)
     for options, verified in (((), False), (("--again",), True)):
-        assert restore(vault, NAME, "--numbers", "map", *options) == 0
+        assert restore(vault, "--numbers", "map", *options, to=NAME) == 0
         again = json.loads(capfd.readouterr().out)
         assert (again["unchanged"], again["verified"]) == (True, verified)
         assert (again["renumbered"], again["events"]) == (first["renumbered"], first["events"])
 
 
 def test_unused_name_keeps_its_numbers(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    assert restore(vault, BACK, "--numbers", "map") == 0
+    assert restore(vault, "--numbers", "map") == 0
     assert json.loads(capfd.readouterr().out)["renumbered"] == {}
     assert numbers(vault, BACK) == numbers(vault)
 
@@ -105,19 +102,17 @@ def test_recreated_streams_numbers_are_kept_under_an_unused_name(tmp_path: Path)
     delete(vault)
     vault.make(events=10)
     vault.export("chunks")
-    assert restore(vault, BACK, "--numbers", "map") == 0
+    assert restore(vault, "--numbers", "map") == 0
     assert numbers(vault, BACK) == numbers(vault)
     assert min(numbers(vault)).number > 0
 
 
-def test_unfinished_import_is_resumed_with_its_numbers(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_import_is_resumed_with_its_numbers(vault: Vault) -> None:
     payloads = [payload for _, payload in vault.events()]
     delete(vault)
-    with monkeypatch.context() as patched:
-        patched.setattr("streamvault.importer.target.Target.scale", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            import_stream(vault.archive, vault.uri(), numbers="map", master="inline")
-    assert restore(vault, NAME) == 2
+    with stopped_after(1), pytest.raises(Failed):
+        import_stream(vault.archive, vault.uri(), numbers="map", master="inline")
+    assert restore(vault, to=NAME) == 2
     report = import_stream(vault.archive, vault.uri(), numbers="map", master="inline", read_back=True)
     assert report.resumed
     with vault.store as store:
@@ -128,9 +123,9 @@ def test_translate_prints_a_line_for_each(vault: Vault, tmp_path: Path, capfd: p
     with vault.store as store:
         head, tail = store.describe(NAME).head, store.describe(NAME).tail
     pointer, _ = vault.events()[7]
-    assert restore(vault, BACK) == 0
+    assert restore(vault) == 0
     delete(vault)
-    assert restore(vault, NAME, "--numbers", "map") == 0
+    assert restore(vault, "--numbers", "map", to=NAME) == 0
     capfd.readouterr()
     file = tmp_path / "cut.json"
     file.write_text(json.dumps(tail.to_json()))
@@ -177,12 +172,12 @@ def test_streams_of_other_shape_have_no_common_positions(vault: Vault, capfd: py
 
 
 def test_written_to_since_is_said(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    assert restore(vault, BACK) == 0
+    assert restore(vault) == 0
     with vault.store as store:
         segment, end = max(store.describe(BACK).tail.offsets.items())
         append_events(store, BACK, segment, [b"more"])
     capfd.readouterr()
-    assert restore(vault, BACK) == 4
+    assert restore(vault) == 4
     said = f"was written to since: {vault.uri(BACK)}: {segment} has {end + 12} bytes instead of {end}"
     assert said in capfd.readouterr().err
 
@@ -198,7 +193,7 @@ def test_another_stream_of_the_same_shape_is_not_taken_for_restored(tmp_path: Pa
 
 def test_archived_stream_itself_is_not_taken_for_restored(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     for options in ((), ("--again",), ("--dry-run",), ("--again", "--numbers", "map")):
-        assert restore(vault, NAME, *options) == 4
+        assert restore(vault, *options, to=NAME) == 4
         assert "this is the archived stream itself, and nothing was restored into it" in capfd.readouterr().err
 
 
@@ -210,7 +205,7 @@ def test_restore_into_a_rebuilt_cluster_is_told_from_the_archived_stream(
     with vault.store as store:
         lost = store.describe(NAME)
     shutil.rmtree(vault.folder / "streams")
-    assert restore(vault, NAME, "--numbers", numbers) == 0
+    assert restore(vault, "--numbers", numbers, to=NAME) == 0
     with vault.store as store:
         found = store.describe(NAME)
     assert found.epochs == lost.epochs
@@ -218,18 +213,32 @@ def test_restore_into_a_rebuilt_cluster_is_told_from_the_archived_stream(
     assert tag.startswith("streamvault-restored:")
     capfd.readouterr()
     for again in (False, True):
-        assert restore(vault, NAME, "--numbers", numbers, *(["--again"] if again else [])) == 0
+        assert restore(vault, "--numbers", numbers, *(["--again"] if again else []), to=NAME) == 0
         report = json.loads(capfd.readouterr().out)
         assert (report["unchanged"], report["verified"]) == (True, again)
-    assert restore(vault, BACK) == 0
+    assert restore(vault) == 0
     with vault.store as store:
         assert store.describe(BACK).configuration == lost.configuration
+
+
+def test_stream_with_as_many_tags_as_are_possible_is_restored_into_a_rebuilt_cluster(tmp_path: Path) -> None:
+    """There is none left for the tag that tells it from the archived one."""
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    vault.make(events=10)
+    tags = tuple(f"tag-{number:03}" for number in range(MOST_TAGS))
+    with vault.store as store:
+        store.update_stream(NAME, replace(store.describe(NAME).configuration, tags=tags))
+    vault.export()
+    shutil.rmtree(vault.folder / "streams")
+    assert restore(vault, to=NAME) == 0
+    with vault.store as store:
+        assert store.describe(NAME).configuration.tags == tags
 
 
 def test_restored_stream_that_is_archived_is_a_source(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     """Its tag names the restore that made it, not each later one."""
     shutil.rmtree(vault.folder / "streams")
-    assert restore(vault, NAME) == 0
+    assert restore(vault, to=NAME) == 0
     report = export_stream(vault.uri(), vault.root, line="2", master="inline")
     assert main(["import", report.archive, vault.uri(), "--master", "inline", "--again"]) == 4
     assert "this is the archived stream itself" in capfd.readouterr().err
@@ -291,7 +300,7 @@ def test_counterparts_need_the_same_shape() -> None:
 
 
 def test_positions_that_the_stream_does_not_have_are_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    assert restore(vault, BACK, "--numbers", "map") == 0
+    assert restore(vault, "--numbers", "map") == 0
     vault.add(b"later")
     with vault.store as store:
         described, events = store.describe(NAME), list(events_of(store, NAME))
@@ -325,7 +334,7 @@ def test_positions_that_the_stream_does_not_have_are_refused(vault: Vault, capfd
 
 
 def test_positions_of_the_common_beginning_are_translated(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    assert restore(vault, BACK, "--numbers", "map") == 0
+    assert restore(vault, "--numbers", "map") == 0
     with vault.store as store:
         events, tail = list(events_of(store, BACK)), store.describe(BACK).tail
         for name, parts in ((NAME, 2), (BACK, 3)):

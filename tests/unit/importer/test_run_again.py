@@ -12,13 +12,10 @@ import pytest
 from streamvault.cli import main
 from streamvault.streamstore.model import KeyRange, Retention, RetentionKind, StreamConfiguration, StreamName
 from tests.streams import append_events
+from tests.unit.importer.restores import BACK, restore
 from tests.unit.small_archives import KINDS, NAME, Vault
 
-BACK, KEPT = replace(NAME, stream="back"), replace(NAME, stream="kept")
-
-
-def restore(vault: Vault, *options: str) -> int:
-    return main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--json", *options])
+KEPT = replace(NAME, stream="kept")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))

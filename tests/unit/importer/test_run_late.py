@@ -20,7 +20,6 @@ from streamvault import import_stream
 from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.importer import jobs as importing
 from streamvault.importer import lease as leases
-from streamvault.importer.target import Target
 from streamvault.streamstore.errors import OffsetConflict, StoreBusy
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import (
@@ -36,12 +35,11 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.services import lease
 from streamvault.streamstore.services.lease import Lease, LeaseHeld
-from tests.killed import Killed
 from tests.streams import append_events, digest_of
+from tests.unit.importer.restores import BACK, killed_at_its_end
 from tests.unit.small_archives import NAME, Vault
 
 BY_RATE = Scaling(ScaleKind.BY_EVENTS, target=10, factor=2, min_segments=1)
-BACK = replace(NAME, stream="back")
 CHANGES = ("create_stream", "delete", "scale", "update_stream", "truncate", "seal")
 Users = Callable[[LocalStore], None]
 
@@ -277,25 +275,9 @@ def test_resumed_import_fixes_the_scaling_policy_again(vault: Vault, monkeypatch
     assert policies_on_the_way(vault, monkeypatch) == {ScaleKind.FIXED}
 
 
-def kill_after_finish(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "PATIENCE_SECONDS", 0.02)
-    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.01)
-    real = Target.finish
-
-    def finish(self: Target) -> None:
-        real(self)
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Target, "finish", finish)
-        patch.setattr(lease, "BEAT_SECONDS", 3600.0)
-        patch.setattr(Lease, "release", lambda self, **_: self._appender.close())
-        with pytest.raises(Killed):
-            import_stream(vault.archive, vault.uri(BACK), master="inline")
-
-
 def test_configuration_changed_after_a_kill_at_the_end_stays(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    kill_after_finish(vault, monkeypatch)
+    with killed_at_its_end(monkeypatch):
+        import_stream(vault.archive, vault.uri(BACK), master="inline")
     with vault.store as store:
         configured(store)
         before = store.describe(BACK)
@@ -312,7 +294,8 @@ def test_target_written_to_before_its_seal_is_not_sealed(tmp_path: Path, monkeyp
     vault.export("chunks")
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "seal", lambda *_, **__: None)
-        kill_after_finish(vault, monkeypatch)
+        with killed_at_its_end(monkeypatch):
+            import_stream(vault.archive, vault.uri(BACK), master="inline")
     with vault.store as store:
         configured(store)
         before = store.describe(BACK)
@@ -323,7 +306,8 @@ def test_target_written_to_before_its_seal_is_not_sealed(tmp_path: Path, monkeyp
 
 
 def test_target_deleted_after_a_kill_at_the_end_is_a_conflict(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    kill_after_finish(vault, monkeypatch)
+    with killed_at_its_end(monkeypatch):
+        import_stream(vault.archive, vault.uri(BACK), master="inline")
     with vault.store as store:
         store.delete(BACK)
     with pytest.raises(Conflict, match="the name was used before"):

@@ -16,16 +16,14 @@ from streamvault.common.errors import Failed
 from streamvault.importer import jobs as importing
 from streamvault.importer.lease import lease_stream
 from streamvault.importer.run import ImportRun
-from streamvault.importer.target import Target
 from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.requests.reports import FinishedRequest
 from streamvault.streamstore.own import UNFINISHED
 from streamvault.streamstore.services.lease import last_heartbeat
-from tests.killed import Killed
 from tests.streams import digest_of, shape_of
+from tests.unit.importer.restores import BACK, killed_at_its_end, restore, stopped_after
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault
 
-BACK = replace(NAME, stream="back")
 Stop = Callable[[], None]
 
 
@@ -41,29 +39,12 @@ def vault(tmp_path: Path) -> Vault:
     return found
 
 
-def restore(vault: Vault, *options: str) -> int:
-    return main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--json", *options])
-
-
 def begin(vault: Vault, *options: str) -> None:
     """An import that stops when half of the data is restored."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importing, "fill_segment", failing())
+    with stopped_after(1):
         assert restore(vault, *options) == 1
     with vault.store as store:
         assert any(tag.startswith(UNFINISHED) for tag in store.describe(BACK).configuration.tags)
-
-
-def failing() -> Callable[[Any], Any]:
-    real, calls = importing.fill_segment, []
-
-    def fill(task: Any) -> Any:
-        calls.append(task)
-        if len(calls) > 1:
-            raise Failed("stopped for a test")
-        return real(task)
-
-    return fill
 
 
 def grow(vault: Vault) -> None:
@@ -88,6 +69,8 @@ def test_same_command_resumes_its_older_generation(
     begin(vault, *options)
     grow(vault)
     capfd.readouterr()
+    assert restore(vault, *options, "--dry-run") == 0
+    assert json.loads(capfd.readouterr().out)["generation"] == 2
     assert restore(vault, *options) == 0
     told = capfd.readouterr()
     report = json.loads(told.out)
@@ -99,14 +82,6 @@ def test_same_command_resumes_its_older_generation(
     assert restore(vault) == 4, "it is finished now"
     assert "the stream exists" in capfd.readouterr().err
     assert restore(vault, "--again") == 4, "and not the newest"
-
-
-def test_dry_run_tells_the_generation_it_would_resume(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    begin(vault)
-    grow(vault)
-    capfd.readouterr()
-    assert restore(vault, "--dry-run") == 0
-    assert json.loads(capfd.readouterr().out)["generation"] == 2
 
 
 def test_generation_begun_is_resumed_after_a_merge(vault: Vault) -> None:
@@ -169,30 +144,16 @@ def test_expired_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixtur
     assert "up to generation 2, not 3" in capfd.readouterr().err
 
 
-def killed_at_its_end(monkeypatch: pytest.MonkeyPatch, vault: Vault, *options: str) -> None:
-    """The tag is removed, and only the lease shows which import the target belongs to."""
-    real = Target.finish
-
-    def finish(self: Target) -> None:
-        real(self)
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Target, "finish", finish)
-        with pytest.raises(Killed):
-            restore(vault, *options)
+def test_import_killed_at_its_end_is_finished(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with killed_at_its_end(monkeypatch):
+        restore(vault)
     with vault.store as store:
         assert not any(tag.startswith(UNFINISHED) for tag in store.describe(BACK).configuration.tags)
         record = last_heartbeat(store, lease_stream(BACK))
         assert record is not None
         assert record.finishing
-
-
-def test_import_killed_at_its_end_is_finished(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.3)
-    killed_at_its_end(monkeypatch, vault)
     grow(vault)
     assert restore(vault, "--generation", "3") == 4, "and what the lease says is not lost by that"
     with monkeypatch.context() as patch:

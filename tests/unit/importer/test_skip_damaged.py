@@ -12,17 +12,17 @@ import pytest
 
 from streamvault import check_archive, compact_archive, import_stream, write_table
 from streamvault.cli import main
-from streamvault.common.errors import Conflict, Damaged, Failed
-from streamvault.importer import jobs as importing
+from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests.archive import damage as damaging
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.streamstore.model import EventPointer
 from tests.streams import digest_of, events_of
+from tests.unit.importer import restores
+from tests.unit.importer.restores import BACK, stopped_after
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
 
-BACK = replace(NAME, stream="back")
 Change = Callable[[bytes], bytes | None]
 
 
@@ -72,8 +72,7 @@ def spoil(vault: Vault, row: ArchivedRange, change: Change, nth: int = 0) -> Non
 
 
 def restore(vault: Vault, *options: str) -> int:
-    command = ["import", vault.archive, vault.uri(BACK), "--master", "inline", "--json", "--skip-damaged"]
-    return main([*command, *options])
+    return restores.restore(vault, "--skip-damaged", *options)
 
 
 def report_of(capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -150,20 +149,9 @@ def test_offsets_may_be_shifted_over_the_damage(vault: Vault, capfd: pytest.Capt
     assert len(was) - len(now) == sum(one["lost_events"] for one in report["damage"])
 
 
-def test_interrupted_import_is_resumed(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_interrupted_import_is_resumed(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     spoil(vault, places(vault)["middle"], delete)
-    real, calls = importing.fill_segment, []
-
-    def fill(task: Any) -> Any:
-        calls.append(task)
-        if len(calls) > 1:
-            raise Failed("stopped for a test")
-        return real(task)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(importing, "fill_segment", fill)
+    with stopped_after(1):
         assert restore(vault) == 1
     capfd.readouterr()
     assert restore(vault) == 3
@@ -172,17 +160,10 @@ def test_interrupted_import_is_resumed(
     is_restored(vault, report["damage"])
 
 
-def test_more_damage_does_not_resume_another_import(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_more_damage_does_not_resume_another_import(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     """What was restored with the bytes must not be finished as a stream without them."""
     spoil(vault, places(vault)["middle"], delete)
-
-    def fill(task: Any) -> Any:
-        raise Failed("stopped for a test")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(importing, "fill_segment", fill)
+    with stopped_after(0):
         assert restore(vault) == 1
     spoil(vault, places(vault)["tail"], delete)
     capfd.readouterr()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from streamvault import import_stream
-from streamvault.cli import main
 from streamvault.common.errors import Damaged, Failed
 from streamvault.importer import fill, jobs, run
 from streamvault.importer.fill import Filled, FillTask
@@ -78,15 +77,6 @@ def test_read_back_reads_everything(vault: Vault, seen: Seen) -> None:
     is_restored(vault, restore(vault, read_back=True))
     assert seen.ranges == all_ranges(vault)
     assert len(seen.ranges) > 10
-
-
-def test_command_has_the_option_read_back(tmp_path: Path, seen: Seen) -> None:
-    vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
-    vault.make(events=30)
-    vault.export()
-    line = ["import", vault.archive, vault.uri(RESTORED), "--master", "inline", "--read-back"]
-    assert main(line) == 0
-    assert seen.ranges == all_ranges(vault)
 
 
 def test_parts_of_ranges_are_always_read_back(vault: Vault, seen: Seen) -> None:

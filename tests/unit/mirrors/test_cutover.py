@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import streamvault.manifests.archive.rounds
-from streamvault import copy_stream, promote_replica, replicate_stream
 from streamvault.common.errors import Conflict, Problem
 from streamvault.importer import plan
 from streamvault.importer.lease import lease_stream
@@ -20,43 +18,24 @@ from streamvault.importer.replay import CannotReplay, plan_replay
 from streamvault.importer.target import TargetTaken
 from streamvault.importer.verify import Differs
 from streamvault.mirrors import cutover
-from streamvault.mirrors.replica import Replica, ReplicaPromoted
+from streamvault.mirrors.replica import ReplicaPromoted
 from streamvault.mirrors.source import StreamSource
 from streamvault.streamstore.errors import AccessDenied, RequestFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.own import MOST_TAGS, TARGET_LEDGER, TARGET_PROBE, stream_beside
-from streamvault.streamstore.services.lease import Lease
-from tests.streams import digest_of, events_of, make_stream
-from tests.unit.mirrors.test_replicate import TARGET, Killed, Streams, assert_same, assert_same_events, killed
+from tests.unit.mirrors.streams import TARGET, Streams, killed_at
+from tests.unit.mirrors.test_replicate import is_replica
 from tests.unit.small_archives import NAME
 
 ENDS = ["promotion", "move"]
 
 
-@pytest.fixture
-def streams(tmp_path: Path) -> Streams:
-    streams = Streams(tmp_path / "streams")
-    with streams.store as store:
-        make_stream(store, NAME, events=40)
-    return streams
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr("streamvault.mirrors.promote.WAIT_SECONDS", 0.1)
-    monkeypatch.setattr("streamvault.mirrors.move.WAIT_SECONDS", 0.1)
-
-
 def cut_over(streams: Streams, end: str, **options: Any) -> Any:
-    """Promote the replica and seal its source, or move its source to it."""
+    """Promote the replica and seal its source, or move its source to it; or promote it without its source."""
+    if end == "plain":
+        return streams.promote(**options)
     return streams.promote(seal_source=True, **options) if end == "promotion" else streams.move(**options)
-
-
-def configured(streams: Streams, name: StreamName = NAME) -> StreamConfiguration:
-    with streams.store as store:
-        return store.describe(name).configuration
 
 
 def configure(streams: Streams, **changes: Any) -> None:
@@ -64,9 +43,15 @@ def configure(streams: Streams, **changes: Any) -> None:
         store.update_stream(NAME, replace(store.describe(NAME).configuration, **changes))
 
 
-def assert_open(streams: Streams) -> None:
-    with streams.store as store:
-        assert not store.describe(NAME).sealed
+def before_seal(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Do something when a cut-over is about to seal the source."""
+    really = StreamSource.seal
+
+    def seal(source: StreamSource, described: StreamDescription) -> None:
+        act()
+        really(source, described)
+
+    monkeypatch.setattr(StreamSource, "seal", seal)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -81,7 +66,7 @@ def test_sleeping_replication_gives_way(streams: Streams, monkeypatch: pytest.Mo
     monkeypatch.setattr(streamvault.manifests.archive.rounds, "time", asleep)
     if end == "promotion":
         assert streams.replicate(follow=True, every=300).ended == "sealed"
-        assert_same(streams, sealed=False)
+        assert is_replica(streams, sealed=False)
     else:
         with pytest.raises(ReplicaPromoted):  # there is no source any more
             streams.replicate(follow=True, every=300)
@@ -106,16 +91,12 @@ def test_replication_of_what_is_gone_says_that_its_replica_was_promoted(streams:
 def test_replica_has_caught_up_when_its_source_is_sealed(
     streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    def seal(source: StreamSource, described: StreamDescription) -> None:
-        with streams.store as store:
-            assert digest_of(store, TARGET) == digest_of(store, NAME)
-        really(source, described)
-
-    really = StreamSource.seal
+    even: list[bool] = []
     streams.replicate()
     streams.add(b"not replicated yet")
-    monkeypatch.setattr(StreamSource, "seal", seal)
+    before_seal(monkeypatch, lambda: even.append(streams.same_events()))
     assert cut_over(streams, end).moved_bytes > 0
+    assert even == [True]
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -124,17 +105,17 @@ def test_source_with_too_many_tags_is_not_sealed(streams: Streams, end: str) -> 
     streams.replicate()
     with pytest.raises(Conflict, match=r"has 127 tags and gets one more.*was not sealed"):
         cut_over(streams, end)
-    assert_open(streams)
-    configure(streams, tags=configured(streams).tags[1:])
+    assert not streams.is_sealed(NAME)
+    configure(streams, tags=streams.configuration().tags[1:])
     cut_over(streams, end)
-    assert len(configured(streams, TARGET).tags) == MOST_TAGS
+    assert len(streams.configuration(TARGET).tags) == MOST_TAGS
 
 
 def test_replica_of_a_lost_source_with_too_many_tags_is_promoted(streams: Streams) -> None:
     configure(streams, tags=tuple(f"tag-{number:03}" for number in range(MOST_TAGS)))
     streams.replicate()
     streams.promote()
-    assert len(configured(streams, TARGET).tags) == MOST_TAGS
+    assert len(streams.configuration(TARGET).tags) == MOST_TAGS
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -153,9 +134,9 @@ def test_source_is_not_sealed_if_its_policies_are_refused(
         patched.setattr(LocalStore, "update_stream", update)
         with pytest.raises(RequestFailed, match="not possible here"):
             cut_over(streams, end)
-        assert_open(streams)
+        assert not streams.is_sealed(NAME)
         assert stream_beside(TARGET, TARGET_PROBE) not in streams.own()
-        assert configured(streams, TARGET).retention.kind is RetentionKind.NONE
+        assert streams.configuration(TARGET).retention.kind is RetentionKind.NONE
         cut_over(streams, end, retention="off")
     assert streams.own() == []
 
@@ -163,17 +144,11 @@ def test_source_is_not_sealed_if_its_policies_are_refused(
 @pytest.mark.parametrize("end", ENDS)
 def test_policies_of_before_the_seal_are_set(streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     """Those were tried; others may be refused when the source is sealed already."""
-
-    def seal(source: StreamSource, described: StreamDescription) -> None:
-        configure(streams, tags=tuple(f"tag-{number:03}" for number in range(MOST_TAGS)))
-        really(source, described)
-
-    tags = configured(streams).tags
+    before, many = streams.configuration().tags, tuple(f"tag-{number:03}" for number in range(MOST_TAGS))
     streams.replicate()
-    really = StreamSource.seal
-    monkeypatch.setattr(StreamSource, "seal", seal)
+    before_seal(monkeypatch, lambda: configure(streams, tags=many))
     cut_over(streams, end)
-    assert set(configured(streams, TARGET).tags).issuperset(tags)
+    assert set(streams.configuration(TARGET).tags).issuperset(before)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -192,38 +167,31 @@ def test_seal_that_was_denied_leaves_no_trace(streams: Streams, monkeypatch: pyt
         with pytest.raises(AccessDenied):
             cut_over(streams, end)
     streams.add(b"it is still written to")
-    with streams.store as store:
-        store.seal(NAME)
+    streams.seal()
     streams.replicate()
     streams.promote()
-    assert_same_events(streams)
-    with streams.store as store:
-        assert store.describe(TARGET).sealed
+    assert streams.same_events()
+    assert streams.is_sealed()
 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("name", [TARGET, StreamName("scope", "another")])
 def test_source_that_a_cut_over_sealed_is_not_taken_for_one_that_its_user_sealed(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str, name: StreamName
+    streams: Streams, end: str, name: StreamName
 ) -> None:
     """The replica is deleted after that, with all that was noted beside it; the next one may have another name."""
     streams.replicate()
-    killed(monkeypatch, "update_stream", TARGET, lambda: cut_over(streams, end))
+    with killed_at("update_stream"):
+        cut_over(streams, end)
+    assert streams.is_sealed(NAME)
     with streams.store as store:
-        assert store.describe(NAME).sealed
         for gone in (TARGET, stream_beside(TARGET, TARGET_LEDGER), lease_stream(TARGET)):
             store.delete(gone)
-        uri = streams.target.replace(str(TARGET), str(name))
-        replicate_stream(streams.source, uri, master="inline")
-        promote_replica(uri, master="inline")
-        assert not store.describe(name).sealed
-
-
-def test_move_leaves_nothing_beside_its_source(streams: Streams) -> None:
-    streams.move(no_tombstone=True)
-    with streams.store as store:
-        assert [*store.list_streams(NAME.scope, own=True)] == [TARGET]
+    again = Streams(streams.folder, target_name=name)
+    again.replicate()
+    again.promote()
+    assert not streams.is_sealed(name)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -236,107 +204,68 @@ def test_numbers_that_cannot_be_kept(streams: Streams, monkeypatch: pytest.Monke
             raise CannotReplay("a transaction was committed over a scale")
         return plan_replay(epochs, numbers)
 
-    def seal(source: StreamSource, described: StreamDescription) -> None:
+    def act() -> None:
         streams.scale()
         streams.add(b"of the transaction")
         refuses.append(True)
-        with streams.store as store:
-            before.append(digest_of(store, NAME))
-        really(source, described)
+        before.append(streams.digest())
 
-    refuses, before = [], []  # type: ignore[var-annotated]
+    refuses: list[bool] = []
+    before: list[object] = []
     streams.replicate(numbers="keep")
-    really = StreamSource.seal
     monkeypatch.setattr(plan, "plan_replay", replay)
-    monkeypatch.setattr(StreamSource, "seal", seal)
+    before_seal(monkeypatch, act)
     options = {} if end == "promotion" else {"numbers": "keep"}
     if when == "before":
         refuses.append(True)
         with pytest.raises(CannotReplay):
             cut_over(streams, end, **options)
-        assert_open(streams)
+        assert not streams.is_sealed(NAME)
     else:
         cut_over(streams, end, **options)
-        with streams.store as store:
-            assert digest_of(store, TARGET) == before[0]
+        assert streams.digest(TARGET) == before[0]
 
 
 def test_move_maps_numbers_where_needed(streams: Streams) -> None:
     """As when a stream moves back to a name that it had before."""
+    streams.remake(TARGET)
     with streams.store as store:
-        make_stream(store, TARGET, events=3)
         store.delete(TARGET)
-        before = digest_of(store, NAME)[0]
+    before = streams.payloads()
     assert streams.move().renumbered
-    with streams.store as store:
-        assert digest_of(store, TARGET)[0] == before
+    assert streams.payloads(TARGET) == before
 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("end", [*ENDS, "plain"])
-@pytest.mark.parametrize("retention", ["keep", "off"])
-def test_retention_of_a_replica_that_keeps_its_head(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str, retention: str
-) -> None:
-    def finish(**options: Any) -> Any:
-        return streams.promote(**options) if end == "plain" else cut_over(streams, end, **options)
-
+@pytest.mark.parametrize("chosen", ["", "by the first run", "by the second run"])
+def test_retention_of_a_replica_that_keeps_its_head(streams: Streams, end: str, chosen: str) -> None:
     kept = Retention(RetentionKind.TIME, 3_600_000)
     configure(streams, retention=kept)
     streams.replicate(keep_head=True)
     streams.truncate()
     streams.replicate()
-    killed(monkeypatch, "update_stream", TARGET, lambda: finish(retention=retention))
-    report = finish()  # what was chosen stays chosen
-    assert configured(streams, TARGET).retention == (kept if retention == "keep" else Retention())
+    with killed_at("update_stream"):
+        cut_over(streams, end, retention="off" if chosen == "by the first run" else "keep")
+    report = cut_over(streams, end, retention="off" if chosen == "by the second run" else "keep")
+    assert streams.configuration(TARGET).retention == (Retention() if chosen else kept)
     assert [("will truncate it" in warning, "--retention off" in warning) for warning in report.warnings] == (
-        [(True, True)] if retention == "keep" else []
+        [] if chosen else [(True, True)]
     )
 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("end", [*ENDS, "plain"])
-def test_retention_that_is_chosen_when_a_killed_run_is_repeated(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str
-) -> None:
-    def finish(**options: Any) -> Any:
-        return streams.promote(**options) if end == "plain" else cut_over(streams, end, **options)
-
-    configure(streams, retention=Retention(RetentionKind.TIME, 3_600_000))
-    streams.replicate()
-    killed(monkeypatch, "update_stream", TARGET, finish)
-    finish(retention="off")
-    assert configured(streams, TARGET).retention == Retention()
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("end", [*ENDS, "plain"])
-def test_retention_is_not_chosen_after_the_policies_were_set(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str
-) -> None:
-    def finish(**options: Any) -> Any:
-        return streams.promote(**options) if end == "plain" else cut_over(streams, end, **options)
-
+def test_retention_is_not_chosen_after_the_policies_were_set(streams: Streams, end: str) -> None:
     kept = Retention(RetentionKind.TIME, 3_600_000)
     configure(streams, retention=kept)
     streams.replicate()
-    with monkeypatch.context() as patched:
-        patched.setattr(Replica, "_configure", _killed_after(Replica._configure))
-        patched.setattr(Lease, "release", lambda lease, **_: lease._stop.set() or lease._appender.close())
-        with pytest.raises(Killed):
-            finish()
+    with killed_at("update_stream", after=True):
+        cut_over(streams, end)
     with pytest.raises(Conflict, match="has its source's retention policy already"):
-        finish(retention="off")
-    finish()
-    assert configured(streams, TARGET).retention == kept
-
-
-def _killed_after(really: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        really(*args)
-        raise Killed
-
-    return call
+        cut_over(streams, end, retention="off")
+    cut_over(streams, end)
+    assert streams.configuration(TARGET).retention == kept
 
 
 def test_no_advice_to_delete_what_writers_have_moved_to(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,28 +279,17 @@ def test_no_advice_to_delete_what_writers_have_moved_to(streams: Streams, monkey
     assert "Keep both" in caught.value.todo
 
 
-def when_the_old_cluster_is_back(streams: Streams) -> None:
+@pytest.mark.parametrize("verb", [Streams.replicate, Streams.move])
+@pytest.mark.parametrize(("backwards", "what"), [(False, "is a promoted replica of"), (True, "was a replica of")])
+def test_no_advice_to_delete_what_was_not_replicated(
+    streams: Streams, verb: Callable[[Streams], object], what: str, *, backwards: bool
+) -> None:
+    """The old cluster is back."""
     streams.replicate()
     streams.promote()
     streams.add(b"written to the old stream by a writer that was late")
-
-
-@pytest.mark.parametrize(
-    ("act", "what"),
-    [
-        (lambda streams: streams.replicate(), "is a promoted replica of"),
-        (lambda streams: streams.move(), "is a promoted replica of"),
-        (lambda streams: Streams.replicate(Backwards(streams.folder)), "was a replica of"),
-        (lambda streams: Streams.move(Backwards(streams.folder)), "was a replica of"),
-    ],
-    ids=["replicate", "move", "replicate back", "move back"],
-)
-def test_no_advice_to_delete_what_was_not_replicated(
-    streams: Streams, act: Callable[[Streams], object], what: str
-) -> None:
-    when_the_old_cluster_is_back(streams)
     with pytest.raises(TargetTaken, match=what) as caught:
-        act(streams)
+        verb(Streams(streams.folder, TARGET, NAME) if backwards else streams)
     assert "elete" not in caught.value.todo
 
 
@@ -381,23 +299,9 @@ def test_what_was_not_replicated_is_copied_from_the_tail_in_the_report(streams: 
     tail = streams.promote().tail
     streams.add(b"late")
     late = replace(NAME, stream="late")
-    copy_stream(streams.source, f"local://{streams.folder}/{late}", from_cut=tail, master="inline")
-    with streams.store as store:
-        assert {payload for _, payload in events_of(store, late)} == {b"late"}
-    back = replace(NAME, stream="back")
-    replicate_stream(streams.target, f"local://{streams.folder}/{back}", master="inline")
-
-
-class Backwards(Streams):
-    """The streams with source and target swapped."""
-
-    @property
-    def source(self) -> str:
-        return f"local://{self.folder}/{TARGET}"
-
-    @property
-    def target(self) -> str:
-        return f"local://{self.folder}/{NAME}"
+    Streams(streams.folder, NAME, late).copy(from_cut=tail)
+    assert set(streams.payloads(late)) == {b"late"}
+    Streams(streams.folder, TARGET, replace(NAME, stream="back")).replicate()
 
 
 def test_rounds_before_the_seal_end_if_they_do_not_become_shorter(monkeypatch: pytest.MonkeyPatch) -> None:

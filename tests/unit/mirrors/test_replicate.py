@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from streamvault import export_stream, import_stream, move_stream, promote_replica, replicate_stream
+from streamvault import export_stream, import_stream, promote_replica, replicate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Overtaken, Problem, Usage
-from streamvault.importer.lease import first_segment_id
 from streamvault.importer.options import TargetOptions
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import TargetTaken
@@ -27,118 +22,37 @@ from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.source import open_source
 from streamvault.mirrors.witness import check_same
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
-from streamvault.streamstore.errors import ScaleRefused, SegmentSealed
-from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
-from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.own import OWN, SOURCE_SEAL, is_own, stream_beside
-from streamvault.streamstore.services.lease import Lease
+from streamvault.streamstore.own import OWN, is_own
 from tests.killed import Killed
-from tests.streams import append_events, digest_of, events_of, make_stream, opened, shape_of
+from tests.streams import append_events, digest_of, opened, shape_of
+from tests.unit.mirrors.streams import TARGET, Streams, killed_at, leave_leases
 from tests.unit.small_archives import NAME
 
-TARGET = replace(NAME, stream="replica")
 
-
-class Streams:
-    """A folder of streams."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @property
-    def store(self) -> LocalStore:
-        return LocalStore(self.folder)
-
-    @property
-    def source(self) -> str:
-        return f"local://{self.folder}/{NAME}"
-
-    @property
-    def target(self) -> str:
-        return f"local://{self.folder}/{TARGET}"
-
-    def replicate(self, **options: object):  # type: ignore[no-untyped-def]
-        return replicate_stream(self.source, self.target, master="inline[2]", **options)  # type: ignore[arg-type]
-
-    def promote(self, **options: object):  # type: ignore[no-untyped-def]
-        return promote_replica(self.target, master="inline[2]", **options)  # type: ignore[arg-type]
-
-    def move(self, **options: object):  # type: ignore[no-untyped-def]
-        return move_stream(self.source, self.target, master="inline[2]", **options)  # type: ignore[arg-type]
-
-    def add(self, *events: bytes) -> None:
-        with self.store as store:
-            for segment in store.describe(NAME).tail.offsets:
-                append_events(store, NAME, segment, events)
-
-    def scale(self, parts: int = 2) -> None:
-        """Seal the newest segment and open some in its place."""
-        with self.store as store:
-            described = store.describe(NAME)
-            segment = max(described.tail.offsets)
-            held = described.ranges()[segment]
-            width = (held.high - held.low) / parts
-            bounds = [held.low + width * i for i in range(parts)] + [held.high]
-            store.scale(NAME, [segment], [KeyRange(a, b) for a, b in pairwise(bounds)])
-
-    def truncate(self) -> None:
-        with self.store as store:
-            store.truncate(store.describe(NAME).tail)
-
-    def own(self) -> list[StreamName]:
-        """Every stream of the scope but source and target, and what says who sealed a source that is still there."""
-        with self.store as store:
-            left = {NAME, TARGET}
-            if store.exists(NAME):
-                left.add(stream_beside(NAME, SOURCE_SEAL, first_segment_id(store.describe(NAME))))
-            return [name for name in store.list_streams(NAME.scope, own=True) if name not in left]
-
-
-@pytest.fixture
-def streams(tmp_path: Path) -> Streams:
-    streams = Streams(tmp_path / "streams")
-    with streams.store as store:
-        make_stream(store, NAME, events=120, largest=20_000)
-    return streams
-
-
-def assert_same_events(streams: Streams, target: StreamName = TARGET) -> None:
-    with streams.store as store:
-        assert digest_of(store, NAME) == digest_of(store, target)
-
-
-def assert_same(streams: Streams, *, sealed: bool | None = None) -> None:
-    """The replica has the source's events, shape and policies."""
-    with streams.store as store:
-        source, copied = shape_of(store, NAME), shape_of(store, TARGET)
-        configuration: StreamConfiguration = source.pop("configuration")  # type: ignore[assignment]
-        scaling = replace(configuration.scaling, min_segments=len(store.describe(NAME).tail.offsets))
-        tags = (*configuration.tags, f"streamvault-replica-of:{streams.source}"[:256])
-        assert copied.pop("configuration") == replace(configuration, tags=tags, scaling=scaling)
-        if sealed is not None:
-            assert (source.pop("sealed"), copied.pop("sealed")) == (True, sealed)
-        assert source == copied
-        assert digest_of(store, NAME) == digest_of(store, TARGET)
+def is_replica(streams: Streams, *, sealed: bool | None = None) -> bool:
+    """Whether a promoted replica has its source's events, shape and policies; ``sealed`` if the source is sealed."""
+    but = {} if sealed is None else {"sealed": (True, sealed)}
+    return streams.is_like_its_source(f"streamvault-replica-of:{streams.source}", but=but)
 
 
 def test_rounds_follow_growth_scales_and_truncation(streams: Streams) -> None:
     first = streams.replicate()
     assert (first.ended, first.rounds, first.moved_bytes > 0) == ("caught up", 1, True)
-    assert_same_events(streams)
+    assert streams.same_events()
     streams.add(b"later", b"")
     streams.scale()
     streams.add(b"after the scale")
     assert streams.replicate(dry_run=True).behind_bytes > 0
     again = streams.replicate()
     assert again.behind_bytes == again.moved_bytes
-    assert_same_events(streams)
+    assert streams.same_events()
     streams.truncate()
     streams.add(b"after the truncation")
     streams.replicate()
-    assert_same_events(streams)
+    assert streams.same_events()
+    assert OWN in streams.configuration(TARGET).tags
     with streams.store as store:
-        assert OWN in store.describe(TARGET).configuration.tags
         assert store.describe(NAME).head.offsets == store.describe(TARGET).head.offsets
         assert list(store.list_streams(NAME.scope)) == [NAME]
     nothing = streams.replicate()
@@ -154,51 +68,36 @@ def test_replica_that_was_behind_a_truncation_goes_on_at_the_head(streams: Strea
     streams.truncate()
     streams.add(b"kept")
     streams.replicate(offsets=offsets)
-    with streams.store as store:
-        kept = [payload for _, payload in events_of(store, NAME)]
-        assert [payload for _, payload in events_of(store, TARGET)] == kept
+    assert streams.payloads(TARGET) == streams.payloads()
     streams.promote()
     assert streams.own() == []
 
 
-def test_head_is_kept(streams: Streams) -> None:
-    streams.replicate(keep_head=True)
-    with streams.store as store:
-        before = digest_of(store, TARGET)
-    streams.truncate()
-    streams.replicate(keep_head=True)
-    with streams.store as store:
-        assert digest_of(store, TARGET) == before
-    streams.add(b"lost")
-    streams.scale()
-    streams.truncate()
-    with pytest.raises(Conflict, match="truncated beyond what the replica has"):
-        streams.replicate(keep_head=True)
-
-
-@pytest.mark.parametrize("end", ["round", "promotion", "move"])
-def test_head_once_kept_is_kept_without_the_option(streams: Streams, end: str) -> None:
-    """Also if the option was given to a later run only."""
+@pytest.mark.parametrize("end", ["round", "promotion", "move", "hole"])
+def test_head_is_kept(streams: Streams, end: str) -> None:
+    """Also if the option was given to one run only, and not to the first one."""
     streams.replicate()
     streams.replicate(keep_head=True)
-    with streams.store as store:
-        before = digest_of(store, TARGET)
+    before = streams.digest(TARGET)
     streams.truncate()
     if end == "promotion":
         streams.promote(seal_source=True)
     elif end == "move":
-        streams.move(numbers="map")
+        streams.move()
     else:
         streams.replicate()
-    with streams.store as store:
-        assert digest_of(store, TARGET) == before
+    assert streams.digest(TARGET) == before
+    if end == "hole":
+        streams.add(b"lost")
+        streams.scale()
+        streams.truncate()
+        with pytest.raises(Conflict, match="truncated beyond what the replica has"):
+            streams.replicate(keep_head=True)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_filler_that_a_replica_has_does_not_count(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filler_that_a_replica_has_does_not_count(streams: Streams) -> None:
     limited = {"filler_limit": 0, "offsets": "keep", "numbers": "map"}
-    with streams.store as store:
-        assert any(store.describe(NAME).head.offsets.values())
     with pytest.raises(Usage, match="more than --filler-limit 0"):
         streams.replicate(**limited)
     streams.replicate()
@@ -207,13 +106,14 @@ def test_filler_that_a_replica_has_does_not_count(streams: Streams, monkeypatch:
     streams.truncate()
     streams.add(b"kept")
     streams.replicate(**limited)
-    assert_same_events(streams)
+    assert streams.same_events()
     streams.add(b"lost")
     streams.truncate()
     with pytest.raises(Usage, match="more than --filler-limit 0"):
         streams.replicate(**limited)
     streams.replicate()
-    killed(monkeypatch, "delete", NAME, partial(streams.move, **limited))
+    with killed_at("delete", NAME):
+        streams.move(**limited)
     streams.move(**limited)
     assert streams.own() == []
 
@@ -221,80 +121,52 @@ def test_filler_that_a_replica_has_does_not_count(streams: Streams, monkeypatch:
 def test_lag(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
     none = streams.replicate(dry_run=True)
     assert (none.behind_seconds, none.ended) == (None, None)
-    assert none.behind_bytes == sum(pointer.length for pointer, _ in _events(streams))
+    assert none.behind_bytes == sum(8 + len(payload) for payload in streams.payloads())
     streams.replicate()
-    assert (streams.replicate(dry_run=True).behind_bytes, streams.replicate(dry_run=True).behind_seconds) == (0, 0.0)
+    even = streams.replicate(dry_run=True)
+    assert (even.behind_bytes, even.behind_seconds) == (0, 0.0)
     streams.add(b"x" * 92)
     late = streams.replicate(dry_run=True)
-    with streams.store as store:
-        assert late.behind_bytes == 100 * len(store.describe(NAME).tail.offsets)
+    assert late.behind_bytes == 100 * len(streams.tail())
     assert late.behind_seconds is not None
     assert 0 < late.behind_seconds < 60
     assert main(["replicate", streams.source, streams.target, "--dry-run"]) == 0
     assert "behind" in capfd.readouterr().out
 
 
-def _events(streams: Streams) -> list[tuple[object, bytes]]:
-    with streams.store as store:
-        return list(events_of(store, NAME))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("sealed", [False, True])
 def test_promoted_replica_is_a_stream_like_its_source(streams: Streams, *, sealed: bool) -> None:
     if sealed:
-        with streams.store as store:
-            store.seal(NAME)
+        streams.seal()
     streams.replicate()
     report = streams.promote()
     assert (report.sealed, report.unchanged) == (sealed, False)
     if sealed:
-        assert_same(streams)
-    else:  # late appends are refused, as the segments that were open are sealed
+        assert is_replica(streams)
+    else:  # late appends and scales are refused, as the segments that were open are sealed
         with streams.store as store:
             source, copied = store.describe(NAME), store.describe(TARGET)
-            assert copied.epochs[:-1] == source.epochs
-            assert list(copied.epochs[-1].segments.values()) == list(source.epochs[-1].segments.values())
-            assert set(copied.tail.offsets.values()) == {0}
-            assert digest_of(store, NAME) == digest_of(store, TARGET)
+        assert copied.epochs[:-1] == source.epochs
+        assert list(copied.epochs[-1].segments.values()) == list(source.epochs[-1].segments.values())
+        assert set(copied.tail.offsets.values()) == {0}
+        assert streams.same_events()
+        with pytest.raises(Conflict, match="promoted before, without sealing its source"):
+            streams.promote(seal_source=True)
     assert streams.own() == []
     assert streams.promote().unchanged
     with pytest.raises(Conflict, match="promoted replica of"):
         streams.replicate()
 
 
-def test_sealing_after_a_promotion_is_refused(streams: Streams) -> None:
-    streams.replicate()
-    streams.promote()
-    with pytest.raises(Conflict, match="promoted before, without sealing its source"):
-        streams.promote(seal_source=True)
-
-
-@pytest.mark.parametrize("late", ["append", "scale"])
-def test_nothing_late_follows_a_promotion(streams: Streams, late: str) -> None:
-    streams.replicate()
-    with streams.store as store:
-        segment, held = next(iter(store.describe(TARGET).epochs[-1].segments.items()))
-    streams.promote()
-    with streams.store as store:
-        act = {
-            "append": lambda: append_events(store, TARGET, segment, [b"late"]),
-            "scale": lambda: store.scale(TARGET, [segment], [held]),
-        }
-        with pytest.raises((SegmentSealed, ScaleRefused)):
-            act[late]()
-
-
 def test_source_may_be_gone(streams: Streams) -> None:
     streams.replicate()
+    before = streams.digest()
     with streams.store as store:
-        before = digest_of(store, NAME)
         store.delete(NAME)
     with pytest.raises(Failed, match="no such stream"):
         streams.replicate()
-    report = streams.promote()
-    assert report.tail_time
-    with streams.store as store:
-        assert digest_of(store, TARGET) == before
+    assert streams.promote().tail_time
+    assert streams.digest(TARGET) == before
     assert streams.own() == []
 
 
@@ -306,31 +178,11 @@ def test_cut_over(streams: Streams, offsets: str) -> None:
     assert (report.source_sealed, report.sealed) == (True, False)
     assert report.moved_bytes > 0
     if offsets == "keep":
-        assert_same(streams, sealed=False)
+        assert is_replica(streams, sealed=False)
     else:
-        assert [p for _, p in _events(streams)] == _payloads(streams, TARGET)
+        assert streams.payloads(TARGET) == streams.payloads()
     assert streams.own() == []
     assert streams.promote(seal_source=True).unchanged
-
-
-def _payloads(streams: Streams, name: StreamName) -> list[bytes]:
-    with streams.store as store:
-        return [payload for _, payload in events_of(store, name)]
-
-
-def test_cut_over_ends_a_running_replication(streams: Streams) -> None:
-    reports = []
-    thread = threading.Thread(target=lambda: reports.append(streams.replicate(follow=True, every=0.05)))
-    thread.start()
-    while not streams.own() or not _is_caught_up(streams):
-        time.sleep(0.02)
-    streams.add(b"late")
-    with pytest.raises(Conflict, match="another import, copy or replication is writing"):
-        streams.promote()
-    streams.promote(seal_source=True)
-    thread.join(20)
-    assert reports[0].ended == "sealed"
-    assert_same(streams, sealed=False)
 
 
 def test_round_that_ends_between_look_and_ledger_is_no_other_stream(
@@ -349,12 +201,7 @@ def test_round_that_ends_between_look_and_ledger_is_no_other_stream(
 
     monkeypatch.setattr(Replication, "_read", reading)
     streams.promote(seal_source=True)
-    assert_same(streams, sealed=False)
-
-
-def _is_caught_up(streams: Streams) -> bool:
-    with streams.store as store:
-        return store.exists(TARGET) and store.describe(TARGET).tail.offsets == store.describe(NAME).tail.offsets
+    assert is_replica(streams, sealed=False)
 
 
 def test_follow_ends_when_idle(streams: Streams) -> None:
@@ -373,11 +220,10 @@ def test_archive_is_replicated(streams: Streams, tmp_path: Path) -> None:
     streams.scale()
     streams.add(b"and more")
     export_stream(streams.source, root, master="inline")
-    report = replicate_stream(archive, streams.target, master="inline")
-    assert report.rounds == 1
-    assert_same_events(streams)
+    assert replicate_stream(archive, streams.target, master="inline").rounds == 1
+    assert streams.same_events()
     streams.promote()
-    assert_same_events(streams)
+    assert streams.same_events()
 
 
 def test_options_of_a_replica_stay(streams: Streams) -> None:
@@ -388,23 +234,18 @@ def test_options_of_a_replica_stay(streams: Streams) -> None:
 
 def test_source_made_again_is_refused(streams: Streams) -> None:
     streams.replicate()
-    with streams.store as store:
-        store.delete(NAME)
-        make_stream(store, NAME, events=20)
-    with pytest.raises(Conflict, match="deleted and created again"):
-        streams.replicate()
-    with pytest.raises(Conflict, match="deleted and created again"):
-        streams.promote(seal_source=True)
+    streams.remake()
+    for verb in (streams.replicate, partial(streams.promote, seal_source=True)):
+        with pytest.raises(Conflict, match="deleted and created again"):
+            verb()
     streams.promote()
 
 
 @pytest.mark.usefixtures("impatient")
-def test_dry_run_leaves_the_lease_of_an_interrupted_promotion(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dry_run_leaves_the_lease_of_an_interrupted_promotion(streams: Streams) -> None:
     streams.replicate()
-    with monkeypatch.context() as patched:
-        patched.setattr(Lease, "release", lambda lease, **_: lease._stop.set() or lease._appender.close())
+    with pytest.MonkeyPatch.context() as patched:
+        leave_leases(patched)
         streams.promote()
     left = streams.own()
     assert left
@@ -422,8 +263,7 @@ def test_what_is_no_replica_is_not_promoted(streams: Streams) -> None:
 
 
 def test_users_stream_is_no_target(streams: Streams) -> None:
-    with streams.store as store:
-        make_stream(store, TARGET, events=20)
+    streams.remake(TARGET)
     for verb in (streams.replicate, streams.move):
         with pytest.raises(Conflict, match="the stream exists"):
             verb()
@@ -434,26 +274,21 @@ def test_users_stream_is_no_target(streams: Streams) -> None:
 def test_event_cut_short_is_not_promoted(streams: Streams) -> None:
     """A large event is appended in pieces; a kill may leave the first ones."""
     streams.replicate()
-    with streams.store as store:
-        segment = max(store.describe(TARGET).tail.offsets)
-        with store.appender(TARGET, segment) as appender:
-            appender.append(b"\0\0\0\0\0\0\1\0abc")
+    with streams.store as store, store.appender(TARGET, max(streams.tail(TARGET))) as appender:
+        appender.append(b"\0\0\0\0\0\0\1\0abc")
     with pytest.raises(Failed, match="ends inside an event"):
         streams.promote()
 
 
 @pytest.mark.parametrize("rest", [b"abc", bytes(1001), b"a line of a log\n" * 50, bytes(7) + b"\xc8xx"])
-def test_byte_replica_has_no_events_to_tear(streams: Streams, monkeypatch: pytest.MonkeyPatch, rest: bytes) -> None:
+def test_byte_replica_has_no_events_to_tear(streams: Streams, rest: bytes) -> None:
     """The source is lost, and a round was killed after it appended and before it recorded that."""
-    source = replace(NAME, stream="log")
-    uri = f"local://{streams.folder}/{source}"
-    with streams.store as store:
-        store.create_stream(source, StreamConfiguration())
-        with store.appender(source, SegmentId(0, 0)) as appender:
-            appender.append(b"first line\n" * 20)
-    replicate_stream(uri, streams.target, master="inline[2]")
-    with streams.store as store, store.appender(source, SegmentId(0, 0)) as appender:
-        appender.append(rest)
+    (segment,) = streams.make_plain()
+
+    def append(data: bytes) -> None:
+        with streams.store as store, store.appender(NAME, segment) as appender:
+            appender.append(data)
+
     note = Replica.note
 
     def kill(self: Replica, *args: object, **changes: object) -> object:
@@ -461,15 +296,18 @@ def test_byte_replica_has_no_events_to_tear(streams: Streams, monkeypatch: pytes
             raise Killed
         return note(self, *args, **changes)  # type: ignore[arg-type]
 
-    with monkeypatch.context() as patched:
+    append(b"first line\n" * 20)
+    streams.replicate()
+    append(rest)
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Replica, "note", kill)
         with pytest.raises(Killed):
-            replicate_stream(uri, streams.target, master="inline[2]")
+            streams.replicate()
     with streams.store as store:
-        store.delete(source)
+        store.delete(NAME)
     streams.promote()
     with streams.store as store:
-        assert store.segment_info(TARGET, [SegmentId(0, 0)])[0].write_offset == 220 + len(rest)
+        assert store.segment_info(TARGET, [segment])[0].write_offset == 220 + len(rest)
 
 
 def ledger_of(streams: Streams) -> Replica:
@@ -497,14 +335,16 @@ def test_ledger_of_another_release_is_read(streams: Streams) -> None:
     streams.replicate()
     assert ledger_of(streams).newest.target == target
     streams.promote()
-    assert_same_events(streams)
+    assert streams.same_events()
 
 
 def test_move_is_a_rename(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
     with streams.store as store:
         shape, events = shape_of(store, NAME), digest_of(store, NAME)
-    report = streams.move()
-    assert report.bytes > 0
+    assert streams.move(dry_run=True).bytes > 0
+    with streams.store as store:
+        assert list(store.list_streams(NAME.scope, own=True)) == [NAME]
+    assert streams.move().bytes > 0
     with streams.store as store:
         moved = shape_of(store, TARGET)
         assert digest_of(store, TARGET) == events
@@ -523,67 +363,18 @@ def test_move_is_a_rename(streams: Streams, capfd: pytest.CaptureFixture[str]) -
 
 
 def test_move_without_tombstone(streams: Streams) -> None:
-    streams.move(no_tombstone=True)
+    streams.move(no_tombstone=True, offsets="shift")
     with streams.store as store:
-        assert not store.exists(NAME)
+        assert list(store.list_streams(NAME.scope, own=True)) == [TARGET]
+        assert set(store.describe(TARGET).head.offsets.values()) == {0}
     assert streams.move(no_tombstone=True).unchanged
 
 
-def test_dry_run_of_a_move_changes_nothing(streams: Streams) -> None:
-    assert streams.move(dry_run=True).bytes > 0
-    with streams.store as store:
-        assert list(store.list_streams(NAME.scope, own=True)) == [NAME]
-
-
-def test_cut_of_a_truncated_stream_is_kept(streams: Streams) -> None:
-    with streams.store as store:
-        described = store.describe(NAME)
-    streams.move(offsets="shift")
-    with streams.store as store:
-        assert set(store.describe(TARGET).head.offsets.values()) == {0}
-        assert isinstance(described.head, StreamCut)
-
-
-def killed(monkeypatch: pytest.MonkeyPatch, method: str, name: StreamName, verb: Callable[[], object]) -> None:
-    """Run a verb that is killed when it is about to make a change to a stream."""
-    real = getattr(LocalStore, method)
-
-    def call(self: LocalStore, stream: StreamName, *args: object, **options: object) -> object:
-        if stream == name:
-            raise Killed
-        return real(self, stream, *args, **options)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LocalStore, method, call)
-        patched.setattr(Lease, "release", lambda lease, **_: lease._stop.set() or lease._appender.close())
-        with pytest.raises((Killed, Failed)):  # a task reports its end
-            verb()
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
-
-
 @pytest.mark.usefixtures("impatient")
-def test_users_stream_is_not_taken_for_the_replica(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    with streams.store as store:
-        store.seal(NAME)
+def test_nothing_follows_a_promotion(streams: Streams) -> None:
     streams.replicate()
-    killed(monkeypatch, "seal", TARGET, streams.promote)
-    with streams.store as store:
-        store.delete(TARGET)
-        make_stream(store, TARGET, events=20)
-    with pytest.raises(NotAReplica):
+    with killed_at("update_stream"):
         streams.promote()
-    with streams.store as store:
-        assert not store.describe(TARGET).sealed
-
-
-@pytest.mark.usefixtures("impatient")
-def test_nothing_follows_a_promotion(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    streams.replicate()
-    killed(monkeypatch, "update_stream", TARGET, streams.promote)
     streams.truncate()
     streams.add(b"late")
     with pytest.raises(TargetTaken, match="a promotion of the replica has not ended"):
@@ -591,19 +382,20 @@ def test_nothing_follows_a_promotion(streams: Streams, monkeypatch: pytest.Monke
     with pytest.raises(Conflict, match="without sealing its source has not ended"):
         streams.promote(seal_source=True)
     with pytest.raises(Conflict, match="promoted without sealing the stream"):
-        streams.move(numbers="map")
-    with streams.store as store:
-        assert store.describe(NAME).sealed is False
+        streams.move()
+    assert not streams.is_sealed(NAME)
     streams.promote()
     assert streams.own() == []
 
 
-def test_replica_with_filler_is_not_promoted(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_replica_with_filler_is_not_promoted(streams: Streams) -> None:
     streams.replicate()
     streams.add(b"lost")
     streams.truncate()
     streams.add(b"kept")
-    killed(monkeypatch, "appender", TARGET, streams.replicate)
+    with killed_at("appender"):
+        streams.replicate()
     with pytest.raises(Failed, match="begins with filler"):
         streams.promote()
     streams.replicate()
@@ -611,38 +403,17 @@ def test_replica_with_filler_is_not_promoted(streams: Streams, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("impatient")
-def test_move_goes_on_with_other_options(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed(monkeypatch, "delete", NAME, streams.move)
-    streams.move(offsets="shift", no_tombstone=True)
-    with streams.store as store:
-        assert not store.exists(NAME)
-    assert streams.own() == []
-
-
-@pytest.mark.usefixtures("impatient")
-def test_import_that_was_killed_is_no_move(streams: Streams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with streams.store as store:
-        store.seal(NAME)
+def test_import_that_was_killed_is_no_move(streams: Streams, tmp_path: Path) -> None:
+    streams.seal()
     root = f"file://{tmp_path}/vault"
     export_stream(streams.source, root, master="inline")
-    restore = partial(import_stream, f"{root}/{NAME}", streams.target, master="inline")
-    killed(monkeypatch, "seal", TARGET, restore)
+    with killed_at("seal"):
+        import_stream(f"{root}/{NAME}", streams.target, master="inline")
     with pytest.raises(TargetTaken):
         streams.move()
-    restore()
-    assert_same_events(streams)
+    import_stream(f"{root}/{NAME}", streams.target, master="inline")
+    assert streams.same_events()
     assert streams.own() == []
-
-
-@pytest.mark.usefixtures("impatient")
-def test_target_deleted_during_the_cut_over_is_made_again(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed(monkeypatch, "update_stream", TARGET, lambda: streams.move(numbers="map"))
-    with streams.store as store:
-        assert store.describe(NAME).sealed
-        store.delete(TARGET)
-    streams.move(numbers="map")
-    with streams.store as store:
-        assert not store.describe(TARGET).sealed, "its user never sealed it"
 
 
 def test_round_that_is_overtaken_again_and_again_ends(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -681,26 +452,22 @@ def test_record_of_a_round_is_not_merged_with_that_of_another(streams: Streams) 
     assert ledger_of(streams).newest == other.newest
 
 
-def test_promotion_is_not_finished_unless_the_replica_is_complete(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_promotion_is_not_finished_unless_the_replica_is_complete(streams: Streams) -> None:
     streams.replicate()
     streams.add(b"more")
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Replication, "round", lambda _: Round(changed=False, sealed=False))
         with pytest.raises(Failed, match="does not end where its source ends"):
             streams.promote(seal_source=True)
-    with streams.store as store:
-        assert is_own(store.describe(TARGET).configuration)
+    assert is_own(streams.configuration(TARGET))
     streams.promote(seal_source=True)
-    assert_same_events(streams)
+    assert streams.same_events()
 
 
 def test_blocks_of_a_round_are_whole_events(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a round that is killed leaves whole events."""
     with streams.store as store:
-        segment = min(store.describe(NAME).tail.offsets)
-        append_events(store, NAME, segment, [b"x" * (5 << 20)] * 3)
+        append_events(store, NAME, min(streams.tail()), [b"x" * (5 << 20)] * 3)
     blocks: list[bytes] = []
     append = LocalAppender.append
 
@@ -723,22 +490,20 @@ def test_blocks_of_a_round_are_whole_events(streams: Streams, monkeypatch: pytes
 def test_witness_of_a_source(streams: Streams, what: str) -> None:
     streams.replicate()
     record = ledger_of(streams).newest
+    assert record.tail is not None
+    assert record.source_head is not None
+    changed = {
+        "the same": record,
+        "another stream": replace(record, work="replica.other", tail=None, source_head=None),
+        "its tail moved back": replace(record, tail={s: offset + 1 for s, offset in record.tail.items()}),
+        "its head moved back": replace(record, source_head={s: at + 1 for s, at in record.source_head.items()}),
+        "other segments": replace(record, tail={f"{NAME}/99.#epoch.0": 1}),
+    }[what]
     with ExitStack() as stack:
         source = open_source(streams.source, stack)
-        described = source.look().described
-        assert record.tail is not None
-        assert record.source_head is not None
-        changed = {
-            "the same": record,
-            "another stream": replace(record, work="replica.other", tail=None, source_head=None),
-            "its tail moved back": replace(record, tail={s: offset + 1 for s, offset in record.tail.items()}),
-            "its head moved back": replace(
-                record, source_head={s: offset + 1 for s, offset in record.source_head.items()}
-            ),
-            "other segments": replace(record, tail={f"{NAME}/99.#epoch.0": 1}),
-        }[what]
+        described, options = source.look().described, TargetOptions(offsets="keep", numbers="map")
         with nullcontext() if what == "the same" else pytest.raises(Conflict, match="deleted and created again"):
-            check_same(source, described, TargetOptions(offsets="keep", numbers="map"), changed, streams.target)
+            check_same(source, described, options, changed, streams.target)
 
 
 def test_replica_with_more_than_its_source_is_refused_before_the_source_is_read(
@@ -746,7 +511,7 @@ def test_replica_with_more_than_its_source_is_refused_before_the_source_is_read(
 ) -> None:
     streams.replicate()
     with streams.store as store:
-        for segment in store.describe(TARGET).tail.offsets:
+        for segment in streams.tail(TARGET):
             append_events(store, TARGET, segment, [b"of another writer"])
     monkeypatch.setattr(ImportRun, "_fill_task", lambda *_: pytest.fail("the shape shows it"))
     with pytest.raises(TargetTaken, match="written to by another process; the source has"):

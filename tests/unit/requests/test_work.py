@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ from tests.unit.small_archives import Vault
 
 ARCHIVE = "s3://vault/backups/shop/orders"
 Handler = Callable[[Any, handlers.RequestContext], dict[str, Any]]
+Restoring = Callable[[Handler], None]
 
 
 @pytest.fixture
@@ -82,7 +85,7 @@ def work(queue: str, **options: Any) -> tuple[WorkReport, list[FinishedRequest],
 
 
 @pytest.fixture
-def restoring(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
+def restoring(monkeypatch: pytest.MonkeyPatch) -> Restoring:
     """A function that replaces the handler of restores."""
 
     def use(handler: Handler) -> None:
@@ -93,6 +96,26 @@ def restoring(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
 
 def fine(request: RestoreRequest, _context: handlers.RequestContext) -> dict[str, Any]:
     return {"events": 1, "bytes": 2}
+
+
+def failing(error: BaseException, times: float = math.inf) -> Handler:
+    """A handler that fails so many times."""
+    tries = count()
+
+    def fail(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
+        if next(tries) < times:
+            raise error
+        return fine(request, context)
+
+    return fail
+
+
+def entries_of(uri: str) -> list[QueueEntry]:
+    """Take the entries out of a queue."""
+    entries: list[QueueEntry] = []
+    with open_segment(uri) as segment, Consumer(segment) as consumer:
+        consumer.run(entries.extend, idle_seconds=0)
+    return entries
 
 
 # Requests as they are stored in the queue
@@ -145,9 +168,7 @@ def test_invalid_request_is_refused(content: bytes) -> None:
 
 def test_request_restore_puts_a_request_into_the_queue(queue: str) -> None:
     told = request_restore(ARCHIVE, target(queue), queue=queue, at=datetime(2026, 1, 2, tzinfo=UTC), offsets="shift")
-    with open_segment(queue) as segment, Consumer(segment) as consumer:
-        entries: list[QueueEntry] = []
-        consumer.run(entries.extend, idle_seconds=0)
+    entries = entries_of(queue)
     assert [str(entry.name) for entry in entries] == [told.id]
     request = decode_request(entries[0].content)
     assert request == RestoreRequest(
@@ -230,16 +251,10 @@ def test_repeated_request_changes_nothing(tmp_path: Path, queue: str) -> None:
     ],
 )
 def test_failed_request_is_put_aside_and_the_next_is_done(
-    queue: str, restoring: Callable[[Handler], None], error: Exception, tries: int, code: int
+    queue: str, restoring: Restoring, error: Exception, tries: int, code: int
 ) -> None:
     ids = ask(queue, 2)
-
-    def first_fails(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
-        if request.stream == target(queue, 0):
-            raise error
-        return fine(request, context)
-
-    restoring(first_fails)
+    restoring(failing(error, tries))
     report, finished, warnings = work(queue)
     assert [(one.id, one.ok, one.tries) for one in finished] == [(ids[0], False, tries), (ids[1], True, 1)]
     assert (report.done, report.failed, report.failed_exit_codes) == (1, 1, (code,))
@@ -269,37 +284,21 @@ def test_invalid_request_is_put_aside_unchanged(queue: str) -> None:
     name = put(queue, content)
     report, finished, _ = work(queue)
     assert (report.failed, finished[0].id, finished[0].kind) == (1, name, "")
-    with open_segment(f"{queue}-failed") as segment, Consumer(segment) as consumer:
-        entries: list[QueueEntry] = []
-        consumer.run(entries.extend, idle_seconds=0)
-    assert decode_failed(entries[0].content).content == content
+    assert decode_failed(entries_of(f"{queue}-failed")[0].content).content == content
 
 
 @pytest.mark.parametrize("error", [ObjectStoreUnavailable("away"), LeaseHeld("held")])
-def test_passing_error_is_retried_until_the_request_is_done(
-    queue: str, restoring: Callable[[Handler], None], error: Exception
-) -> None:
+def test_passing_error_is_retried_until_the_request_is_done(queue: str, restoring: Restoring, error: Exception) -> None:
     ask(queue, 1)
-    left = [error] * 3
-
-    def comes_back(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
-        if left:
-            raise left.pop()
-        return fine(request, context)
-
-    restoring(comes_back)
+    restoring(failing(error, 3))
     report, finished, warnings = work(queue)
     assert (report.done, report.failed, report.retries, finished[0].tries) == (1, 0, 3, 4)
     assert all("Retrying in" in warning for warning in warnings)
 
 
-def test_request_is_kept_if_a_store_stays_away(queue: str, restoring: Callable[[Handler], None]) -> None:
+def test_request_is_kept_if_a_store_stays_away(queue: str, restoring: Restoring) -> None:
     (name,) = ask(queue, 1)
-
-    def away(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
-        raise ObjectStoreUnavailable("away")
-
-    restoring(away)
+    restoring(failing(ObjectStoreUnavailable("away")))
     with pytest.raises(ObjectStoreUnavailable):
         work(queue, tries=2)
     report, finished, _ = work(queue, lasting=0.3)
@@ -310,14 +309,10 @@ def test_request_is_kept_if_a_store_stays_away(queue: str, restoring: Callable[[
 
 
 def test_interrupted_request_is_named_and_kept(
-    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]
+    queue: str, restoring: Restoring, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (name,) = ask(queue, 1)
-
-    def interrupted(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
-        raise KeyboardInterrupt
-
-    restoring(interrupted)
+    restoring(failing(KeyboardInterrupt()))
     assert main(["work", queue, "--master", "inline"]) == 130
     told = capfd.readouterr().err.splitlines()
     assert told[0].startswith(f"warning: unfinished; stays in {queue}: restore {ARCHIVE}")
@@ -351,11 +346,8 @@ def test_at_is_passed_on_only_if_it_is_set(queue: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("fill", ["a", "\x01", "\ud800", "東"])
-def test_largest_request_is_put_aside_and_back(queue: str, restoring: Callable[[Handler], None], fill: str) -> None:
-    def failing(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
-        raise Conflict(fill * 100_000, where=fill * 100_000, todo=fill * 100_000)
-
-    restoring(failing)
+def test_largest_request_is_put_aside_and_back(queue: str, restoring: Restoring, fill: str) -> None:
+    restoring(failing(Conflict(fill * 100_000, where=fill * 100_000, todo=fill * 100_000)))
     large = encode(RestoreRequest(archive=ARCHIVE, stream=target(queue))).ljust(MAX_ENTRY_BYTES)
     put(queue, large)
     ask(queue, 1)
@@ -375,14 +367,9 @@ def test_request_restore_refuses_a_request_too_large_for_an_entry(queue: str) ->
 @pytest.mark.parametrize(
     "foreign", [b"", b"nonsense", b'{"kind": "failed", "version": 2}', b"\n", b"x" * MAX_ENTRY_BYTES]
 )
-def test_unreadable_failed_entry_stays_with_the_failed_ones(
-    queue: str, restoring: Callable[[Handler], None], foreign: bytes
-) -> None:
-    def failing(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
-        raise Conflict("no")
-
+def test_unreadable_failed_entry_stays_with_the_failed_ones(queue: str, restoring: Restoring, foreign: bytes) -> None:
     put(f"{queue}-failed", foreign)
-    restoring(failing)
+    restoring(failing(Conflict("no")))
     (name,) = ask(queue, 1)
     work(queue)
     shown = retry_failed(queue)
@@ -393,12 +380,9 @@ def test_unreadable_failed_entry_stays_with_the_failed_ones(
 
 
 def test_retry_into_a_full_queue_moves_nothing(
-    queue: str, restoring: Callable[[Handler], None], monkeypatch: pytest.MonkeyPatch
+    queue: str, restoring: Restoring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
-        raise Conflict("no")
-
-    restoring(failing)
+    restoring(failing(Conflict("no")))
     ask(queue, 1)
     work(queue)
 
@@ -430,7 +414,7 @@ def put_raw(uri: str, data: bytes) -> int:
     "data", [frame(b"not an entry"), frame(b""), b"raw bytes", b"\0" * 8 + b"x", struct.pack(">q", 1000) + b"y" * 20]
 )
 def test_foreign_bytes_are_shown_and_skipped(
-    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str], data: bytes
+    queue: str, restoring: Restoring, capfd: pytest.CaptureFixture[str], data: bytes
 ) -> None:
     restoring(fine)
     first, offset, second = ask(queue, 1), put_raw(queue, data), ask(queue, 2)
@@ -454,7 +438,7 @@ def test_foreign_bytes_are_shown_and_skipped(
     assert skip_foreign(queue, offset).skipped_bytes == 0, "late"
 
 
-def test_length_that_reaches_over_requests_takes_none_of_them(queue: str, restoring: Callable[[Handler], None]) -> None:
+def test_length_that_reaches_over_requests_takes_none_of_them(queue: str, restoring: Restoring) -> None:
     """Eight foreign bytes that read as the length of an event with two requests in it."""
     restoring(fine)
     offset, asked = put_raw(queue, struct.pack(">q", 500)), ask(queue, 2)
@@ -483,9 +467,7 @@ def test_foreign_bytes_among_the_failed_are_skipped(queue: str) -> None:
 # Commands
 
 
-def test_commands_print_what_they_did(
-    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_print_what_they_did(queue: str, restoring: Restoring, capfd: pytest.CaptureFixture[str]) -> None:
     def command(*arguments: str) -> tuple[int, str, str]:
         code = main(list(arguments))
         return (code, *capfd.readouterr())
@@ -526,7 +508,7 @@ def test_commands_print_what_they_did(
 
 
 def test_second_worker_of_a_queue_is_refused(
-    queue: str, restoring: Callable[[Handler], None], capfd: pytest.CaptureFixture[str]
+    queue: str, restoring: Restoring, capfd: pytest.CaptureFixture[str]
 ) -> None:
     restoring(fine)
     ask(queue, 1)
@@ -563,15 +545,9 @@ def test_invalid_or_missing_queue_is_named(queue: str) -> None:
         work_queue(f"{queue}-other", idle=0)
 
 
-def test_request_that_was_put_back_is_put_aside_again_beside_its_former_entry(
-    queue: str, restoring: Callable[[Handler], None]
-) -> None:
+def test_request_that_was_put_back_is_put_aside_again_beside_its_former_entry(queue: str, restoring: Restoring) -> None:
     """A retry was killed before it removed the failed one; the second failure is another entry, with its own reason."""
-
-    def fail(request: RestoreRequest, context: handlers.RequestContext) -> dict[str, Any]:
-        raise Usage("no")
-
-    restoring(fail)
+    restoring(failing(Usage("no")))
     ask(queue, 1)
     with open_segment(queue) as segment:
         entry = next(iter(outstanding_entries(segment)))
@@ -582,9 +558,7 @@ def test_request_that_was_put_back_is_put_aside_again_beside_its_former_entry(
     assert (shown.waiting, shown.failed) == (0, 2)
 
 
-def test_worker_that_wakes_up_does_not_repeat_what_another_has_done(
-    queue: str, restoring: Callable[[Handler], None]
-) -> None:
+def test_worker_that_wakes_up_does_not_repeat_what_another_has_done(queue: str, restoring: Restoring) -> None:
     """Its own lease does not tell it; that the queue begins further on does."""
     tries = []
 
