@@ -1,11 +1,14 @@
-"""Reads the events of an archived range and verifies its digest."""
+"""Reads the events of archived ranges and verifies their digests; writes them again, as another range."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 
+from streamvault.layouts.layout import Layout, StoredRange
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.range_bytes import damaged_range, read_verified
+from streamvault.manifests.archive.rows import RangeEntry
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.streamstore.arithmetic.splitting import EventBlock, open_splitter
 
@@ -42,3 +45,18 @@ def verified_events(
         splitter.finish()
     if count != row.events:
         raise damaged_range(place, row)
+
+
+def write_again(place: Place, layout: Layout, to: StoredRange, events: Iterable[EventBlock], window: int) -> RangeEntry:
+    """Write the events of archived ranges as one range; return its entry."""
+    digest, count = hashlib.sha256(), 0
+
+    def counted() -> Iterator[EventBlock]:
+        nonlocal count
+        for block in events:
+            digest.update(block.data)
+            count += block.count
+            yield block
+
+    frames = layout.write_run(place, to.segment, counted(), window)
+    return RangeEntry(start=to.start, end=to.end, events=count, digest=digest.hexdigest(), frames=frames)

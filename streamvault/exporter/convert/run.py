@@ -6,7 +6,6 @@ like an export, and an export of the stream could finish it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,13 +14,13 @@ from functools import partial
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
-from streamvault.exporter.archived_events import verified_events
+from streamvault.exporter.archived_events import verified_events, write_again
 from streamvault.exporter.cleanup import clean_up, overlapping_plans, remove_work_files
 from streamvault.exporter.convert.plan import ANOTHER_ROOT, draft_conversion
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import Planned, record_end, settle
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import Compression, LayoutName, open_layout
+from streamvault.layouts.layout import Compression, LayoutName, StoredRange, open_layout
 from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
@@ -227,17 +226,8 @@ def convert_range(task: ConvertTask) -> RangeEntry:
         if layout.one_object_per_event:
             for _ in _blocks(task):
                 pass  # verify before writing: objects with wrong bytes would block the right ones
-        digest, count = hashlib.sha256(), 0
-
-        def counted() -> Iterator[EventBlock]:
-            nonlocal count
-            for block in _blocks(task):
-                digest.update(block.data)
-                count += block.count
-                yield block
-
-        frames = layout.write_run(place, row.segment, counted(), task.window)
-        archived = RangeEntry(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), frames=frames)
+        to = StoredRange(row.segment, task.start, task.end)
+        archived = write_again(place, layout, to, _blocks(task), task.window)
     finished = FinishedSpan(start=task.start, end=task.end, ranges=(archived,))
     return leave_row(place, task.span, row.segment, finished, attempt=task.attempt).ranges[0]
 

@@ -302,28 +302,24 @@ def test_follow_fails_when_the_server_stays_away(vault: Vault, away: Callable[..
         follow(vault, lasting=0.3)
 
 
-def test_follow_without_retries_fails_at_once(vault: Vault, away: Callable[..., Away]) -> None:
-    failing = away(LocalStore, "describe", 1, StreamStoreUnavailable("nobody answers"), at=2)
-    with pytest.raises(StreamStoreUnavailable):
-        follow(vault, retry_for=0.0, idle=1.0)
-    assert failing.failed == 1
-
-
 @pytest.mark.parametrize(
-    ("error", "at"),
+    ("error", "at", "options"),
     [
-        (AccessDenied("the credentials have expired"), 2),
-        (NoSuchStream("no such stream"), 2),
-        (Damaged("the archive is damaged"), 2),
-        (StreamStoreUnavailable("nobody has ever answered"), 1),
+        (AccessDenied("the credentials have expired"), 2, {}),
+        (NoSuchStream("no such stream"), 2, {}),
+        (Damaged("the archive is damaged"), 2, {}),
+        (StreamStoreUnavailable("nobody has ever answered"), 1, {}),
+        (StreamStoreUnavailable("nobody answers"), 2, {"retry_for": 0.0}),
     ],
-    ids=["denied", "deleted", "damaged", "never there"],
+    ids=["denied", "deleted", "damaged", "never there", "no retries"],
 )
-def test_lasting_error_fails_at_once(vault: Vault, away: Callable[..., Away], error: Problem, at: int) -> None:
+def test_lasting_error_fails_at_once(
+    vault: Vault, away: Callable[..., Away], error: Problem, at: int, options: dict[str, float]
+) -> None:
     failing = away(LocalStore, "describe", 1, error, at=at)
     notes = Notes()
     with pytest.raises(type(error)):
-        follow(vault, idle=1.0, progress=notes)
+        follow(vault, idle=1.0, progress=notes, **options)
     assert failing.failed == 1
     assert notes.lines == []
 

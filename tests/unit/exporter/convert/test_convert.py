@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from streamvault import convert_archive, import_stream
+from streamvault import convert_archive
 from streamvault.cli import main
 from streamvault.common.errors import Damaged, Failed, Problem
 from streamvault.exporter.convert import run as convert
 from streamvault.exporter.reports import ConvertReport
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.format.model import Manifest
-from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import StreamName
-from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import (
     KINDS,
     NAME,
@@ -82,21 +79,6 @@ def test_every_layout_converts_to_every_other(vaults: dict[Kind, Vault], old: Ki
     assert not [key for key in contents(root) if "/_work/" in key]
     assert is_sound(root)
     assert contents(source.root) == before
-
-
-def test_conversion_there_and_back_gives_the_same_archive(vaults: dict[Kind, Vault], tmp_path: Path) -> None:
-    start, roots = vaults["events", ""], [a_root(), a_root(), a_root()]
-    archive = start.archive
-    for root, kind in zip(roots, (*KINDS[1:], KINDS[0]), strict=True):
-        archive = converted(archive, root, kind).archive
-    assert {key: contents(roots[-1])[key] for key in data_keys(roots[-1])} == {
-        key: contents(start.root)[key] for key in data_keys(start.root)
-    }
-    restored = StreamName("scope", "restored")
-    import_stream(archive, f"local://{tmp_path}/streams/{restored}", master="inline[2]")
-    with LocalStore(tmp_path / "streams") as there, start.store as here:
-        assert digest_of(there, restored) == digest_of(here, NAME)
-        assert shape_of(there, restored) == shape_of(here, NAME)
 
 
 def test_second_run_is_unchanged(vaults: dict[Kind, Vault]) -> None:

@@ -14,7 +14,6 @@ from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive.merging import can_merge
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.rotation.compact import choose
-from streamvault.rotation.compact import compact as compacting
 from streamvault.rotation.compact import run as compact
 from streamvault.streamstore.model import SegmentId, StreamName
 from tests.streams import digest_of
@@ -103,25 +102,6 @@ def test_run_ends_where_the_range_size_does_not_fit_and_the_next_begins(chunks: 
     ]
     runs = choose.choose_runs(held, set(), target=1 << 30, at_least=1)
     assert [[one.generation for one in run] for run in runs] == [[4, 5], [6, 7, 8], [9]]
-
-
-def test_compactions_beside_each_other_publish_what_exists(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One has joined the first ranges of a merge and pauses; another one merges in smaller steps meanwhile."""
-    real = compact.join_ranges
-
-    def paused(task: Any) -> RangeEntry:
-        piece = real(task)
-        monkeypatch.setattr(compact, "join_ranges", real)
-        monkeypatch.setattr(compacting, "merges_under_way", lambda _: [])  # it looked just before the plan was written
-        merges(chunks, target=20 * K)
-        monkeypatch.undo()
-        merges(chunks)
-        return piece
-
-    monkeypatch.setattr(compact, "join_ranges", paused)
-    merges(chunks)
-    assert is_the_stream(chunks)
-    assert merges(chunks) == []
 
 
 def test_row_of_a_chunk_that_ends_elsewhere_does_not_count(chunks: Vault) -> None:
