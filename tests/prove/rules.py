@@ -169,7 +169,7 @@ RULES: tuple[Mutant, ...] = (
         "manifests/archive/plan.py",
         "for some in (keys, plan):",
         "for some in (plan, keys):",
-        tests=("tests/unit/manifests/archive/test_work_order.py",),
+        tests=(PLAN,),
     ),
     Mutant(
         "mark-in-spite",

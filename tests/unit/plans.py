@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from streamvault.manifests.archive.plan import Plan
@@ -37,14 +38,18 @@ def plan_of(generation: int = 1, *, end: int = 500, **changes: Any) -> Plan:
     return Plan(**(values | changes))
 
 
-def row(start: int, *pieces: tuple[int, int], gaps: tuple[tuple[int, int], ...] = (), end: int | None = None) -> Any:
-    held = tuple(
-        RangeEntry(start=low, end=high, events=1, digest=DIGEST) for low, high in pieces or ((start, start + 10),)
-    )
-    last = max([high for _, high in pieces or ((start, start + 10),)] + [high for _, high in gaps])
+Bounds = Sequence[tuple[int, int]]
+
+
+def finished(start: int, end: int, pieces: Bounds, gaps: Bounds) -> FinishedSpan:
     return FinishedSpan(
         start=start,
-        end=last if end is None else end,
-        ranges=held,
+        end=end,
+        ranges=tuple(RangeEntry(start=low, end=high, events=1, digest=DIGEST) for low, high in pieces),
         gaps=tuple(Gap(start=low, end=high, reason="truncated") for low, high in gaps),
     )
+
+
+def row(start: int, *pieces: tuple[int, int], gaps: Bounds = (), end: int | None = None) -> FinishedSpan:
+    held = pieces or ((start, start + 10),)
+    return finished(start, max(high for _, high in (*held, *gaps)) if end is None else end, held, gaps)

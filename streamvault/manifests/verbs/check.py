@@ -99,7 +99,7 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
         restore=restoring(source.uri, intact) if damage and options.generation is None else "",
         more_findings=found.found - len(damage),
         strays=found.stray,
-        stray_keys=found.strays,
+        stray_keys=found.strays[:MAX_STRAYS],
         removed=removed,
         fingerprints={each.manifest.generation: each.fingerprint for each in scope.history.generations},
         unfinished_generation=scope.unfinished,
@@ -186,14 +186,7 @@ def _compare(
     if scope.newest and _went_on(source, scope.newest):
         notes += ("an export ran during the check, so strays were not searched for; run the check again",)
         extra = []
-    total = CheckResult(
-        findings=tuple(lost for result in results for lost in result.findings),
-        found=sum(result.found for result in results),
-        strays=tuple(key for result in [*results, *extra] for key in result.strays)[:MAX_STRAYS],
-        stray=sum(result.stray for result in [*results, *extra]),
-        read=sum(result.read for result in results),
-    )
-    return total, notes
+    return CheckResult.sum_of([*results, *extra]), notes
 
 
 def _repair(runner: Runner, history: History, source: Archive) -> int:

@@ -83,6 +83,19 @@ class CheckResult:
     events: int = 0
     bytes: int = 0
 
+    @classmethod
+    def sum_of(cls, results: Sequence[CheckResult]) -> CheckResult:
+        """Return the results of several tasks as one, with all of their findings."""
+        return cls(
+            findings=tuple(lost for result in results for lost in result.findings),
+            found=sum(result.found for result in results),
+            strays=tuple(key for result in results for key in result.strays),
+            stray=sum(result.stray for result in results),
+            read=sum(result.read for result in results),
+            events=sum(result.events for result in results),
+            bytes=sum(result.bytes for result in results),
+        )
+
 
 def range_tasks(
     history: History, address: PlaceAddress, extra: Iterable[ArchivedRange], *, share: float, seed: int

@@ -18,7 +18,7 @@ from streamvault.manifests.archive.marks import Checked, find_checked
 from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.verbs.check import run_checks
-from streamvault.manifests.verbs.check_ranges import check_ranges, range_tasks
+from streamvault.manifests.verbs.check_ranges import CheckResult, check_ranges, range_tasks
 from streamvault.objectstore.errors import AlreadyExists
 from streamvault.sparkrun.runner import Runner
 
@@ -98,16 +98,14 @@ def _read_one(
     generation = archive.load_span(span)
     tasks = range_tasks(History([generation]), archive.address, extra, share=1.0, seed=0)
     progress.begin(f"reading back generation {number}", generation.manifest.bytes)
-    results = run_checks(runner_of(), check_ranges, tasks, progress) if tasks else []
-    found = sum(result.found for result in results)
-    if found and state_of(archive) != state:  # generations were merged or expired meanwhile: try again
+    total = CheckResult.sum_of(run_checks(runner_of(), check_ranges, tasks, progress) if tasks else [])
+    if total.found and state_of(archive) != state:  # generations were merged or expired meanwhile: try again
         return _read_one(archive, runner_of, progress, number, archive.listing())
-    if found:
-        line = next(line for result in results for line in result.findings)
-        more = f" (and {found - 1} more findings)" if found > 1 else ""
+    if total.found:
+        more = f" (and {total.found - 1} more findings)" if total.found > 1 else ""
         raise Damaged(
             f"generation {number} differs from what was archived; nothing was expired or truncated",
-            where=f"{archive.uri}: {line}{more}",
+            where=f"{archive.uri}: {total.findings[0]}{more}",
             todo="Run 'streamvault check --read-data' on the archive.",
         )
     mark = Checked(

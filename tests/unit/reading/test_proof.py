@@ -10,25 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamvault.common.errors import Failed
-from streamvault.manifests.archive.rows import FinishedSpan, Gap, RangeEntry
+from streamvault.manifests.archive.rows import FinishedSpan
 from streamvault.reading.proof import SegmentChain, prove_all
 from streamvault.reading.spans import Span
 from streamvault.streamstore.model import SegmentId
-
-DIGEST = "0" * 64
+from tests.unit import plans
 
 
 def row(start: int, end: int, *, gaps: tuple[tuple[int, int], ...] = ()) -> FinishedSpan:
-    at, pieces = start, []
-    for low, high in gaps:
-        if at < low:
-            pieces.append(RangeEntry(start=at, end=low, events=1, digest=DIGEST))
-        at = max(at, high)
-    if at < end:
-        pieces.append(RangeEntry(start=at, end=end, events=1, digest=DIGEST))
-    return FinishedSpan(
-        start=start, end=end, ranges=tuple(pieces), gaps=tuple(Gap(start=a, end=b, reason="gone") for a, b in gaps)
-    )
+    """A range that is whole except for gaps."""
+    edges = [start, *(edge for gap in gaps for edge in gap), end]
+    pieces = [(low, high) for low, high in zip(edges[::2], edges[1::2], strict=True) if low < high]
+    return plans.finished(start, end, pieces, gaps)
 
 
 def true_rows(boundaries: list[int], size: int) -> list[FinishedSpan]:
@@ -99,8 +92,7 @@ def test_gap_before_a_range_begins_where_the_chain_stood() -> None:
     chain = SegmentChain(0, 300, 100)
     chain.add(row(0, 105))
     # the task of the second span found the source's head at 180
-    chain.add(FinishedSpan(start=180, end=210, ranges=(RangeEntry(start=180, end=210, events=1, digest=DIGEST),),
-                            gaps=(Gap(start=100, end=180, reason="gone"),)))  # fmt: skip
+    chain.add(plans.row(180, (180, 210), gaps=((100, 180),)))
     chain.add(row(210, 300))
     assert chain.prove() is None
     assert [(g.start, g.end) for g in chain.gaps()] == [(105, 180)]
@@ -111,8 +103,7 @@ def test_step_that_another_run_decided_first_holds() -> None:
     """This run finds that all before 180 is truncated; the other one was in time to archive it."""
     chain = SegmentChain(0, 300, 100)
     chain.add(row(0, 105))
-    chain.add(FinishedSpan(start=180, end=300, ranges=(RangeEntry(start=180, end=300, events=1, digest=DIGEST),),
-                            gaps=(Gap(start=100, end=180, reason="gone"),)))  # fmt: skip
+    chain.add(plans.row(180, (180, 300), gaps=((100, 180),)))
     asked: list[FinishedSpan] = []
 
     def decide(gap: FinishedSpan) -> FinishedSpan:

@@ -12,7 +12,7 @@ import pytest
 from streamvault.layouts.keys import EVENT_KEYS, GenerationSpan, event_key
 from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import Plan, create_plan, find_plan
+from streamvault.manifests.archive.plan import create_plan, find_plan
 from streamvault.manifests.format.entries import PlannedSegment
 from streamvault.manifests.verbs.check_damage import damage_reports
 from streamvault.manifests.verbs.check_ranges import (
@@ -26,7 +26,8 @@ from streamvault.manifests.verbs.check_ranges import (
 )
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamCut
-from tests.archives import CREATED, LEFT, NAME, RIGHT, generation, publish, two_generations
+from tests.archives import LEFT, NAME, RIGHT, generation, publish, two_generations
+from tests.unit.plans import plan_of
 
 T = TypeVar("T")
 
@@ -60,15 +61,7 @@ def check(archive: Archive, root: RootAddress, *, share: float = 0.0, seed: int 
         *(sent(find_strays(sent(task))) for task in strays),
         foreign_keys(archive.place, "events", strays),
     ]
-    return CheckResult(
-        tuple(line for result in results for line in result.findings),
-        sum(result.found for result in results),
-        tuple(key for result in results for key in result.strays),
-        sum(result.stray for result in results),
-        sum(result.read for result in results),
-        sum(result.events for result in results),
-        sum(result.bytes for result in results),
-    )
+    return CheckResult.sum_of(results)
 
 
 def test_sound_archive_has_no_findings(archive: Archive, root: RootAddress) -> None:
@@ -173,15 +166,8 @@ def test_findings_are_bounded_and_counted(archive: Archive, root: RootAddress) -
 def test_objects_of_an_unfinished_generation_are_no_damage(archive: Archive, root: RootAddress) -> None:
     newest = archive.manifest()
     ends = newest.to.offsets
-    plan = Plan(
-        generation=3,
-        created=CREATED,
-        scope="scope",
-        stream="stream",
-        layout="events",
-        range_size=64,
-        configuration=newest.configuration,
-        epochs=newest.epochs,
+    plan = plan_of(
+        3,
         from_=newest.to,
         to=StreamCut(NAME, {LEFT: ends[LEFT] + 100, RIGHT: ends[RIGHT]}),
         segments=(
@@ -189,7 +175,6 @@ def test_objects_of_an_unfinished_generation_are_no_damage(archive: Archive, roo
             PlannedSegment(name=RIGHT.in_stream(NAME), start=ends[RIGHT], end=ends[RIGHT], sealed=False),
         ),
         gaps=(),
-        sealed=False,
     )
     put(FIRST, f"{ends[LEFT]:019d}-{13:010d}")(archive)
     assert check(archive, root).stray == 1

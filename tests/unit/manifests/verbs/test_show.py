@@ -19,7 +19,6 @@ from streamvault.manifests.verbs.show import NoSuchPlace
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectInfo
 from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.model import StreamConfiguration
 from tests.unit.small_archives import NAME, Vault, a_root, objects_of
 
 EVENTS = 3
@@ -28,9 +27,7 @@ EVENTS = 3
 @pytest.fixture
 def vault(tmp_path: Path) -> Vault:
     vault = Vault(tmp_path)
-    with vault.store as store:
-        store.create_scope(NAME.scope)
-        store.create_stream(NAME, StreamConfiguration())
+    vault.create()
     vault.add(b"one", b"", b"three")
     return vault
 
