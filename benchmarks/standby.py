@@ -20,8 +20,8 @@ from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import SCOPE, Setting, open_setting
 from benchmarks.workload import Workload
 from streamvault.common.progress import Progress
+from streamvault.common.rounds import Round
 from streamvault.importer.run import RESTORE_TASKS
-from streamvault.manifests.archive.rounds import Round
 from streamvault.mirrors.options import ReplicateOptions
 from streamvault.mirrors.replica import Replica
 from streamvault.mirrors.replicate import replicate_stream

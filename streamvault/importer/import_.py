@@ -21,9 +21,9 @@ from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.manifests.archive.changed import check_in_force
 from streamvault.manifests.archive.selection import check_boundaries
 from streamvault.manifests.options import POLL_SECONDS
-from streamvault.manifests.verbs.check_damage import damage_reports
 from streamvault.manifests.verbs.cold import NeededPart, touch
 from streamvault.manifests.verbs.costs import cost_of_import
+from streamvault.manifests.verbs.reports import damage_reports
 from streamvault.objectstore.errors import InArchiveClass
 from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.open_stream import open_stream

@@ -6,8 +6,8 @@ import time
 from contextlib import suppress
 
 from streamvault.common.progress import Progress
+from streamvault.common.rounds import Round
 from streamvault.importer.target import TargetTaken
-from streamvault.manifests.archive.rounds import Round
 from streamvault.mirrors.replica import replica_tag
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.source import StreamSource

@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.retries import Retrier
+from streamvault.common.rounds import repeat_rounds
 from streamvault.common.times import now_utc
 from streamvault.common.verb import verb
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import TargetTaken, check_other_stream
-from streamvault.manifests.archive.rounds import repeat_rounds
 from streamvault.mirrors.following import following
 from streamvault.mirrors.occupancy import is_promoted
 from streamvault.mirrors.options import REPLICATE_EVERY, ReplicateOptions

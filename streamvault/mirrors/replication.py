@@ -14,6 +14,7 @@ from typing import Any
 
 from streamvault.common.errors import Conflict, Failed, Overtaken
 from streamvault.common.progress import Progress
+from streamvault.common.rounds import Round
 from streamvault.common.times import now_utc
 from streamvault.importer.lease import TargetBusy, reporting_lost_lease, take_lease
 from streamvault.importer.options import TargetOptions
@@ -22,7 +23,6 @@ from streamvault.importer.replay import CannotReplay
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import TargetTaken, has_data
 from streamvault.importer.unfinished import LOOKS, Unfinished, check_missing_filler, look_again
-from streamvault.manifests.archive.rounds import Round
 from streamvault.manifests.format.entries import Configuration
 from streamvault.mirrors.occupancy import check_promoting, check_target, promoting
 from streamvault.mirrors.record import Record

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streamvault.common.report import Report, RunReport
+from streamvault.common.rounds import Ended
 from streamvault.importer.reports import MovedBoundary
-from streamvault.manifests.archive.rounds import Ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

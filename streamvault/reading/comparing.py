@@ -19,7 +19,6 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest
 from streamvault.reading.identity import WITNESS_BYTES, check_gone, check_same_stream, other_stream
 from streamvault.streamstore.arithmetic.cuts import later_of, sealed_ends, segments_between, successions
@@ -103,7 +102,7 @@ def _compare(archive: Archive, store: StreamStore, held: Mapping[SegmentId, Held
         manifest = archive.read_manifest(span)
         here: list[SegmentId] = []
         for entry in manifest.segments:
-            segment = segment_key(entry.name)
+            segment = entry.id
             wanted = left.get(segment)
             if wanted is None:
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest
 from streamvault.reading.spans import spans_of
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
@@ -33,7 +32,7 @@ def estimate_events(store: StreamStore, plan: Plan | Manifest, largest: int) -> 
     events = size = 0
     for segment, start in starts[:SAMPLE_SEGMENTS]:
         splitter = EventSplitter(start, segment.name, largest=largest)
-        for block in store.read(plan.name, segment_key(segment.name), start, min(segment.end, start + SAMPLE_BYTES)):
+        for block in store.read(plan.name, segment.id, start, min(segment.end, start + SAMPLE_BYTES)):
             events += sum(1 for _ in splitter.events(block))
         size += splitter.offset - start
         if splitter.pending:  # count the event at the sample's end as a whole: it may be much larger than the others

@@ -14,13 +14,13 @@ from typing import Any
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.retries import Retrier
+from streamvault.common.rounds import Round, repeat_rounds
 from streamvault.common.sizes import bytes_text, count_text
 from streamvault.common.verb import verb
 from streamvault.exporter.export import Export
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.rounds import Round, repeat_rounds
 from streamvault.rotation.compact.choose import choose_tiers
 from streamvault.rotation.compact.compact import Choose, Compaction
 from streamvault.rotation.compact.task import join_ranges

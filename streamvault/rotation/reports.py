@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamvault.common.report import RunReport, TimedReport
+from streamvault.common.rounds import Ended
 from streamvault.exporter.reports import ExportReport
-from streamvault.manifests.archive.rounds import Ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,8 +175,8 @@ RULES: tuple[Mutant, ...] = (
         "mark-in-spite",
         "mark of a check: every range was read back",
         "manifests/verbs/read_back.py",
-        "    if found:\n        line",
-        "    if False:\n        line",
+        "    if total.found:\n        more",
+        "    if False:\n        more",
         tests=(ROTATE, COMPACT),
     ),
     Mutant(

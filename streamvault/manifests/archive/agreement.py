@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from streamvault.common.errors import Damaged
 from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.entries import SegmentEntry
-from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest
 from streamvault.streamstore.model import SegmentId
 
@@ -35,14 +34,14 @@ def check_follows(before: Manifest, after: Manifest, where: str) -> None:
 
 def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[ArchivedRange]], where: str) -> None:
     """Raise `Damaged` unless the ranges and gaps of each segment are contiguous, with matching counts and digest."""
-    entries = {segment_key(entry.name): entry for entry in manifest.segments}
+    entries = {entry.id: entry for entry in manifest.segments}
     foreign = next((segment for segment in rows if segment not in entries), None)
     if foreign is not None:
         raise Damaged(f"the index has ranges of segment {foreign}, which is not in the manifest", where=where)
     gaps: dict[SegmentId, list[tuple[int, int]]] = {}
     for gap in manifest.gaps:
         if gap.start < gap.end:
-            gaps.setdefault(segment_key(gap.segment), []).append((gap.start, gap.end))
+            gaps.setdefault(gap.id, []).append((gap.start, gap.end))
     for segment, entry in entries.items():
         held = rows.get(segment, ())
         at = entry.start
@@ -63,7 +62,7 @@ def with_rows(manifest: Manifest, rows: Iterable[ArchivedRange], events: int | N
         Damaged: they do not have this number of events, if it is given.
     """
     held = by_segment(rows)
-    entries = tuple(_counted(entry, held.get(segment_key(entry.name), ())) for entry in manifest.segments)
+    entries = tuple(_counted(entry, held.get(entry.id, ())) for entry in manifest.segments)
     totals = {"events": sum(entry.events for entry in entries), "bytes": sum(entry.bytes for entry in entries)}
     if events not in {None, totals["events"]}:
         what = f"generation {manifest.generation} has {totals['events']} events, but its manifest says {events}"

@@ -13,7 +13,6 @@ from streamvault.common.errors import Damaged, Usage
 from streamvault.common.neighbours import joined
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.entries import Configuration
-from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest, Replaced
 from streamvault.streamstore.arithmetic.cuts import no_end, segments_between
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
@@ -121,7 +120,7 @@ class History:
         """
         described = self.description
         between = segments_between(described, self.head, self.tail)
-        ends = {segment_key(entry.name): entry.end for part in self.generations for entry in part.manifest.segments}
+        ends = {entry.id: entry.end for part in self.generations for entry in part.manifest.segments}
         held = {
             segment: (start, ends.get(segment) if end is None else end) for segment, (start, end) in between.items()
         }
@@ -147,7 +146,7 @@ class History:
 
         def cut() -> Iterator[tuple[int, int, int]]:
             gaps = [gap for part in self.generations for gap in part.manifest.gaps]
-            for segment, low, high in sorted((segment_key(gap.segment), gap.start, gap.end) for gap in gaps):
+            for segment, low, high in sorted((gap.id, gap.start, gap.end) for gap in gaps):
                 end = held.get(segment, (0, 0))[1]
                 until = high if end is None else min(high, end)
                 if low < until:
@@ -184,7 +183,7 @@ class History:
     def segments(self) -> list[SegmentId]:
         """Return all segments with ranges or gaps, in order."""
         found = {s for generation in self.generations for s in generation.rows}
-        found |= {segment_key(gap.segment) for generation in self.generations for gap in generation.manifest.gaps}
+        found |= {gap.id for generation in self.generations for gap in generation.manifest.gaps}
         return sorted(found)
 
     def ranges(self, segment: SegmentId) -> Iterator[tuple[str, ArchivedRange]]:
@@ -221,7 +220,7 @@ class History:
         """Return a segment's end (bytes) in the newest generation that has the segment; None if none has it."""
         for generation in reversed(self.generations):
             for entry in generation.manifest.segments:
-                if segment_key(entry.name) == segment:
+                if entry.id == segment:
                     return entry.end
         return None
 
@@ -243,5 +242,5 @@ class History:
         """Yield a segment's gaps in all generations, in order, as (start, end)."""
         for generation in self.generations:
             for gap in generation.manifest.gaps:
-                if segment_key(gap.segment) == segment:
+                if gap.id == segment:
                     yield gap.start, gap.end

@@ -16,7 +16,6 @@ from streamvault.manifests.archive.agreement import check_follows
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.entries import GapEntry, SegmentEntry
-from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest, Replaced
 from streamvault.streamstore.model import SegmentId
 
@@ -125,7 +124,7 @@ class Merger:
         found: dict[SegmentId, list[SegmentEntry]] = {}
         for generation in self._held:
             for entry in generation.manifest.segments:
-                found.setdefault(segment_key(entry.name), []).append(entry)
+                found.setdefault(entry.id, []).append(entry)
         for segment in sorted(found):
             entries = found[segment]
             yield entries[-1].model_copy(
@@ -139,7 +138,7 @@ class Merger:
 
     def _gaps(self) -> Iterator[GapEntry]:
         gaps = [gap for generation in self._held for gap in generation.manifest.gaps]
-        yield from sorted(gaps, key=lambda gap: (segment_key(gap.segment), gap.start))
+        yield from sorted(gaps, key=lambda gap: (gap.id, gap.start))
 
 
 def _originals(manifest: Manifest) -> tuple[Replaced, ...]:

@@ -9,7 +9,6 @@ from streamvault.manifests.archive.agreement import with_rows
 from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.entries import GapEntry
-from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import Manifest
 from streamvault.streamstore.arithmetic.cuts import segments_between
 
@@ -56,7 +55,7 @@ def remainder_of(generation: Generation, after: int) -> Remainder:
     )
     entries = []
     for entry in merged.segments:
-        segment = segment_key(entry.name)
+        segment = entry.id
         if segment in starts:
             size = sum(row.end - start for row, start in parts if row.segment == segment)
             found = {"start": starts[segment], "events": 0, "bytes": size, "digest": UNKNOWN}
@@ -66,7 +65,7 @@ def remainder_of(generation: Generation, after: int) -> Remainder:
             "from_": cut,
             "replaces": left if len(left) > 1 else (),
             "segments": tuple(entries),
-            "gaps": tuple(gap for gap in merged.gaps if _is_after(gap, starts.get(segment_key(gap.segment)))),
+            "gaps": tuple(gap for gap in merged.gaps if _is_after(gap, starts.get(gap.id))),
             "events": 0,
             "bytes": sum(entry.bytes for entry in entries),
         }

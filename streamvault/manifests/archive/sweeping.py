@@ -14,7 +14,6 @@ from streamvault.common.progress import Progress
 from streamvault.layouts.layout import LayoutName, open_layout
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.format.fields import segment_key
 from streamvault.objectstore.bulk import delete_all
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.runner import Runner
@@ -78,7 +77,7 @@ def tasks_of(
         manifest = generation.manifest
         for entry in manifest.segments:
             if entry.start < entry.end:
-                segment = segment_key(entry.name)
+                segment = entry.id
                 ranges = tuple((row.start, row.end) for row in generation.rows.get(segment, ()))
                 kept = frozenset(known(segment)) if open_layout(manifest.layout).joinable else frozenset()
                 yield from _parts(SweepTask(address, manifest.layout, segment, entry.start, entry.end, ranges, kept))

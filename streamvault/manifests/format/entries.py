@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from streamvault.manifests.format.fields import Count, Digest, Offset, SegmentName, SegmentNumber
+from streamvault.manifests.format.fields import Count, Digest, Offset, SegmentName, SegmentNumber, segment_key
 from streamvault.manifests.format.jsonfile import Model
 from streamvault.streamstore.model import (
     Epoch,
@@ -117,6 +117,11 @@ class PlannedSegment(Model):
     end: Offset
     sealed: bool
 
+    @property
+    def id(self) -> SegmentId:
+        """The segment's id."""
+        return segment_key(self.name)
+
 
 class SegmentEntry(PlannedSegment):
     """A generation's part of a segment: its bytes from `start` to `end`, except for gaps.
@@ -136,6 +141,11 @@ class GapEntry(Model):
     start: Offset
     end: Offset
     reason: Annotated[str, Field(max_length=1000)]
+
+    @property
+    def id(self) -> SegmentId:
+        """The segment's id."""
+        return segment_key(self.segment)
 
 
 class Witness(Model):

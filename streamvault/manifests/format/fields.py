@@ -6,12 +6,14 @@ a number in quotes is rejected.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
-from streamvault.streamstore.errors import InvalidCut, InvalidName
+from streamvault.common.errors import Usage
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 
 Offset = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
@@ -19,13 +21,20 @@ Count = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, lower-case hexadecimal")]
 
 
+@contextmanager
+def value_errors() -> Iterator[None]:
+    """Raise `ValueError`, as validators must, in place of an error about a name or a cut."""
+    try:
+        yield
+    except Usage as error:
+        raise ValueError(str(error)) from None
+
+
 def _segment_name(value: str) -> str:
     owner, _, segment = value.rpartition("/")
-    try:
+    with value_errors():
         StreamName.parse(owner)
         SegmentId.parse(segment)
-    except InvalidName as error:
-        raise ValueError(str(error)) from None
     return value
 
 
@@ -41,10 +50,8 @@ Moment = Annotated[
 
 
 def _segment_id(value: int) -> int:
-    try:
+    with value_errors():
         SegmentId.of(value)
-    except InvalidName as error:
-        raise ValueError(str(error)) from None
     return value
 
 
@@ -54,10 +61,8 @@ SegmentNumber = Annotated[Offset, AfterValidator(_segment_id)]
 def _as_cut(value: object) -> object:
     if isinstance(value, StreamCut):
         return value
-    try:
+    with value_errors():
         return StreamCut.from_json(value)
-    except InvalidCut as error:
-        raise ValueError(str(error)) from None
 
 
 Cut = Annotated[

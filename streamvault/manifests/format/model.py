@@ -22,10 +22,9 @@ from streamvault.manifests.format.entries import (
     SegmentEntry,
     Witness,
 )
-from streamvault.manifests.format.fields import Count, Cut, Digest, Moment
+from streamvault.manifests.format.fields import Count, Cut, Digest, Moment, value_errors
 from streamvault.manifests.format.jsonfile import File, Model
 from streamvault.streamstore.arithmetic.cuts import segments_between
-from streamvault.streamstore.errors import InvalidCut, InvalidName
 from streamvault.streamstore.model import ContentKind, KeyRange, SegmentId, StreamDescription, StreamName
 
 
@@ -120,11 +119,9 @@ class GenerationModel(File):
 
     def check_stream(self) -> None:
         """Raise ValueError unless name and epochs are valid and consistent."""
-        try:
+        with value_errors():
             _ = self.name
             layout_of(self.content, self.layout)
-        except (InvalidName, Usage) as error:
-            raise ValueError(str(error)) from None
         if self.compression not in open_layout(self.layout).compressions:
             raise ValueError(f"layout {self.layout} cannot be compressed")
         if [epoch.epoch for epoch in self.epochs] != list(range(len(self.epochs))):
@@ -143,10 +140,8 @@ class GenerationModel(File):
 
     def check_segments(self, segments: Sequence[PlannedSegment], gaps: Sequence[GapEntry]) -> None:
         """Raise ValueError unless the segments are those between the cuts, with these bounds, and contain the gaps."""
-        try:
+        with value_errors():
             between = segments_between(self._described(), self.from_, self.to)
-        except InvalidCut as error:
-            raise ValueError(str(error)) from None
         if [segment.name for segment in segments] != [segment.in_stream(self.name) for segment in between]:
             raise ValueError("segments are not those between the cuts, in order, each once")
         for segment, (start, end) in zip(segments, between.values(), strict=True):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LayoutName
 from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
+from streamvault.manifests.archive.damage import Lost
 from streamvault.manifests.archive.deleting import below_head
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.listing import Listing
@@ -21,7 +23,6 @@ from streamvault.manifests.archive.plan import current_plan
 from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.archive.sweeping import remove_strays, tasks_of
 from streamvault.manifests.options import CheckOptions
-from streamvault.manifests.verbs.check_damage import damage_reports, last_intact, restoring
 from streamvault.manifests.verbs.check_ranges import (
     CheckResult,
     RangesTask,
@@ -33,9 +34,10 @@ from streamvault.manifests.verbs.check_ranges import (
     range_tasks,
     strays_tasks,
 )
-from streamvault.manifests.verbs.reports import CheckReport
+from streamvault.manifests.verbs.reports import CheckReport, damage_reports
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.model import SegmentId
 
 MAX_FINDINGS = 1000
 MAX_STRAYS = 100
@@ -84,7 +86,7 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
         start_seconds = runner.start_seconds
     progress.end()
     damage = damage_reports(scope.history, found.findings[:MAX_FINDINGS])
-    intact = last_intact(scope.history, found.findings) if options.generation is None else 0
+    intact = _last_intact(scope.history, found.findings) if options.generation is None else 0
     return CheckReport(
         archive=source.uri,
         generations=tuple(each.manifest.generation for each in scope.history.generations),
@@ -96,7 +98,7 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
         findings=tuple(map(str, damage)),
         damage=damage,
         intact_generation=intact,
-        restore=restoring(source.uri, intact) if damage and options.generation is None else "",
+        restore=_restoring(source.uri, intact) if damage and options.generation is None else "",
         more_findings=found.found - len(damage),
         strays=found.stray,
         stray_keys=found.strays[:MAX_STRAYS],
@@ -220,3 +222,18 @@ def _went_on(source: Archive, generation: int) -> bool:
     newest = source.listing().newest
     begun, _ = current_plan(source.place, GenerationSpan.of(newest + 1))
     return newest != generation or begun is not None
+
+
+def _last_intact(history: History, found: Iterable[Lost]) -> int:
+    """Return the newest original generation before the first damage; 0 if there is none."""
+    lowest: dict[SegmentId, int] = {}  # a segment's generations are in the order of its offsets
+    for lost in found:
+        lowest[lost.segment] = min(lost.start, lowest.get(lost.segment, lost.start))
+    damaged = min((history.holder(*place)[0] for place in lowest.items()), default=history.generation + 1)
+    return damaged - 1 if damaged > history.first else 0
+
+
+def _restoring(archive: str, intact: int) -> str:
+    """Return the command that restores what is intact: up to a generation, or else all but the damaged ranges."""
+    rest = f"--generation {intact}" if intact else "--skip-damaged"
+    return f"streamvault import {shlex.quote(archive)} STREAM {rest}"

@@ -19,7 +19,6 @@ from streamvault.manifests.archive.damage import Lost, damage_of, listed_damage
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.fields import segment_key
 from streamvault.streamstore.model import SegmentId
 
 RANGES_A_TASK = 16
@@ -146,7 +145,7 @@ def strays_tasks(
             held[layout, segment] = [(row.start, row.end) for row in rows]
     if unfinished is not None:
         for planned in unfinished.segments:
-            held.setdefault((unfinished.layout, segment_key(planned.name)), []).append((planned.start, planned.end))
+            held.setdefault((unfinished.layout, planned.id), []).append((planned.start, planned.end))
     for segment, bounds in (below or {}).items():
         for layout in LAYOUTS:
             held.setdefault((layout, segment), []).append(bounds)

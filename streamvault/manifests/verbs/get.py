@@ -9,7 +9,6 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.range_bytes import read_verified
-from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.options import GetOptions
 from streamvault.objectstore.errors import NoSuchObject, WrongSize
 from streamvault.streamstore.model import HEADER_BYTES, EventPointer
@@ -46,7 +45,7 @@ def get_event(archive: str, pointer: str, options: GetOptions) -> bytes:
     rows = generation.rows.get(event.segment, ())
     row = next((row for row in rows if row.start <= event.offset and event.offset + event.length <= row.end), None)
     if row is None:
-        gap = next((g for g in generation.manifest.gaps if segment_key(g.segment) == event.segment), None)
+        gap = next((g for g in generation.manifest.gaps if g.id == event.segment), None)
         raise NoSuchEvent("no archived range holds this event", where=f"{event}{f' ({gap.reason})' if gap else ''}")
     layout = open_layout(generation.manifest.layout)
     if options.verify:
@@ -67,7 +66,7 @@ def _holding(archive: Archive, event: EventPointer) -> Generation:
     def find(listing: Listing) -> Generation:
         for span in reversed(listing.spans):
             for entry in archive.read_manifest(span).segments:
-                if segment_key(entry.name) == event.segment and entry.start <= event.offset < entry.end:
+                if entry.id == event.segment and entry.start <= event.offset < entry.end:
                     return archive.load_span(span)
         todo = "'streamvault timeline' lists the archived cuts."
         raise NoSuchEvent("the event is outside the archive", where=str(event), todo=todo)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from streamvault.common.errors import Damaged
 from streamvault.common.report import Report, TimedReport
-from streamvault.manifests.archive.damage import lost_text
+from streamvault.manifests.archive.damage import Lost, lost_text
+from streamvault.manifests.archive.history import History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,25 @@ class DamageReport(Report):
     def __str__(self) -> str:
         lost = lost_text(self.lost_events, self.end - self.start)
         return f"{self.segment} bytes {self.start} to {self.end}: {self.what}; generation {self.generation}, {lost}"
+
+
+def damage_reports(history: History, found: Iterable[Lost]) -> tuple[DamageReport, ...]:
+    """Return each damage with the generation that holds it."""
+    reports = []
+    for lost in found:
+        generation, cut = history.holder(lost.segment, lost.start)
+        reports.append(
+            DamageReport(
+                generation=generation,
+                cut=cut.to_json(),
+                segment=lost.segment.in_stream(history.stream),
+                start=lost.start,
+                end=lost.end,
+                lost_events=lost.events,
+                what=lost.what,
+            )
+        )
+    return tuple(reports)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

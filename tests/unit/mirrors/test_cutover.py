@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import streamvault.manifests.archive.rounds
+import streamvault.common.rounds
 from streamvault.common.errors import Conflict, Problem
 from streamvault.importer import plan
 from streamvault.importer.lease import lease_stream
@@ -63,7 +63,7 @@ def test_sleeping_replication_gives_way(streams: Streams, monkeypatch: pytest.Mo
 
     reports: list[Any] = []
     asleep = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
-    monkeypatch.setattr(streamvault.manifests.archive.rounds, "time", asleep)
+    monkeypatch.setattr(streamvault.common.rounds, "time", asleep)
     if end == "promotion":
         assert streams.replicate(follow=True, every=300).ended == "sealed"
         assert is_replica(streams, sealed=False)

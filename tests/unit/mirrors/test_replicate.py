@@ -12,11 +12,11 @@ import pytest
 from streamvault import export_stream, import_stream, promote_replica, replicate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Overtaken, Problem, Usage
+from streamvault.common.rounds import Round
 from streamvault.importer.options import TargetOptions
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import TargetTaken
 from streamvault.importer.unfinished import LOOKS
-from streamvault.manifests.archive.rounds import Round
 from streamvault.mirrors.replica import NotAReplica, Replica
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.source import open_source

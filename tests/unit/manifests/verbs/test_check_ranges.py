@@ -14,7 +14,6 @@ from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import create_plan, find_plan
 from streamvault.manifests.format.entries import PlannedSegment
-from streamvault.manifests.verbs.check_damage import damage_reports
 from streamvault.manifests.verbs.check_ranges import (
     MAX_FINDINGS,
     CheckResult,
@@ -24,6 +23,7 @@ from streamvault.manifests.verbs.check_ranges import (
     range_tasks,
     strays_tasks,
 )
+from streamvault.manifests.verbs.reports import damage_reports
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamCut
 from tests.archives import LEFT, NAME, RIGHT, generation, publish, two_generations
