@@ -1,8 +1,9 @@
-"""Options of the integration tests, and the two clusters of those that copy between them."""
+"""Options of the integration tests, and what they share: clusters, buckets, the Java client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -15,6 +16,7 @@ from tests.servers.availability import Unavailable
 from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.servers.pravega_security import ADMIN
+from tests.servers.s3 import S3Server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,3 +70,58 @@ def there(pravega_secure: PravegaServer, login: None) -> Iterator[Site]:
     """The cluster of targets, with TLS and a login."""
     with parse_stream(f"{pravega_secure.uri}/a/b", target=True)[0].open() as store:
         yield Site(pravega_secure, store)
+
+
+@pytest.fixture
+def store(here: Site) -> StreamStore:
+    """The plain cluster, open."""
+    return here.store
+
+
+@pytest.fixture
+def bucket(minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str) -> str:
+    """A bucket on MinIO, to which the environment points."""
+    use_s3(minio)
+    return minio.make_bucket(bucket_name)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A scope on Pravega and a bucket for one test.
+
+    Attributes:
+        server, store: the cluster, open.
+        source: the stream to archive; not made yet.
+        minio, bucket: where archives are.
+    """
+
+    server: PravegaServer
+    store: StreamStore
+    source: StreamName
+    minio: S3Server
+    bucket: str
+
+    @property
+    def uri(self) -> str:
+        """The URI of `source`."""
+        return self.uri_of(self.source)
+
+    @property
+    def root(self) -> str:
+        """The root of archives."""
+        return f"s3://{self.bucket}/vault"
+
+    @property
+    def archive(self) -> str:
+        """The archive of `source`."""
+        return f"{self.root}/{self.source}"
+
+    def uri_of(self, stream: StreamName) -> str:
+        """Return a stream's URI."""
+        return f"{self.server.uri}/{stream}"
+
+
+@pytest.fixture
+def place(here: Site, minio: S3Server, bucket: str) -> Place:
+    source = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
+    return Place(here.server, here.store, source, minio, bucket)

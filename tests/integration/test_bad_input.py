@@ -528,12 +528,6 @@ def test_export_is_resumed_after_a_full_disk(world: World, small: Path) -> None:
 # --- S3
 
 
-@pytest.fixture
-def bucket(minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str) -> str:
-    use_s3(minio)
-    return minio.make_bucket(bucket_name)
-
-
 @pytest.mark.minio
 def test_missing_bucket_or_archive_is_named(made: World, bucket: str, capfd: pytest.CaptureFixture[str]) -> None:
     line = r"no such bucket: s3://nowhere-to-be-found at http://127\.0\.0\.1:\d+.*Create it.*"

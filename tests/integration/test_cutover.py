@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,18 +12,11 @@ from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration
 from streamvault.streamstore.own import MOST_TAGS
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import Transaction, TransactionState
-from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import started, wait_until
 from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, digest_of, events_of, frame, make_stream
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def store(pravega: PravegaServer) -> Iterator[StreamStore]:
-    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
-        yield store
 
 
 def begin(store: StreamStore, name: StreamName, payload: bytes) -> Transaction:

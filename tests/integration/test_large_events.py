@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from subprocess import TimeoutExpired
 
 import pytest
@@ -17,10 +15,9 @@ from streamvault.objectstore import large
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import parse_stream
+from tests.integration.conftest import Place
 from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
-from tests.servers.s3 import S3Server
 from tests.streams import append_events, digest_of, events_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
@@ -31,38 +28,14 @@ SIZES = [100, 12 * MIB, 5000, 20 * MIB, 9 * MIB, 7]
 KINDS: tuple[tuple[LayoutName, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
 
 
-@dataclass(frozen=True)
-class Place:
-    """A stream with large events, and a bucket."""
-
-    server: PravegaServer
-    store: StreamStore
-    source: StreamName
-    root: str
-
-    def uri(self, stream: StreamName) -> str:
-        return f"{self.server.uri}/{stream}"
-
-    @property
-    def archive(self) -> str:
-        return f"{self.root}/{self.source}"
-
-    @property
-    def target(self) -> StreamName:
-        return StreamName(self.source.scope, "restored")
+@pytest.fixture(autouse=True)
+def _source(place: Place) -> None:
+    place.store.create_scope(place.source.scope)
+    place.store.create_stream(place.source, ONE_SEGMENT)
 
 
-@pytest.fixture
-def place(
-    pravega: PravegaServer, minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str
-) -> Iterator[Place]:
-    use_s3(minio)
-    minio.make_bucket(bucket_name)
-    source = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
-    with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:
-        store.create_scope(source.scope)
-        store.create_stream(source, ONE_SEGMENT)
-        yield Place(pravega, store, source, f"s3://{bucket_name}/vault")
+def target(place: Place) -> StreamName:
+    return StreamName(place.source.scope, "restored")
 
 
 def write_large(
@@ -83,7 +56,7 @@ def write_large(
 
 
 def restore(place: Place) -> None:
-    import_stream(place.archive, place.uri(place.target), window=16 * MIB, master="inline[2]")
+    import_stream(place.archive, place.uri_of(target(place)), window=16 * MIB, master="inline[2]")
 
 
 def test_java_client_reads_its_restored_large_events(place: Place, java_client: JavaClient) -> None:
@@ -96,12 +69,12 @@ def test_java_client_reads_its_restored_large_events(place: Place, java_client: 
         archive = f"{root}/{place.source}"
         # 20 MiB are more than the window
         options = {"layout": layout, "compress": compress, "range_size": 16 * MIB, "window": 16 * MIB}
-        report = export_stream(place.uri(place.source), root, master="inline[2]", **options)  # type: ignore[arg-type]
+        report = export_stream(place.uri, root, master="inline[2]", **options)  # type: ignore[arg-type]
         assert report.events == len(SIZES)
         check = check_archive(archive, read_data=True, master="inline[2]")
         assert check.ok, check.findings
         assert len(get_event(archive, str(pointers[3]))) == 20 * MIB
-        import_stream(archive, place.uri(target), window=16 * MIB, master="inline[2]")
+        import_stream(archive, place.uri_of(target), window=16 * MIB, master="inline[2]")
         assert digest_of(place.store, target) == expected
     source, restored = (
         java_client.digest(place.server, stream, len(SIZES))
@@ -116,7 +89,7 @@ def test_import_killed_inside_a_large_event_is_resumed(
 ) -> None:
     segment = next(iter(place.store.describe(place.source).tail.offsets))
     append_events(place.store, place.source, segment, [b"small", bytes(range(256)) * 4096 * 20, b"last"])
-    export_stream(place.uri(place.source), place.root, layout=layout, compress=compress, master="inline")
+    export_stream(place.uri, place.root, layout=layout, compress=compress, master="inline")
     append = PravegaAppender.append
 
     def cut_off(self: PravegaAppender, block: bytes | bytearray | memoryview) -> None:
@@ -129,9 +102,9 @@ def test_import_killed_inside_a_large_event_is_resumed(
         patch.setattr(PravegaAppender, "append", cut_off)
         with pytest.raises(Failed, match="cut off"):
             restore(place)
-    assert 9 * MIB < place.store.segment_info(place.target, [segment])[0].write_offset < 20 * MIB
+    assert 9 * MIB < place.store.segment_info(target(place), [segment])[0].write_offset < 20 * MIB
     restore(place)
-    assert digest_of(place.store, place.target) == digest_of(place.store, place.source)
+    assert digest_of(place.store, target(place)) == digest_of(place.store, place.source)
 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS, ids=["events", "chunks", "zstd"])
@@ -143,6 +116,6 @@ def test_server_without_conditional_uploads_gets_whole_large_events_or_none(
     monkeypatch.setattr(large, "_creates_only", lambda *_: False)
     options = {"layout": layout, "compress": compress, "range_size": 8 * MIB, "master": "inline"}
     with pytest.raises(Failed, match=r"a large event exceeds the window.*Use --window 2[01]MiB"):
-        export_stream(place.uri(place.source), place.root, window=16 * MIB, **options)  # type: ignore[arg-type]
-    export_stream(place.uri(place.source), place.root, window=21 * MIB, **options)  # type: ignore[arg-type]
+        export_stream(place.uri, place.root, window=16 * MIB, **options)  # type: ignore[arg-type]
+    export_stream(place.uri, place.root, window=21 * MIB, **options)  # type: ignore[arg-type]
     assert check_archive(place.archive, read_data=True, master="inline").ok

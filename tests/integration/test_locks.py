@@ -163,22 +163,13 @@ def test_rotation_without_permission_to_read_locks_deletes_nothing(
     assert archive_of(vault.root).generations() == [1, 2, 3]
 
 
-def test_bucket_without_object_lock_has_no_locks(
-    minio: S3Server, use_s3: UseS3, bucket_name: str, tmp_path: Path
-) -> None:
-    use_s3(minio)
-    minio.make_bucket(bucket_name)
-    assert RootAddress.parse(f"s3://{bucket_name}").open_locks() is None
+def test_bucket_without_object_lock_has_no_locks(bucket: str, tmp_path: Path) -> None:
+    assert RootAddress.parse(f"s3://{bucket}").open_locks() is None
     assert RootAddress.parse(f"file://{tmp_path}").open_locks() is None
 
 
-def test_data_are_written_with_the_storage_class(
-    minio: S3Server, use_s3: UseS3, bucket_name: str, tmp_path: Path
-) -> None:
-    use_s3(minio)
-    client = minio.client()
-    minio.make_bucket(bucket_name)
-    vault = Vault(tmp_path, f"s3://{bucket_name}")
+def test_data_are_written_with_the_storage_class(minio: S3Server, bucket: str, tmp_path: Path) -> None:
+    client, vault = minio.client(), Vault(tmp_path, f"s3://{bucket}")
     vault.make(events=20, largest=200)
     export_stream(vault.uri(), vault.root, storage_class="REDUCED_REDUNDANCY", master="inline")
     vault.add(b"new")
@@ -186,9 +177,9 @@ def test_data_are_written_with_the_storage_class(
     vault.add(b"newer")
     rotate(vault)
     classes: dict[bool, set[str | None]] = {True: set(), False: set()}
-    for entry in client.list_objects_v2(Bucket=bucket_name)["Contents"]:
+    for entry in client.list_objects_v2(Bucket=bucket)["Contents"]:
         classes["/_manifest/" in entry["Key"]].add(
-            client.head_object(Bucket=bucket_name, Key=entry["Key"]).get("StorageClass")
+            client.head_object(Bucket=bucket, Key=entry["Key"]).get("StorageClass")
         )
     assert classes == {True: {None}, False: {"REDUCED_REDUNDANCY", None}}
     assert check_archive(vault.archive, read_data=True, master="inline").ok

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,18 +12,11 @@ from streamvault.common.errors import Conflict, Failed
 from streamvault.streamstore.model import SEGMENT_END, KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import TransactionState
-from streamvault.streamstore.uri import parse_stream
 from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, events_of, frame, make_stream, payloads, shape_of
 
 pytestmark = pytest.mark.pravega
-
-
-@pytest.fixture
-def store(pravega: PravegaServer) -> Iterator[StreamStore]:
-    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
-        yield store
 
 
 def shape_without_numbers(store: StreamStore, stream: StreamName) -> dict[str, object]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -17,12 +16,9 @@ from streamvault.importer.lease import TargetBusy, lease_stream, take_lease
 from streamvault.reading.reader import TRUNCATED
 from streamvault.streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.services import lease
-from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.faults.contents import Contents, contents_of, rows_of
-from tests.servers.pravega import PravegaServer
-from tests.servers.s3 import S3Server
+from tests.integration.conftest import Place
 from tests.streams import append_events, boundary, digest_of, events_of, make_stream, opened, payloads, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
@@ -30,43 +26,8 @@ pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
 SMALL_RANGES = 128 * 1024
 
 
-@dataclass(frozen=True)
-class Place:
-    """A scope on Pravega and a bucket for one test.
-
-    Attributes:
-        store: open. source: the stream to archive; not made yet. uri: its URI.
-        root: of the archives. server, bucket: the same for S3 itself.
-    """
-
-    store: StreamStore
-    source: StreamName
-    uri: str
-    root: str
-    server: S3Server
-    bucket: str
-
-    @property
-    def archive(self) -> str:
-        return f"{self.root}/{self.source}"
-
-    def contents(self) -> Contents:
-        return contents_of(self.server.client(), self.bucket, f"vault/{self.source}/")
-
-    def uri_of(self, target: StreamName) -> str:
-        return self.uri.replace(str(self.source), str(target))
-
-
-@pytest.fixture
-def place(
-    pravega: PravegaServer, minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str
-) -> Iterator[Place]:
-    use_s3(minio)
-    minio.make_bucket(bucket_name)
-    source = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
-    uri = f"{pravega.uri}/{source}"
-    with parse_stream(uri)[0].open() as store:
-        yield Place(store, source, uri, f"s3://{bucket_name}/vault", minio, bucket_name)
+def archived(place: Place) -> Contents:
+    return contents_of(place.minio.client(), place.bucket, f"vault/{place.source}/")
 
 
 class Meanwhile(Progress):
@@ -113,14 +74,14 @@ def test_writer_does_not_change_the_generation_being_exported(place: Place) -> N
 
     report = export_stream(place.uri, place.root, range_size=SMALL_RANGES, master="inline", progress=Meanwhile(write))
     assert report.events == len(first)
-    assert place.contents().events == sorted(key_of(pointer) for pointer in first)
+    assert archived(place).events == sorted(key_of(pointer) for pointer in first)
     everything = {pointer for pointer, _ in events_of(place.store, place.source)}
     assert len(everything) > len(first) + 100
 
     second = export_stream(place.uri, place.root, range_size=SMALL_RANGES, master="inline")
     assert second.generation == 2
     assert second.events == len(everything - first)
-    assert place.contents().events == sorted(key_of(pointer) for pointer in everything)
+    assert archived(place).events == sorted(key_of(pointer) for pointer in everything)
     assert check_archive(place.archive, read_data=True, master="inline").ok
 
 
@@ -150,7 +111,7 @@ def test_export_ends_beside_a_constant_writer(place: Place) -> None:
         assert after.from_ == before.to
     pointers = [pointer for pointer, _ in events_of(place.store, place.source)]
     assert sum(manifest.events for manifest in manifests) == len(pointers)
-    assert place.contents().events == sorted(map(key_of, pointers))
+    assert archived(place).events == sorted(map(key_of, pointers))
     target = StreamName(place.source.scope, "restored")
     import_stream(place.archive, place.uri_of(target), master="inline")
     assert digest_of(place.store, target) == digest_of(place.store, place.source)
@@ -159,17 +120,17 @@ def test_export_ends_beside_a_constant_writer(place: Place) -> None:
 def test_concurrent_exports_make_one_archive(place: Place) -> None:
     make_stream(place.store, place.source, events=3000, largest=64 * 1024)
     command = ("export", place.uri, place.root, "--range-size", "128KiB", "--master", "inline", "--json")
-    environment = place.server.environment()
+    environment = place.minio.environment()
     with started(*command, environment=environment) as one, started(*command, environment=environment) as other:
         reports = [one.ended().report, other.ended().report]
     assert [report["generation"] for report in reports] == [1, 1]
     pointers = [pointer for pointer, _ in events_of(place.store, place.source)]
     for report in reports:
         assert report["unchanged"] or report["events"] == len(pointers)
-    contents = place.contents()
-    assert contents.is_finished
-    assert list(contents.manifests) == [1]
-    assert contents.events == sorted(map(key_of, pointers))
+    found = archived(place)
+    assert found.is_finished
+    assert list(found.manifests) == [1]
+    assert found.events == sorted(map(key_of, pointers))
     assert check_archive(place.archive, read_data=True, master="inline").ok
 
 
@@ -177,7 +138,7 @@ def test_export_joins_one_that_is_nearly_done(place: Place) -> None:
     """The second one begins at any point of the first: also while the first publishes and cleans up."""
     make_stream(place.store, place.source, events=1000, largest=16 * 1024)
     pointers = sorted(key_of(pointer) for pointer, _ in events_of(place.store, place.source))
-    client, environment = place.server.client(), place.server.environment()
+    client, environment = place.minio.client(), place.minio.environment()
     for number in range(3):
         root = f"vault{number}"
         command = ("export", place.uri, f"s3://{place.bucket}/{root}", "--range-size", "16KiB", "--master", "inline",
@@ -202,7 +163,7 @@ def test_second_import_into_a_target_is_refused(place: Place) -> None:
     export_stream(place.uri, place.root, master="inline")
     target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "restored")
     command = ("import", place.archive, place.uri_of(target), "--master", "inline", "--json")
-    environment = place.server.environment()
+    environment = place.minio.environment()
     with started(*command, environment=environment) as one, started(*command, environment=environment) as other:
         ended = sorted([one.ended(), other.ended()], key=lambda each: each.code)
     assert [each.code for each in ended] == [0, 4], [each.err for each in ended]
@@ -221,7 +182,7 @@ def test_import_refuses_the_target_of_another_import(place: Place) -> None:
     export_stream(place.uri, place.root, master="inline")
     target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "restored")
     command = ("import", place.archive, place.uri_of(target), "--master", "inline", "--json")
-    environment = place.server.environment()
+    environment = place.minio.environment()
     with started(*command, environment=environment) as one:
         assert wait_until(lambda: place.store.exists(target), one), one.ended()
         other = run(*command, "--generation", "1", environment=environment)
@@ -267,7 +228,7 @@ def test_truncation_during_an_export_is_a_gap(place: Place, offsets: str) -> Non
     kept = [pointer for pointer in pointers if not is_gone(pointer)]
     assert 0 < len(kept) < len(pointers)
     assert report.events == len(kept)
-    assert place.contents().events == sorted(map(key_of, kept))
+    assert archived(place).events == sorted(map(key_of, kept))
     # everything that could still be read was archived
     assert set(kept) >= {pointer for pointer, _ in events_of(place.store, place.source)}
     assert check_archive(place.archive, read_data=True, master="inline").ok

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,18 +14,11 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import Transaction, TransactionState, Written
-from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 from tests.streams import events_of, frame
 
 pytestmark = pytest.mark.pravega
 FIRST, SECOND = SegmentId(0, 0), SegmentId(0, 1)
-
-
-@pytest.fixture
-def store(pravega: PravegaServer) -> Iterator[StreamStore]:
-    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
-        yield store
 
 
 @pytest.fixture
