@@ -82,41 +82,33 @@ def parts_of(size: int) -> Iterator[tuple[int, int]]:
 
 
 def put_all(
-    store: ObjectStore,
-    items: Iterable[tuple[str, bytes | memoryview]],
-    *,
-    window: int = MAX_IN_FLIGHT,
-    window_bytes: int = WINDOW_BYTES,
-) -> int:
-    """Put every item with `put_same`; return their number.
+    store: ObjectStore, items: Iterable[tuple[str, bytes | memoryview]], *, window_bytes: int = WINDOW_BYTES
+) -> None:
+    """Put every item with `put_same`.
 
     Args:
         store: the target.
         items: (key, data), consumed as threads become free; data must stay valid until it is stored.
-        window: maximum objects in flight.
         window_bytes: maximum bytes in flight, except for a single larger object.
 
     Raises:
         Problem: the first one raised, once the transfers in flight have ended; no further item is taken.
     """
-    flow = _Flow(iter(items), lambda item: len(item[1]), window_bytes)
+    transfers = _Transfers(iter(items), lambda item: len(item[1]), MAX_IN_FLIGHT, window_bytes)
 
     def work() -> None:
-        while handed := flow.take():
+        while handed := transfers.take():
             (key, data), size = handed
-            threads.be_enough_for(size)
             put_same(store, key, data)
             del handed, data  # otherwise every waiting thread would keep its last object
-            flow.give_back(size)
+            transfers.give_back(size)
 
-    threads = _Threads(flow, work, window, window_bytes)
-    threads.start()
+    transfers.start(work)
     try:
-        threads.join()
+        transfers.join()
     finally:
-        flow.stop()  # an interrupt does not wait for transfers in flight
-    flow.raise_error()
-    return flow.handed_out
+        transfers.stop()  # an interrupt does not wait for transfers in flight
+    transfers.raise_error()
 
 
 def delete_all(store: ObjectStore, keys: Iterable[str]) -> int:
@@ -146,11 +138,7 @@ def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
 
 
 def get_all(
-    store: ObjectStore,
-    items: Iterable[tuple[str, int]],
-    *,
-    window: int = MAX_IN_FLIGHT,
-    window_bytes: int = WINDOW_BYTES,
+    store: ObjectStore, items: Iterable[tuple[str, int]], *, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[tuple[str, bytes]]:
     """Get every item, in the given order.
 
@@ -159,7 +147,6 @@ def get_all(
     Args:
         store: the source.
         items: (key, size in bytes) as listed, consumed as threads become free.
-        window: maximum objects in flight; three times as many may be waiting to be yielded.
         window_bytes: maximum bytes in flight and waiting, except for a single larger object.
 
     Raises:
@@ -175,7 +162,7 @@ def get_all(
             raise WrongSize(f"the object has {len(data)} bytes instead of {size}", where=f"{store.uri}/{key}")
         return key, data
 
-    return in_order(items, get, lambda item: item[1], window, window_bytes)
+    return in_order(items, get, lambda item: item[1], MAX_IN_FLIGHT, window_bytes)
 
 
 def get_parts(
@@ -207,60 +194,62 @@ def in_order(
         items: read by one thread at a time.
         get: called in a thread for each item.
         size_of: an item's size (bytes), counted from when it is taken until its result is consumed.
-        window: as for `get_all`.
+        window: maximum items in flight; three times as many may be waiting to be yielded.
         window_bytes: as for `get_all`.
 
     Raises:
         BaseException: the first exception raised by ``get`` or ``items``.
     """
-    flow = _Flow(enumerate(items), lambda item: size_of(item[1]), window_bytes, limit=4 * window)
+    transfers = _Transfers(enumerate(items), lambda item: size_of(item[1]), window, window_bytes, limit=4 * window)
     arrived: dict[int, tuple[R, int]] = {}
     awaited = -1
 
     def work() -> None:
-        while handed := flow.take():
+        while handed := transfers.take():
             (index, item), size = handed
-            threads.be_enough_for(size)
             arrived[index] = get(item), size
             if index == awaited:
-                flow.wake()
+                transfers.wake()
 
     def here() -> bool:
-        return awaited in arrived or awaited == flow.count
+        return awaited in arrived or awaited == transfers.count
 
-    threads = _Threads(flow, work, window, window_bytes)
-    threads.start()
+    transfers.start(work)
     try:
         while True:
             awaited += 1
             # A thread stores its result before it checks `awaited`.
-            if not (here() or flow.wait_until(here)) or awaited == flow.count:
+            if not (here() or transfers.wait_until(here)) or awaited == transfers.count:
                 break
             got, size = arrived.pop(awaited)
             yield got
             del got
-            flow.give_back(size)
+            transfers.give_back(size)
     finally:
-        flow.stop()
-        threads.join()
-    flow.raise_error()
+        transfers.stop()
+        transfers.join()
+    transfers.raise_error()
 
 
-class _Flow(Generic[T]):
-    """Hands out the items of one source to many threads while they fit the window.
+class _Transfers(Generic[T]):
+    """Hands out the items of one source, while they fit the window, to up to ``most`` threads that run the same work.
+
+    Never more threads than can be busy with objects of the sizes seen so far: each keeps its own buffers, and 32
+    threads taking turns at 8 MiB objects would hold far more than the window.
 
     Attributes:
-        handed_out: number of items handed out.
         count: total number of items once the source is exhausted; -1 before.
     """
 
     def __init__(
-        self, items: Iterator[T], size_of: Callable[[T], int], window_bytes: int, limit: int = 1 << 30
+        self, items: Iterator[T], size_of: Callable[[T], int], most: int, window_bytes: int, limit: int = 1 << 30
     ) -> None:
         self._items = items
         self._size_of = size_of
+        self._most = most
         self._window_bytes = window_bytes
         self._limit = limit
+        self._threads: list[Thread] = []
         self._turn = Lock()
         self._lock = Lock()
         self._room = Condition(self._lock)
@@ -268,20 +257,47 @@ class _Flow(Generic[T]):
         self._waits_for_room = False
         self._bytes = 0
         self._held = 0
+        self._handed_out = 0
         self._ended = False
         self._error: BaseException | None = None
-        self.handed_out = 0
         self.count = -1
 
+    def start(self, work: Callable[[], None]) -> None:
+        """Start the first threads."""
+        self._work = work
+        self._be_enough_for(self._window_bytes)
+
+    def _be_enough_for(self, size: int) -> None:
+        """Start as many threads as can be busy with objects of this size, plus one that waits for room."""
+        if len(self._threads) >= self._most:
+            return
+        enough = min(self._most, self._window_bytes // max(size, 1) + 1)
+        with self._lock:
+            while len(self._threads) < enough:
+                thread = Thread(target=self._run, name=f"objects-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001  (raised again in the consumer)
+            self.stop(error)
+
+    def join(self) -> None:
+        """Wait for all threads to end."""
+        for thread in self._threads:
+            thread.join()
+
     def take(self) -> tuple[T, int] | None:
-        """Return the next item and its size once it fits; None at the end or if the flow was stopped."""
+        """Return the next item and its size once it fits; None at the end or if the transfers were stopped."""
         with self._turn:
             if self._ended:
                 return None
             try:
                 item = next(self._items)
             except StopIteration:
-                self.count = self.handed_out
+                self.count = self._handed_out
                 self.stop()
                 return None
             size = self._size_of(item)
@@ -294,8 +310,9 @@ class _Flow(Generic[T]):
                     return None
                 self._bytes += size
                 self._held += 1
-                self.handed_out += 1
-            return item, size
+                self._handed_out += 1
+        self._be_enough_for(size)
+        return item, size
 
     def _has_room(self, size: int) -> bool:
         return self._bytes + size <= self._window_bytes and self._held < self._limit
@@ -323,7 +340,7 @@ class _Flow(Generic[T]):
             self._progress.notify_all()
 
     def wait_until(self, ready: Callable[[], bool]) -> bool:
-        """Wait until ready; return False if an error stopped the flow first."""
+        """Wait until ready; return False if an error ended the transfers first."""
         with self._lock:
             while not ready():
                 if self._error is not None:
@@ -332,48 +349,6 @@ class _Flow(Generic[T]):
         return True
 
     def raise_error(self) -> None:
-        """Raise the error that stopped the flow, if any."""
+        """Raise the error that ended the transfers, if any."""
         if self._error is not None:
             raise self._error
-
-
-class _Threads:
-    """Up to ``most`` threads that run the same work until the flow ends.
-
-    Never more than can be busy with objects of the sizes seen so far: each thread keeps its own buffers, and 32 threads
-    taking turns at 8 MiB objects would hold far more than the window.
-    """
-
-    def __init__(self, flow: _Flow[T], work: Callable[[], None], most: int, window_bytes: int) -> None:
-        self._flow = flow
-        self._work = work
-        self._most = most
-        self._window_bytes = window_bytes
-        self._lock = Lock()
-        self._threads: list[Thread] = []
-
-    def start(self) -> None:
-        """Start the first threads."""
-        self.be_enough_for(self._window_bytes)
-
-    def be_enough_for(self, size: int) -> None:
-        """Start as many threads as can be busy with objects of this size, plus one that waits for room."""
-        if len(self._threads) >= self._most:
-            return
-        wanted = min(self._most, self._window_bytes // max(size, 1) + 1)
-        with self._lock:
-            while len(self._threads) < wanted:
-                thread = Thread(target=self._run, name=f"objects-{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._work()
-        except BaseException as error:  # noqa: BLE001  (raised again in the consumer)
-            self._flow.stop(error)
-
-    def join(self) -> None:
-        """Wait for all threads to end."""
-        for thread in self._threads:
-            thread.join()

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from streamvault.common.errors import Problem
-from streamvault.sparkrun.failures import task_failed
+from streamvault.sparkrun.errors import task_failed
 from streamvault.sparkrun.runner import Runner
 
 S = TypeVar("S")

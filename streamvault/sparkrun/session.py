@@ -24,8 +24,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from streamvault.sparkrun.class_archive import ClassArchive
 from streamvault.sparkrun.code import ship_code
-from streamvault.sparkrun.errors import SparkFailed
-from streamvault.sparkrun.failures import last_line
+from streamvault.sparkrun.errors import SparkFailed, last_line
 from streamvault.sparkrun.java import java_home
 from streamvault.sparkrun.jvm import Jvm, call_in_thread
 from streamvault.sparkrun.masters import Master

@@ -17,8 +17,7 @@ from pyspark import cloudpickle
 from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegistry
 
 from streamvault.common.errors import Problem
-from streamvault.sparkrun.errors import SparkFailed
-from streamvault.sparkrun.failures import task_failed
+from streamvault.sparkrun.errors import SparkFailed, task_failed
 from streamvault.sparkrun.jvm import call_in_thread
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.runner import Runner

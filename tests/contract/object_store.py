@@ -241,7 +241,7 @@ class ObjectStoreContract:
 
     def test_thousands_of_keys_are_listed_and_deleted(self, store: ObjectStore) -> None:
         keys = [f"many/{number:06d}" for number in range(3210)]
-        assert put_all(store, ((key, b"x") for key in reversed(keys))) == len(keys)
+        put_all(store, ((key, b"x") for key in reversed(keys)))
         store.put("many-more", b"")
         store.put("many0", b"")
         assert [entry.key for entry in store.list("many/")] == keys

@@ -140,7 +140,7 @@ def test_failed_task_is_retried(runner: Runner, tmp_path: Path) -> None:
 
 
 def test_permanent_error_is_one_line(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "streamvault.sparkrun.failures"), pytest.raises(TaskFailed) as caught:
+    with caplog.at_level(logging.DEBUG, "streamvault.sparkrun.errors"), pytest.raises(TaskFailed) as caught:
         list(runner.run(raise_error, range(5)))
     assert str(caught.value).startswith("a task failed: ValueError: cannot do 3 really. ")
     assert "in raise_error" in caplog.text

@@ -91,6 +91,25 @@ def _is_full_clone() -> bool:
         return False
 
 
+class _Threads:
+    """Replaces the former `objectstore.bulk._Threads`: the only thread does the work."""
+
+    def __init__(self, flow: Any, work: Callable[[], None], *_: int) -> None:
+        self._flow, self._work = flow, work
+
+    def start(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001  (raised where the items were wanted)
+            self._flow.stop(error)
+
+    def be_enough_for(self, size: int) -> None:
+        pass
+
+    def join(self) -> None:
+        pass
+
+
 def _module(name: str) -> Any:
     return import_module(f"{NAME}.{name}")
 
@@ -100,7 +119,7 @@ def _patch() -> None:
     _module("objectstore.uri").RootAddress.open = lambda self, **_: _Foreign(world.current().open_root(self), NAME)
     _module("streamstore.uri").StoreAddress.open = lambda self: _Foreign(world.current().open_streams(self), NAME)
     _module("manifests.entries").datetime = world.Datetime
-    _module("objectstore.bulk")._Threads = world.Threads
+    _module("objectstore.bulk")._Threads = _Threads
     _module("objectstore.bulk").in_order = world.in_order
     _module("sparkrun.inline").InlineRunner.run = _run_inline
     _module("manifests.cold").ThreadPoolExecutor = world.Pool

@@ -25,7 +25,7 @@ from streamvault.objectstore import bulk
 from streamvault.objectstore.retrying import RetryingStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
-from streamvault.sparkrun.failures import task_failed
+from streamvault.sparkrun.errors import task_failed
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.uri import StoreAddress
@@ -234,23 +234,10 @@ class Datetime(datetime):
         return datetime.fromtimestamp(current().now + current().skew, tz)
 
 
-class Threads:
-    """Replaces `objectstore.bulk._Threads`: the only thread does the work."""
-
-    def __init__(self, flow: Any, work: Callable[[], None], *_: int) -> None:
-        self._flow, self._work = flow, work
-
-    def start(self) -> None:
-        try:
-            self._work()
-        except BaseException as error:  # noqa: BLE001  (raised where the items were wanted)
-            self._flow.stop(error)
-
-    def be_enough_for(self, size: int) -> None:
-        pass
-
-    def join(self) -> None:
-        pass
+def _start_transfers(transfers: Any, work: Callable[[], None]) -> None:
+    """Replaces `start` of `objectstore.bulk._Transfers`: the only thread does the work."""
+    transfers._work = work
+    transfers._run()
 
 
 def in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[R]:
@@ -467,7 +454,8 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     yield streamvault.common.times, "datetime", Datetime
     yield streamvault.common.retries, "wait_random_exponential", lambda **_: wait_fixed(1)
     yield secrets, "token_hex", _token
-    yield bulk, "_Threads", Threads
+    yield bulk._Transfers, "start", _start_transfers
+    yield bulk._Transfers, "_be_enough_for", lambda *_: None
     yield bulk, "in_order", in_order
     yield InlineRunner, "run", _run_inline
     yield streamvault.manifests.verbs.cold, "ThreadPoolExecutor", Pool

@@ -12,6 +12,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from streamvault.common.errors import Conflict
+from streamvault.objectstore import bulk
 from streamvault.objectstore.bulk import DELETE_AT_ONCE, DELETES, delete_all, get_all, put_all, put_same
 from streamvault.objectstore.errors import AccessDenied, NoSuchObject, WrongSize
 from streamvault.objectstore.obstore_store import ObstoreStore
@@ -80,24 +81,25 @@ def sizes(of: list[tuple[str, bytes]]) -> list[tuple[str, int]]:
 def test_objects_are_put_and_come_back_in_order() -> None:
     store = Watched()
     wanted = items(500)
-    assert put_all(store, iter(wanted)) == 500
+    put_all(store, iter(wanted))
     assert list(get_all(store, sizes(wanted))) == wanted
     backwards = wanted[::-1]
-    assert list(get_all(store, sizes(backwards), window=3)) == backwards
+    assert list(get_all(store, sizes(backwards))) == backwards
 
 
 def test_empty_input_makes_no_requests() -> None:
-    assert put_all(Watched(), []) == 0
+    put_all(Watched(), [])
     assert list(get_all(Watched(), [])) == []
 
 
-def test_requests_in_flight_are_bounded_by_the_window() -> None:
+def test_requests_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "MAX_IN_FLIGHT", 7)
     store = Watched()
-    put_all(store, items(200), window=7)
+    put_all(store, items(200))
     assert 3 < store.most <= 7
     store.most = 0
-    list(get_all(store, sizes(items(200)), window=5))
-    assert 2 < store.most <= 5
+    list(get_all(store, sizes(items(200))))
+    assert 2 < store.most <= 7
 
 
 def test_bytes_in_flight_are_bounded_by_the_window() -> None:
@@ -112,12 +114,13 @@ def test_bytes_in_flight_are_bounded_by_the_window() -> None:
     assert store.most_bytes == 5000  # a larger one is sent alone
 
 
-def test_results_that_wait_for_the_consumer_count_towards_the_window() -> None:
+def test_results_that_wait_for_the_consumer_count_towards_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "MAX_IN_FLIGHT", 10)
     store = Watched(seconds=0)
     wanted = items(300)
     put_all(store, wanted)
     store.requests = 0
-    for seen, _ in enumerate(get_all(store, sizes(wanted), window=10)):
+    for seen, _ in enumerate(get_all(store, sizes(wanted))):
         if seen % 50 == 0:
             time.sleep(0.02)
         assert store.requests <= seen + 1 + 40
@@ -142,8 +145,8 @@ def test_source_is_used_by_one_thread_and_read_no_further_than_needed() -> None:
     store.fail_at = store.requests + 20
     taken = 0
     with pytest.raises(AccessDenied):
-        put_all(store, ((f"b/{key}", data) for key, data in source()), window=8)
-    assert taken < 40
+        put_all(store, ((f"b/{key}", data) for key, data in source()))
+    assert taken < 80
 
 
 def test_error_of_the_source_is_raised_unchanged() -> None:
@@ -207,8 +210,8 @@ def test_put_same_accepts_equal_content_and_refuses_other() -> None:
         with pytest.raises(Conflict, match="a different object already exists: memory://watched/a") as caught:
             put_same(store, "a", other)
         assert caught.value.exit_code == 4
-    assert put_all(store, items(100)) == 100
-    assert put_all(store, items(200)) == 200
+    put_all(store, items(100))
+    put_all(store, items(200))
     with pytest.raises(Conflict, match="a/00150"):
         put_all(store, [(key, b"other" if key == "a/00150" else data) for key, data in items(200)])
 

@@ -103,6 +103,11 @@ def opened() -> threading.Event:
     return event
 
 
+def turns_of(begun: threading.Event, count: int) -> list[tuple[threading.Event, int]]:
+    """Return tasks of which the first two wait for an event, in the two threads of this process."""
+    return [(begun if number < 2 else opened(), number) for number in range(count)]
+
+
 def test_short_work_never_needs_spark(coming: ComingSpark) -> None:
     with runner_with(WAIT_SECONDS) as runner:
         results = dict(runner.run(answer_after, [(opened(), number) for number in range(50)]))
@@ -113,7 +118,7 @@ def test_short_work_never_needs_spark(coming: ComingSpark) -> None:
 
 def test_spark_does_tasks_that_have_not_begun(coming: ComingSpark) -> None:
     begun = threading.Event()
-    turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 20))]
+    turns = turns_of(begun, 20)
     with runner_with(0.01) as runner:
         threading.Thread(target=lambda: coming.started.wait(WAIT_SECONDS) and coming.come.set()).start()
         results = {}
@@ -133,7 +138,7 @@ def test_spark_does_tasks_that_have_not_begun(coming: ComingSpark) -> None:
 def test_nested_runners_share_one_spark(coming: ComingSpark) -> None:
     """As for the requests of a queue, whose worker keeps a runner open for all of them."""
     begun = threading.Event()
-    turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 6))]
+    turns = turns_of(begun, 6)
     coming.come.set()
     with runner_with(0.0):
         with runner_with(0.0) as first:
@@ -173,7 +178,7 @@ def test_start_of_spark_is_given_up_when_the_work_is_done(coming: ComingSpark) -
 
 def test_failure_of_spark_ends_the_run(coming: ComingSpark) -> None:
     begun = threading.Event()
-    turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 20))]
+    turns = turns_of(begun, 20)
     coming.fails_at = turns[10]
     coming.come.set()
     with runner_with(0.0) as runner:
@@ -188,7 +193,7 @@ def test_failure_of_spark_ends_the_run(coming: ComingSpark) -> None:
 
 def test_run_left_early_cancels_the_job(coming: ComingSpark) -> None:
     begun = threading.Event()
-    turns = [(begun, 0), (begun, 1), *((opened(), number) for number in range(2, 20))]
+    turns = turns_of(begun, 20)
     coming.come.set()
     with runner_with(0.0) as runner:
         run = runner.run(answer_after, turns)

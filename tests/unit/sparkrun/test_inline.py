@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from streamvault.common.errors import Damaged
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.sparkrun.errors import TaskFailed
 from streamvault.sparkrun.inline import InlineRunner
@@ -102,12 +101,3 @@ def test_runs_may_be_nested() -> None:
     inner = list(runner.run(square, range(5)))
     assert len(inner) == 5
     assert len([first, *outer]) == 10
-
-
-def test_problem_of_a_concurrent_task_keeps_its_kind() -> None:
-    def work(_: int) -> None:
-        raise Damaged("an object is missing", where="events/x")
-
-    with pytest.raises(Damaged) as caught:
-        list(InlineRunner(4).run(work, range(8)))
-    assert caught.value.exit_code == 3
