@@ -124,7 +124,7 @@ class ChunksLayout(Layout):
             return
         store, key = place.store, self._key(place, stored)
         size = part_bytes(stored, window_bytes)
-        parts = (_framed_parts if stored.frames else _raw_parts)(stored, start, end, size)
+        parts = _parts(stored, start, end, size)
         at = stored.start + (start - stored.start) // FRAME_BYTES * FRAME_BYTES if stored.frames else start
         try:
             for data in get_parts(store, key, parts, window_bytes=window_bytes // HELD_TWICE):
@@ -232,20 +232,14 @@ def part_bytes(stored: StoredRange, window_bytes: int) -> int:
     return FRAMED_PART_BYTES if stored.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
 
 
-def _raw_parts(stored: StoredRange, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the byte ranges of the object to request for ``[start, end)`` of the segment."""
-    for low in range(start - stored.start, end - stored.start, size):
-        yield low, min(low + size, end - stored.start)
-
-
-def _framed_parts(stored: StoredRange, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the byte ranges of the object to request for the frames that hold ``[start, end)`` of the segment."""
-    low = (start - stored.start) // FRAME_BYTES * FRAME_BYTES
-    while low < end - stored.start:
-        high = min(low + size, end - stored.start)
-        begin, finish, _ = frame_span(stored, low, high)
-        yield begin, finish
-        low += size
+def _parts(stored: StoredRange, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the byte ranges of the object to request for ``[start, end)`` of the segment, with whole frames."""
+    low, stop = start - stored.start, end - stored.start
+    if stored.frames:
+        low -= low % FRAME_BYTES
+    for at in range(low, stop, size):
+        high = min(at + size, stop)
+        yield frame_span(stored, at, high)[:2] if stored.frames else (at, high)
 
 
 def _framed(

@@ -16,14 +16,13 @@ D = TypeVar("D", bytes, memoryview)
 
 @dataclass(slots=True)
 class Meter:
-    """Requests by kind, and object bytes. Listings and deletions count one request per 1,000 keys."""
+    """Requests by kind, and the bytes read. Listings and deletions count one request per 1,000 keys."""
 
     puts: int = 0
     gets: int = 0
     sizes: int = 0
     lists: int = 0
     deletes: int = 0
-    bytes_put: int = 0
     bytes_got: int = 0
 
     @property
@@ -51,14 +50,11 @@ class MeteredStore(ObjectStore):
         """See `ObjectStore.put`."""
         self._count(puts=1)
         self._store.put(key, data)
-        self._count(bytes_put=len(data))
 
     def put_blocks(self, key: str, blocks: Iterable[bytes | bytearray | memoryview]) -> None:
         """See `ObjectStore.put_blocks`; counted as one request regardless of the number of parts."""
-        sizes: list[int] = []
         self._count(puts=1)
-        self._store.put_blocks(key, _measured(blocks, sizes))
-        self._count(bytes_put=sum(sizes))
+        self._store.put_blocks(key, blocks)
 
     def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""
@@ -106,11 +102,3 @@ class MeteredStore(ObjectStore):
         with self._lock:
             for name, number in more.items():
                 setattr(self._meter, name, getattr(self._meter, name) + number)
-
-
-def _measured(
-    blocks: Iterable[bytes | bytearray | memoryview], sizes: list[int]
-) -> Iterator[bytes | bytearray | memoryview]:
-    for block in blocks:
-        sizes.append(len(block))
-        yield block

@@ -221,8 +221,8 @@ def _silence_py4j() -> None:
 
 
 _lock = threading.Lock()
-_shared: list[Session] = []
-_users = 0
+_users: list[Session] = []
+"""The session of this process, once for each user: Spark allows one context a process."""
 
 
 def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session], None]) -> tuple[Session, bool]:
@@ -234,30 +234,27 @@ def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session]
         SparkFailed: Spark runs with another master, or did not start.
         NoJava: there is no Java runtime for Spark.
     """
-    global _users  # noqa: PLW0603  (one Spark context a process: Spark's own rule)
     with _lock:
-        fresh = not _shared
+        fresh = not _users
         if fresh:
             session = Session(master, preload)
             starting(session)
             session.start()
-            _shared.append(session)
-        session = _shared[0]
+        else:
+            session = _users[0]
         if session.master != master:
             raise SparkFailed(
                 "Spark already runs in this process with another master",
                 where=session.master.url,
                 todo=f"Wait for it to end, or run {master.url} in another process.",
             )
-        _users += 1
+        _users.append(session)
         return session, fresh
 
 
 def release(session: Session, *, in_order: bool) -> None:
     """Release a session; the last user stops it, see `Session.stop`."""
-    global _users  # noqa: PLW0603
     with _lock:
-        _users -= 1
-        if _users == 0:
-            _shared.clear()
+        _users.remove(session)
+        if not _users:
             session.stop(in_order=in_order)

@@ -17,17 +17,19 @@ from streamvault.objectstore.errors import (
 )
 from streamvault.objectstore.s3.errors import TRANSIENT_CODES, TRANSIENT_STATUS
 
-_DENIED = {"AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+_FORBIDDEN = {"AccessDenied", "403", "Forbidden"}
+_DENIED = {*_FORBIDDEN, "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 _MISSING = {"NoSuchKey", "NoSuchVersion", "404"}
 
 
 @contextmanager
-def named_errors(action: str, where: str) -> Iterator[None]:
+def named_errors(action: str, where: str, permission: str = "") -> Iterator[None]:
     """Translate botocore's errors into object store errors.
 
     Args:
         action: the operation, for messages.
         where: the object's or the bucket's URI.
+        permission: what the action needs, to be named if it is missing.
 
     Raises:
         AccessDenied: the credentials are invalid or lack permission.
@@ -45,6 +47,8 @@ def named_errors(action: str, where: str) -> Iterator[None]:
         if not isinstance(error, ClientError):
             raise ObjectStoreError(f"cannot {action}: {error}", where=where) from None
         code = code_of(error)
+        if permission and code in _FORBIDDEN:
+            raise AccessDenied(f"no permission to {action}", where=where, todo=f"Allow {permission} there.") from None
         if code in _DENIED:
             raise AccessDenied(f"no permission to {action} ({code})", where=where) from None
         if code == "NoSuchBucket":

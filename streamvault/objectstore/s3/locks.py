@@ -12,12 +12,11 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
 from streamvault.objectstore.locks import Lock, ObjectLocks
 from streamvault.objectstore.s3.aws import open_client
-from streamvault.objectstore.s3.boto_errors import code_of, unavailable
+from streamvault.objectstore.s3.boto_errors import code_of, named_errors
 from streamvault.objectstore.uri import RootAddress
 
 MAX_REQUESTS = 16
@@ -28,8 +27,6 @@ _NO_LOCKS_HERE = {"MethodNotAllowed", "NotImplemented", "ObjectLockConfiguration
 
 _NOT_LOCKED = {"404", "NoSuchKey", "NoSuchObjectLockConfiguration", "NoSuchVersion", "NotFound"}
 """Error codes for an object without a lock, or a missing object."""
-
-_DENIED = {"AccessDenied", "403", "Forbidden"}
 
 
 class BucketLocks(ObjectLocks):
@@ -71,24 +68,26 @@ class BucketLocks(ObjectLocks):
         return _retention(key, answer.get("ObjectLockMode"), answer.get("ObjectLockRetainUntilDate"))
 
     def _ask(self, operation: str, permission: str, key: str) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, Key=self._base + key)
-        except (ClientError, BotoCoreError) as error:
-            if code_of(error) in _NOT_LOCKED:
-                return {}
-            raise _problem(error, f"{self._uri}/{key}", permission) from None
+        with named_errors("read locks", f"{self._uri}/{key}", permission):
+            try:
+                answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, Key=self._base + key)
+            except ClientError as error:
+                if code_of(error) in _NOT_LOCKED:
+                    return {}
+                raise
         return answer
 
 
 def open_locks(address: RootAddress) -> BucketLocks | None:
     """See `Scheme.open_locks`. Sends one request."""
     client = open_client(address.access)
-    try:
-        answer = client.get_object_lock_configuration(Bucket=address.place)
-    except (ClientError, BotoCoreError) as error:
-        if code_of(error) in _NO_LOCKS_HERE:
-            return None
-        raise _problem(error, f"s3://{address.place}", "s3:GetBucketObjectLockConfiguration") from None
+    with named_errors("read locks", f"s3://{address.place}", "s3:GetBucketObjectLockConfiguration"):
+        try:
+            answer = client.get_object_lock_configuration(Bucket=address.place)
+        except ClientError as error:
+            if code_of(error) in _NO_LOCKS_HERE:
+                return None
+            raise
     enabled = answer.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled"
     return BucketLocks(address, client) if enabled else None
 
@@ -101,14 +100,3 @@ def _retention(key: str, mode: str | None, until: datetime | None) -> Lock | Non
 
 def _results(done: Iterable[Future[Lock | None]]) -> Iterator[Lock]:
     return (found for future in done if (found := future.result()) is not None)
-
-
-def _problem(error: ClientError | BotoCoreError, where: str, permission: str) -> ObjectStoreError:
-    if (away := unavailable(error, "read locks", where)) is not None:
-        return away
-    if not isinstance(error, ClientError):
-        return ObjectStoreError(f"cannot read locks: {error}", where=where)
-    code = code_of(error)
-    if code in _DENIED:
-        return AccessDenied("no permission to read locks", where=where, todo=f"Allow {permission} there.")
-    return ObjectStoreError(f"the server refused to read locks ({code})", where=where)
