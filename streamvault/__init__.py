@@ -1,13 +1,20 @@
 """Archives Pravega streams to S3 and restores them. Each verb of the command line is one function here.
 
-    from streamvault import export_stream, import_stream, list_archives, show_archive, check_archive
-    from streamvault import convert_archive, get_event, read_archive, warm_archive, write_table, table_ddl, run_demo
-    from streamvault import compact_archive, follow_stream
-    from streamvault import copy_stream, move_stream, promote_replica, replicate_stream, translate
-    from streamvault import rotate_stream, hold_archive, release_archive, show_timeline
-    from streamvault import request_restore, work_queue, show_queue, retry_failed, drop_failed, skip_foreign
+    from streamvault import check_archive, export_stream, import_stream
 
-They raise the exceptions in `streamvault.errors`. Nothing heavy is imported until a function is called.
+    export_stream("pravega://localhost:9090/shop/orders", "s3://vault")
+    check_archive("s3://vault/shop/orders", read_data=True)
+    import_stream("s3://vault/shop/orders", "pravega://localhost:9090/shop/restored")
+
+Archive:   export_stream, follow_stream, rotate_stream, compact_archive, convert_archive, hold_archive, release_archive
+Look:      list_archives, show_archive, show_timeline, check_archive, get_event, read_archive
+Restore:   import_stream, warm_archive, translate
+Mirror:    copy_stream, replicate_stream, promote_replica, move_stream
+Tables:    write_table, table_ddl
+Requests:  request_restore, work_queue, show_queue, retry_failed, drop_failed, skip_foreign
+Demo:      run_demo
+
+They raise the exceptions in `streamvault.errors`. Nothing heavy is imported until a function is used.
 """
 
 from __future__ import annotations

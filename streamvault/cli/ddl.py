@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 import streamvault
-from streamvault.cli.options import TableSource
+from streamvault.cli.options import TableSource, argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.lake.options import DdlOptions, Engine
@@ -15,9 +13,7 @@ from streamvault.lake.options import DdlOptions, Engine
 
 def ddl(
     source: TableSource,
-    engine: Annotated[
-        Engine, typer.Argument(metavar="ENGINE", help="athena, trino (also for Presto) or hive (also for Spark).")
-    ],
+    engine: Annotated[Engine, argument("ENGINE", "athena, trino (also for Presto) or hive (also for Spark).")],
     options: DdlOptions,
     *,
     running: Running,

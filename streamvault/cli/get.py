@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Annotated
 
-import typer
-
 import streamvault
-from streamvault.cli.options import ArchiveArgument
+from streamvault.cli.options import ArchiveArgument, argument
 from streamvault.cli.running import Running
 from streamvault.manifests.options import GetOptions
 
@@ -16,12 +14,7 @@ from streamvault.manifests.options import GetOptions
 def get(
     archive: ArchiveArgument,
     pointer: Annotated[
-        str,
-        typer.Argument(
-            metavar="POINTER",
-            help="scope/stream/N.#epoch.E:OFFSET-LENGTH, as Pravega's clients print it.",
-            show_default=False,
-        ),
+        str, argument("POINTER", "scope/stream/N.#epoch.E:OFFSET-LENGTH, as Pravega's clients print it.")
     ],
     options: GetOptions,
     *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamvault.cli.lines import cost_fields, exact_text, print_new_places, time_text
-from streamvault.cli.options import ArchiveArgument, StreamArgument
+from streamvault.cli.options import ArchiveArgument, NewStreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, count_text, events_text
@@ -11,7 +11,7 @@ from streamvault.importer.options import ImportOptions
 from streamvault.importer.reports import ImportReport
 
 
-def import_(archive: ArchiveArgument, stream: StreamArgument, options: ImportOptions, *, running: Running) -> int:
+def import_(archive: ArchiveArgument, stream: NewStreamArgument, options: ImportOptions, *, running: Running) -> int:
     """Restore an archive into a new stream.
 
     Segments, offsets and bytes are those of the source.

@@ -30,6 +30,11 @@ def option(name: str, help_text: str, *, environment: bool = True, **others: Any
     return typer.Option(name, help=help_text, envvar=variable, show_envvar=False, callback=_not_empty, **others)
 
 
+def argument(metavar: str, help_text: str) -> Any:
+    """Declare an argument of a command line."""
+    return typer.Argument(metavar=metavar, help=help_text, show_default=False)
+
+
 def _not_empty(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
     """Reject an empty text: a script's variable without a value must not turn off a hold, a queue or a fingerprint."""
     source = context.get_parameter_source(parameter.name or "")
@@ -38,51 +43,24 @@ def _not_empty(context: typer.Context, parameter: typer.CallbackParam, value: An
     return value
 
 
-SourceArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="The stream to read: pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM.",
-        show_default=False,
-    ),
-]
-StreamArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="STREAM",
-        help="pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM.",
-        show_default=False,
-    ),
-]
+_STREAM = "pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM"
+
+SourceArgument = Annotated[str, argument("SOURCE", f"The stream to read: {_STREAM}.")]
+StreamArgument = Annotated[str, argument("STREAM", f"The stream to archive: {_STREAM}.")]
+NewStreamArgument = Annotated[str, argument("STREAM", f"The stream to create: {_STREAM}.")]
 TargetArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="TARGET",
-        help="The stream to create. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on.",
-        show_default=False,
-    ),
+    str, argument("TARGET", "The stream to create. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on.")
 ]
-QueueArgument = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="A queue of requests, as a stream's URI.", show_default=False)
-]
-RootArgument = Annotated[
-    str, typer.Argument(metavar="ROOT", help="s3://BUCKET/PREFIX or file:///FOLDER.", show_default=False)
-]
-ArchiveArgument = Annotated[
-    str,
-    typer.Argument(metavar="ARCHIVE", help="ROOT/SCOPE/STREAM, as `export` and `ls` print it.", show_default=False),
-]
+QueueArgument = Annotated[str, argument("QUEUE", "A queue of requests, as a stream's URI.")]
+RootArgument = Annotated[str, argument("ROOT", "s3://BUCKET/PREFIX or file:///FOLDER.")]
+ArchiveArgument = Annotated[str, argument("ARCHIVE", "ROOT/SCOPE/STREAM, as `export` and `ls` print it.")]
 TableSource = Annotated[
     str,
-    typer.Argument(
-        metavar="ARCHIVE|STREAM",
-        help="An archive, ROOT/SCOPE/STREAM; or a stream, pravega://HOST:PORT/SCOPE/STREAM, with --root.",
-        show_default=False,
+    argument(
+        "ARCHIVE|STREAM", "An archive, ROOT/SCOPE/STREAM; or a stream, pravega://HOST:PORT/SCOPE/STREAM, with --root."
     ),
 ]
-HoldName = Annotated[
-    str, typer.Argument(metavar="NAME", help="The hold's name: letters, digits and hyphens.", show_default=False)
-]
+HoldName = Annotated[str, argument("NAME", "The hold's name: letters, digits and hyphens.")]
 
 _RUNNING = {
     "as_json": Annotated[bool, option("--json", "Print one JSON object on standard output.")],

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from streamvault.cli.lines import print_new_places
+from streamvault.cli.options import argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, seconds_text
@@ -15,10 +14,7 @@ from streamvault.mirrors.reports import PromoteReport
 
 
 def promote(
-    stream: Annotated[
-        str,
-        typer.Argument(metavar="REPLICA", help="The replica, as `replicate` made it.", show_default=False),
-    ],
+    stream: Annotated[str, argument("REPLICA", "The replica, as `replicate` made it.")],
     options: PromoteOptions,
     *,
     running: Running,

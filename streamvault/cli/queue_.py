@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from streamvault.cli.options import QueueArgument
+from streamvault.cli.options import QueueArgument, argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
@@ -31,10 +29,7 @@ def drop(queue: QueueArgument, *, running: Running) -> int:
 
 def skip(
     queue: QueueArgument,
-    offset: Annotated[
-        int,
-        typer.Argument(metavar="OFFSET", help="Where they begin, as `queue show` prints it.", show_default=False),
-    ],
+    offset: Annotated[int, argument("OFFSET", "Where they begin, as `queue show` prints it.")],
     options: SkipOptions,
     *,
     running: Running,

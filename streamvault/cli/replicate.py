@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from streamvault.cli.lines import exact_text, print_new_places, time_text
-from streamvault.cli.options import TargetArgument
+from streamvault.cli.options import TargetArgument, argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
@@ -23,14 +21,7 @@ _ENDED = {
 
 
 def replicate(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="The stream, or the archive ROOT/SCOPE/STREAM, to replicate.",
-            show_default=False,
-        ),
-    ],
+    source: Annotated[str, argument("SOURCE", "The stream, or the archive ROOT/SCOPE/STREAM, to replicate.")],
     stream: TargetArgument,
     options: ReplicateOptions,
     *,

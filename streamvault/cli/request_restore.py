@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamvault.cli.options import ArchiveArgument, StreamArgument
+from streamvault.cli.options import ArchiveArgument, NewStreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text
@@ -11,7 +11,7 @@ from streamvault.requests.reports import RequestReport
 
 
 def request_restore(
-    archive: ArchiveArgument, stream: StreamArgument, options: RequestOptions, *, running: Running
+    archive: ArchiveArgument, stream: NewStreamArgument, options: RequestOptions, *, running: Running
 ) -> int:
     """Queue a restore for a worker.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-import typer
-
+from streamvault.cli.options import argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.mirrors.reports import TranslateReport
@@ -14,28 +13,14 @@ from streamvault.mirrors.reports import TranslateReport
 
 def translate(
     source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="What the positions belong to: an archive, ROOT/SCOPE/STREAM, or a stream's URI.",
-            show_default=False,
-        ),
+        str, argument("SOURCE", "What the positions belong to: an archive, ROOT/SCOPE/STREAM, or a stream's URI.")
     ],
     stream: Annotated[
         str,
-        typer.Argument(
-            metavar="TARGET",
-            help="The restored stream. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on.",
-            show_default=False,
-        ),
+        argument("TARGET", "The restored stream. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on."),
     ],
     positions: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="CUT|POINTER",
-            help="Stream cuts, each as JSON or a file's name, and event pointers.",
-            show_default=False,
-        ),
+        list[str], argument("CUT|POINTER", "Stream cuts, each as JSON or a file's name, and event pointers.")
     ],
     *,
     running: Running,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +32,6 @@ class TimedReport(Report):
 
     seconds: float = 0.0
     total_seconds: float = 0.0
-
-    def timed(self, total: float, start: float = 0.0) -> Self:
-        """Return a copy with the total duration, and Spark's start within it (seconds)."""
-        return replace(self, seconds=round(total - start, 3), total_seconds=round(total, 3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

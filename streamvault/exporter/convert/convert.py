@@ -97,7 +97,7 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
             report = _planned(report, done.planned)
         start_seconds = runner.start_seconds
     progress.end()
-    return replace(report, moved_bytes=moved).timed(time.monotonic() - began, start_seconds)
+    return replace(report, moved_bytes=moved, seconds=round(time.monotonic() - began - start_seconds, 3))
 
 
 def _planned(report: ConvertReport, planned: Planned | None) -> ConvertReport:
