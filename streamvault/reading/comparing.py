@@ -7,7 +7,6 @@ with the archived ones.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,7 @@ from streamvault.layouts.layout import open_reader
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.archived_range import ArchivedRange, digest_of
 from streamvault.manifests.format.model import Manifest
 from streamvault.reading.identity import WITNESS_BYTES, check_gone, check_same_stream, other_stream
 from streamvault.streamstore.arithmetic.cuts import later_of, sealed_ends, segments_between, successions
@@ -140,27 +139,22 @@ def _is_equal(archive: Archive, store: StreamStore, generation: Generation, row:
     while start < end:
         whole = (row.start, row.end) == (start, end) and end - start <= WITNESS_BYTES
         low = start if whole else max(start, end - SAMPLE_BYTES)
-        digest = hashlib.sha256()
         try:
-            for block in store.read(stream, segment, low, end):
-                digest.update(block)
+            digest = digest_of(store.read(stream, segment, low, end))
         except SegmentTruncated as truncated:
             start = max(truncated.start_offset, low + 1)
             continue
         except NoSuchSegment:
             check_gone(store, stream, segment)
             return False
-        if digest.hexdigest() != (row.digest if whole else _archived_digest(archive, generation, row, low, end)):
+        if digest != (row.digest if whole else _archived_digest(archive, generation, row, low, end)):
             raise other_stream(store, generation.manifest, f"its bytes {low} to {end} of {segment} differ")
         return True
     return False
 
 
 def _archived_digest(archive: Archive, generation: Generation, row: ArchivedRange, low: int, end: int) -> str:
-    digest = hashlib.sha256()
-    for block in open_reader(generation.layout).read_range(archive.place, row.stored, low, end):
-        digest.update(block)
-    return digest.hexdigest()
+    return digest_of(open_reader(generation.layout).read_range(archive.place, row.stored, low, end))
 
 
 def check_continues(

@@ -7,10 +7,10 @@ the last bytes before each segment's cut, which is compared as far as the source
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
 from streamvault.common.errors import Conflict
+from streamvault.manifests.format.archived_range import digest_of
 from streamvault.manifests.format.entries import EpochEntry, Witness
 from streamvault.manifests.format.fields import segment_key
 from streamvault.manifests.format.model import GenerationModel
@@ -40,7 +40,7 @@ def take_witness(store: StreamStore, cut: StreamCut) -> Iterator[Witness]:
         start = max(0, end - size)
         while start < end:
             try:
-                digest = _digest(store, cut.stream, segment, start, end)
+                digest = digest_of(store.read(cut.stream, segment, start, end))
             except SegmentTruncated as truncated:
                 start = max(truncated.start_offset, start + 1)
             except NoSuchSegment:
@@ -86,7 +86,7 @@ def check_witness(store: StreamStore, known: GenerationModel) -> set[SegmentId]:
     for seen in known.witness:
         segment, end = segment_key(seen.segment), seen.offset + seen.length
         try:
-            digest = _digest(store, known.name, segment, seen.offset, end)
+            digest = digest_of(store.read(known.name, segment, seen.offset, end))
         except (SegmentTruncated, NoSuchSegment):
             continue
         except ValueError:  # the segment is shorter
@@ -119,13 +119,6 @@ def check_gone(store: StreamStore, stream: StreamName, segment: SegmentId) -> No
             where=f"{store.uri}/{segment.in_stream(stream)}",
             todo="Run the same command again.",
         )
-
-
-def _digest(store: StreamStore, stream: StreamName, segment: SegmentId, start: int, end: int) -> str:
-    digest = hashlib.sha256()
-    for block in store.read(stream, segment, start, end):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def other_stream(store: StreamStore, known: GenerationModel, what: str) -> Conflict:

@@ -167,8 +167,8 @@ RULES: tuple[Mutant, ...] = (
         "work-plan-first",
         "deletion of rows, then of the plan",
         "manifests/archive/plan.py",
-        "for some in (keys, plan):",
-        "for some in (plan, keys):",
+        "            if found.key == place.prefix + plan_key(span):",
+        "            if False:",
         tests=(PLAN,),
     ),
     Mutant(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ from streamvault.layouts.chain import RangeCheck
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.range_bytes import DigestMismatch, RangeBytes, read_verified
-from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.archived_range import ArchivedRange, digest_of
 from streamvault.streamstore.model import SegmentId
 
 
@@ -137,14 +136,12 @@ def _row_of(origin: RangeBytes, start: int, end: int) -> Iterator[ArchivedRange]
     part = replace(origin.row, start=start, end=end, frames=())
     if start >= end:
         return
-    digest = hashlib.sha256()
     try:
-        for block in open_reader(origin.layout).read_range(origin.place, part.stored, start, end):
-            digest.update(block)
+        digest = digest_of(open_reader(origin.layout).read_range(origin.place, part.stored, start, end))
     except Damaged:
         return
     events = open_layout(origin.layout).check_range(origin.place, part.stored).events or 0
-    yield replace(part, events=events, digest=digest.hexdigest())
+    yield replace(part, events=events, digest=digest)
 
 
 def _holes(row: ArchivedRange, rows: tuple[ArchivedRange, ...]) -> Iterator[tuple[int, int]]:

@@ -15,8 +15,7 @@ from streamvault.manifests.format.entries import GapEntry, PlannedSegment, Segme
 from streamvault.manifests.format.fields import Moment
 from streamvault.manifests.format.jsonfile import File, decide_file, find_file, one_line
 from streamvault.manifests.format.model import GenerationModel, Manifest
-
-DELETE_AT_ONCE = 1000
+from streamvault.objectstore.bulk import delete_all
 
 
 class Plan(GenerationModel):
@@ -173,14 +172,14 @@ def _checked(plan: Plan, place: Place, span: GenerationSpan, key: str) -> Plan:
 
 def remove_work(place: Place, span: GenerationSpan) -> None:
     """Delete the work files of a published generation: rows first, the plan last."""
-    store = place.store
-    keys: list[str] = []
     plan: list[str] = []
-    for found in store.list(place.prefix + work_folder(span)):
-        (plan if found.key == place.prefix + plan_key(span) else keys).append(found.key)
-        if len(keys) == DELETE_AT_ONCE:
-            store.delete(keys)
-            keys = []
-    for some in (keys, plan):
-        if some:
-            store.delete(some)
+
+    def all_but_the_plan() -> Iterator[str]:
+        for found in place.store.list(place.prefix + work_folder(span)):
+            if found.key == place.prefix + plan_key(span):
+                plan.append(found.key)
+            else:
+                yield found.key
+
+    delete_all(place.store, all_but_the_plan())
+    delete_all(place.store, plan)

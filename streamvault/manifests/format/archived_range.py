@@ -46,9 +46,14 @@ class ArchivedRange:
         return StoredRange(self.segment, self.start, self.end, self.frames)
 
 
+def digest_of(blocks: Iterable[bytes | memoryview]) -> str:
+    """Return the SHA-256 of all blocks, hexadecimal."""
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()
+
+
 def segment_digest(digests: Iterable[str]) -> str:
     """Return a segment's digest: the SHA-256 of its ranges' raw digests in order."""
-    digest = hashlib.sha256()
-    for one in digests:
-        digest.update(bytes.fromhex(one))
-    return digest.hexdigest()
+    return digest_of(bytes.fromhex(one) for one in digests)

@@ -192,14 +192,11 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
     )
     try:
         listing = archive.listing()
+        plan = None if archive.table else current_plan(archive.place, GenerationSpan.of(listing.newest + 1))[0]
     except (AccessDenied, Damaged) as problem:
         return replace(summary, problem=str(problem))
-    if not archive.table:
-        try:
-            plan, _ = current_plan(archive.place, GenerationSpan.of(listing.newest + 1))
-        except (AccessDenied, Damaged) as problem:
-            return replace(summary, problem=str(problem))
-        summary = replace(summary, unfinished_generation=0 if plan is None else plan.generation)
+    if plan is not None:
+        summary = replace(summary, unfinished_generation=plan.generation)
     if not (listing.spans if archive.table else listing.newest or listing.orphans):
         return summary if summary.unfinished_generation else None
     summary = _counted(summary, listing)
