@@ -497,6 +497,7 @@ class StreamStoreContract:
             ([left], [KeyRange(0.0, 0.6)]),
             ([left], [KeyRange(0.0, 0.3), KeyRange(0.2, 0.5)]),
             ([left], [KeyRange(0.0, 0.2), KeyRange(0.3, 0.5)]),
+            ([left], [KeyRange(0.0, 0.5), KeyRange(0.0, 0.5)]),
             ([left], [KeyRange(0.5, 1.0)]),
             ([left], []),
             ([], [KeyRange(0.0, 0.5)]),

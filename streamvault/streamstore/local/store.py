@@ -46,8 +46,6 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.own import is_own
 from streamvault.streamstore.store import StreamStore
 
-_KEPT_FOLDERS = 64
-
 DRAFT = ".new-"
 REMAINS = ".deleted-"
 
@@ -66,7 +64,6 @@ class LocalStore(StreamStore):
         if not self._root.is_absolute():
             raise InvalidName("the folder of a local store must be absolute", where=repr(os.fspath(folder)))
         self.uri = f"local://{self._root}"
-        self._folders: dict[StreamName, StreamFolder] = {}
         self._appenders: WeakSet[LocalAppender] = WeakSet()
         self._mutex = threading.Lock()
 
@@ -288,13 +285,7 @@ class LocalStore(StreamStore):
             return False  # damaged or gone; using it raises the error
 
     def _folder(self, stream: StreamName) -> StreamFolder:
-        with self._mutex:
-            folder = self._folders.get(stream)
-            if folder is None:
-                if len(self._folders) >= _KEPT_FOLDERS:
-                    self._folders.clear()
-                folder = self._folders[stream] = StreamFolder(self._root, stream)
-            return folder
+        return StreamFolder(self._root, stream)
 
 
 def _check_not_sealed(record: StreamRecord) -> None:

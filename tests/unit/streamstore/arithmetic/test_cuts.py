@@ -140,15 +140,19 @@ def _before(past: Past, segment: SegmentId, key: float) -> SegmentId | None:
 
 
 PASTS = st.builds(lambda seed, scales: past(random.Random(seed), scales), st.integers(0, 2**32), st.integers(0, 6))
-SEEDS = st.integers(0, 2**32)
+RANDOMS = st.builds(random.Random, st.integers(0, 2**32))
+often = settings(max_examples=150, deadline=None)
 
 
-@settings(max_examples=150, deadline=None)
-@given(PASTS, SEEDS)
-def test_segments_between_cuts_are_those_each_key_sees(history: Past, seed: int) -> None:
-    rng = random.Random(seed)
-    a = advance(rng, history, history.described.head, rng.randrange(6))
-    b = advance(rng, history, a, rng.randrange(6))
+def some_cut(rng: random.Random, history: Past, after: StreamCut | None = None) -> StreamCut:
+    return advance(rng, history, after or history.described.head, rng.randrange(8))
+
+
+@often
+@given(PASTS, RANDOMS)
+def test_segments_between_cuts_are_those_each_key_sees(history: Past, rng: random.Random) -> None:
+    a = some_cut(rng, history)
+    b = some_cut(rng, history, a)
     validate_cut(history.described, a)
     validate_cut(history.described, b)
     between = segments_between(history.described, a, b)
@@ -166,11 +170,10 @@ def test_segments_between_cuts_are_those_each_key_sees(history: Past, seed: int)
     assert set(between) == seen
 
 
-@settings(max_examples=150, deadline=None)
-@given(PASTS, SEEDS)
-def test_later_of_two_cuts_is_the_later_for_each_key(history: Past, seed: int) -> None:
-    rng = random.Random(seed)
-    a, b = (advance(rng, history, history.described.head, rng.randrange(8)) for _ in range(2))
+@often
+@given(PASTS, RANDOMS)
+def test_later_of_two_cuts_is_the_later_for_each_key(history: Past, rng: random.Random) -> None:
+    a, b = some_cut(rng, history), some_cut(rng, history)
     later = later_of(history.described, a, b)
     assert later == later_of(history.described, b, a)
     validate_cut(history.described, later)
@@ -180,11 +183,10 @@ def test_later_of_two_cuts_is_the_later_for_each_key(history: Past, seed: int) -
     assert (later == b) == is_before(history.described, a, b)
 
 
-@settings(max_examples=150, deadline=None)
-@given(PASTS, SEEDS)
-def test_cut_is_before_another_if_it_is_at_every_key(history: Past, seed: int) -> None:
-    rng = random.Random(seed)
-    a, b = (advance(rng, history, history.described.head, rng.randrange(6)) for _ in range(2))
+@often
+@given(PASTS, RANDOMS)
+def test_cut_is_before_another_if_it_is_at_every_key(history: Past, rng: random.Random) -> None:
+    a, b = some_cut(rng, history), some_cut(rng, history)
     expected = all(history.place(a, key) <= history.place(b, key) for key in history.sample_keys())
     assert is_before(history.described, a, b) == expected
     if not expected:
@@ -192,12 +194,11 @@ def test_cut_is_before_another_if_it_is_at_every_key(history: Past, seed: int) -
             segments_between(history.described, a, b)
 
 
-@settings(max_examples=150, deadline=None)
-@given(PASTS, SEEDS)
-def test_cut_before_the_head_is_refused(history: Past, seed: int) -> None:
-    rng = random.Random(seed)
-    a = advance(rng, history, history.described.head, rng.randrange(6))
-    b = advance(rng, history, a, rng.randrange(1, 6))
+@often
+@given(PASTS, RANDOMS)
+def test_cut_before_the_head_is_refused(history: Past, rng: random.Random) -> None:
+    a = some_cut(rng, history)
+    b = some_cut(rng, history, a)
     truncated = replace(history.described, head=b)
     if is_before(truncated, b, a):
         validate_cut(truncated, a)
@@ -208,11 +209,10 @@ def test_cut_before_the_head_is_refused(history: Past, seed: int) -> None:
     validate_cut(truncated, truncated.tail)
 
 
-@settings(max_examples=150, deadline=None)
-@given(PASTS, SEEDS)
-def test_exactly_the_possible_sets_of_segments_are_valid(history: Past, seed: int) -> None:
+@often
+@given(PASTS, RANDOMS)
+def test_exactly_the_possible_sets_of_segments_are_valid(history: Past, rng: random.Random) -> None:
     """A set is possible if each key has one segment in it, and no segment in it is a successor of another."""
-    rng = random.Random(seed)
     every = sorted(history.described.ranges())
     chosen = set(rng.sample(every, rng.randrange(1, min(len(every), 6) + 1)))
     sequences = [history.sequence(key) for key in history.sample_keys()]
