@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -47,17 +48,22 @@ def bare(manifest: Manifest) -> Manifest:
     return manifest.model_copy(update={"index": None})
 
 
-def replace(archive: Archive, key: str, data: bytes) -> None:
-    archive.store.delete([archive.prefix + key])
-    archive.store.put(archive.prefix + key, data)
+def key_of(archive: Archive, make: Callable[[GenerationSpan], str], number: int) -> str:
+    return archive.prefix + make(GenerationSpan.of(number))
+
+
+def replace(archive: Archive, make: Callable[[GenerationSpan], str], number: int, data: bytes) -> None:
+    key = key_of(archive, make, number)
+    archive.store.delete([key])
+    archive.store.put(key, data)
 
 
 def rewrite(archive: Archive, number: int, manifest: Manifest, rows: list[ArchivedRange]) -> None:
     """Replace a generation by another, as whoever may write can: manifest and index agree with each other."""
     index = encode_ranges(NAME, rows)
     entry = IndexEntry(bytes=len(index), digest=hashlib.sha256(index).hexdigest())
-    replace(archive, ranges_key(GenerationSpan.of(number)), index)
-    replace(archive, manifest_key(GenerationSpan.of(number)), manifest.model_copy(update={"index": entry}).encode())
+    replace(archive, ranges_key, number, index)
+    replace(archive, manifest_key, number, manifest.model_copy(update={"index": entry}).encode())
 
 
 def refusal(attempt: Callable[[], object]) -> str:
@@ -80,11 +86,8 @@ def test_committed_generation_is_read(archive: Archive) -> None:
     loaded = archive.load(1)
     assert bare(loaded.manifest) == first.manifest
     assert [row for rows in loaded.rows.values() for row in rows] == first.rows
-    assert [found.key for found in archive.store.list("")] == [
-        archive.prefix + key
-        for n in (1, 2)
-        for key in (manifest_key(GenerationSpan.of(n)), ranges_key(GenerationSpan.of(n)))
-    ]
+    expected = [key_of(archive, make, number) for number in (1, 2) for make in (manifest_key, ranges_key)]
+    assert [found.key for found in archive.store.list("")] == expected
 
 
 def test_several_generations_are_one_stream(archive: Archive) -> None:
@@ -123,8 +126,8 @@ def test_index_with_other_encoding_is_equal(archive: Archive) -> None:
     data = encode_ranges(NAME, first.rows)
     other = data.replace(b"parquet-cpp-arrow", b"parquet-cpp-other")
     assert other != data
-    archive.store.put(archive.prefix + plan_key(GenerationSpan.of(1)), b"")
-    archive.store.put(archive.prefix + ranges_key(GenerationSpan.of(1)), other)
+    archive.store.put(key_of(archive, plan_key, 1), b"")
+    archive.store.put(key_of(archive, ranges_key, 1), other)
     assert archive.commit(first.manifest, first.rows)
     assert bare(archive.load(1).manifest) == first.manifest
 
@@ -142,20 +145,15 @@ def test_commit_of_other_content_is_a_conflict(archive: Archive) -> None:
 
 def test_concurrent_equal_commits_all_succeed(archive: Archive) -> None:
     first, _ = two_generations()
-    start = threading.Barrier(8)
-    said: list[bool] = []
-    archive.store.put(archive.prefix + plan_key(GenerationSpan.of(1)), b"")  # before it there is no index
+    start = Barrier(8)
+    archive.store.put(key_of(archive, plan_key, 1), b"")  # before it there is no index
 
-    def commit() -> None:
+    def commit(_: int) -> bool:
         start.wait(30)
-        said.append(archive.commit(first.manifest, first.rows) is not None)
+        return archive.commit(first.manifest, first.rows) is not None
 
-    threads = [threading.Thread(target=commit) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(said) == [False] * 7 + [True]
+    with ThreadPoolExecutor(8) as threads:
+        assert sorted(threads.map(commit, range(8))) == [False] * 7 + [True]
     assert bare(archive.load(1).manifest) == first.manifest
 
 
@@ -202,7 +200,7 @@ def test_only_exact_manifest_names_are_generations(archive: Archive) -> None:
 def test_missing_generation_is_damage(archive: Archive) -> None:
     first, second = two_generations()
     publish(archive, first, second)
-    archive.store.delete([archive.prefix + manifest_key(GenerationSpan.of(1))])
+    archive.store.delete([key_of(archive, manifest_key, 1)])
     assert "the manifest of generation 1 is missing" in refusal(archive.history)
 
 
@@ -248,7 +246,7 @@ def test_missing_or_foreign_files_are_damage(archive: Archive) -> None:
     first, second = two_generations()
     publish(archive, first, second)
     where = f"{archive.store.uri}/scope/stream/_manifest/"
-    archive.store.delete([archive.prefix + ranges_key(GenerationSpan.of(2))])
+    archive.store.delete([key_of(archive, ranges_key, 2)])
     assert f"the index of ranges is missing: {where}" in refusal(archive.history)
     data = first.manifest.encode()
     for wrong, expected in [
@@ -259,7 +257,7 @@ def test_missing_or_foreign_files_are_damage(archive: Archive) -> None:
         (seal({**second.manifest.document(), "scope": "../.."}), "invalid scope name"),
         (second.manifest.encode().replace(b"streamvault test", b"streamvault tess"), "changed after it was written"),
     ]:
-        replace(archive, manifest_key(GenerationSpan.of(2)), wrong)
+        replace(archive, manifest_key, 2, wrong)
         text = refusal(archive.history)
         assert expected in text
         assert f"{where}0000000002.json" in text
@@ -268,11 +266,11 @@ def test_missing_or_foreign_files_are_damage(archive: Archive) -> None:
 def test_index_of_another_manifest_is_damage(archive: Archive) -> None:
     first, _ = two_generations()
     publish(archive, first)
-    data = archive.store.get(archive.prefix + ranges_key(GenerationSpan.of(1)))
+    data = archive.store.get(key_of(archive, ranges_key, 1))
     for wrong in (data.replace(b"parquet-cpp-arrow", b"parquet-cpp-other"), data[:-1]):
-        replace(archive, ranges_key(GenerationSpan.of(1)), wrong)
+        replace(archive, ranges_key, 1, wrong)
         assert "the index of ranges is not that of the manifest" in refusal(archive.history)
-    replace(archive, ranges_key(GenerationSpan.of(1)), data + b"\0")
+    replace(archive, ranges_key, 1, data + b"\0")
     assert f"the object has {len(data) + 1} bytes instead of at most {len(data)}" in refusal(archive.history)
 
 
@@ -301,7 +299,7 @@ def test_late_run_finds_the_published_generation(archive: Archive) -> None:
 def test_fingerprint_is_the_digest_of_the_manifest(archive: Archive) -> None:
     first, second = two_generations()
     publish(archive, first, second)
-    data = archive.store.get(archive.prefix + manifest_key(GenerationSpan.of(2)))
+    data = archive.store.get(key_of(archive, manifest_key, 2))
     assert archive.fingerprint() == archive.fingerprint(2) == hashlib.sha256(data).hexdigest()
     assert archive.load(2).fingerprint == archive.fingerprint()
     history = archive.history()

@@ -94,29 +94,32 @@ def problems(store: ObjectStore) -> dict[str, Problem]:
     return found
 
 
-def test_wrong_access_key_is_named(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
-    for name, problem in problems(open_at(dataclasses.replace(server, access_key="nobody"), bucket)).items():
-        assert isinstance(problem, AccessDenied), name
-        assert "unknown access key" in str(problem)
-        assert bucket in str(problem)
-        assert server.endpoint in str(problem)
-
-
-def test_wrong_secret_key_is_named(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
-    for name, problem in problems(open_at(dataclasses.replace(server, secret_key="not-to-be-shown"), bucket)).items():
-        assert isinstance(problem, AccessDenied), name
-        assert "the secret access key is wrong" in str(problem)
-
-
-def test_missing_bucket_is_named(server: S3Server, bucket_name: str, open_at: Callable[..., ObjectStore]) -> None:
-    for name, problem in problems(open_at(server, bucket_name)).items():
-        assert isinstance(problem, NoSuchBucket), name
-        assert f"s3://{bucket_name}" in str(problem)
-
-
-def test_invalid_bucket_name_is_refused(server: S3Server, open_at: Callable[..., ObjectStore]) -> None:
-    for name, problem in problems(open_at(server, "No_Bucket")).items():
-        assert isinstance(problem, InvalidRoot), name
+@pytest.mark.parametrize(
+    ("change", "name", "kind", "text"),
+    [
+        (lambda _: {"access_key": "nobody"}, "", AccessDenied, "unknown access key"),
+        (lambda _: {"secret_key": "not-to-be-shown"}, "", AccessDenied, "the secret access key is wrong"),
+        (lambda _: {}, "bucket-of-nobody", NoSuchBucket, "no such bucket"),
+        (lambda _: {}, "No_Bucket", InvalidRoot, "No_Bucket"),
+        (lambda at: {"endpoint": at.replace("http:", "https:")}, "", ObjectStoreError, "does not speak TLS"),
+    ],
+    ids=["access key", "secret key", "bucket", "name of a bucket", "TLS"],
+)
+def test_wrong_place_is_named(
+    server: S3Server,
+    bucket: str,
+    open_at: Callable[..., ObjectStore],
+    change: Callable[[str], dict[str, str]],
+    name: str,
+    kind: type[Problem],
+    text: str,
+) -> None:
+    wrong = dataclasses.replace(server, **change(server.endpoint))
+    for ask, problem in problems(open_at(wrong, name or bucket)).items():
+        assert isinstance(problem, kind), ask
+        assert text in str(problem)
+        assert (name or bucket) in str(problem)
+        assert kind is not AccessDenied or server.endpoint in str(problem)
 
 
 def test_missing_server_is_unavailable(server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]) -> None:
@@ -126,15 +129,6 @@ def test_missing_server_is_unavailable(server: S3Server, bucket: str, open_at: C
         assert isinstance(problem, ObjectStoreUnavailable), name
         assert "nothing is listening at the endpoint" in str(problem)
     assert time.monotonic() - began < 10
-
-
-def test_tls_to_a_plain_server_is_unavailable(
-    server: S3Server, bucket: str, open_at: Callable[..., ObjectStore]
-) -> None:
-    store = open_at(dataclasses.replace(server, endpoint=server.endpoint.replace("http:", "https:")), bucket)
-    for name, problem in problems(store).items():
-        assert isinstance(problem, ObjectStoreError), name
-        assert "does not speak TLS" in str(problem)
 
 
 def test_silent_server_is_unavailable_in_bounded_time(

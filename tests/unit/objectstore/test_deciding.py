@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from threading import Barrier, Thread
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from obstore.store import MemoryStore
@@ -42,17 +43,13 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_first_decision_holds() -> None:
     store = ObstoreStore(MemoryStore(), bucket="memory://x")
     start = Barrier(10)
-    held: list[tuple[bytes, bool]] = []
 
-    def run(number: int) -> None:
+    def run(number: int) -> tuple[bytes, bool]:
         start.wait()
-        held.append(decide(store, "a", b"%d" % number))
+        return decide(store, "a", b"%d" % number)
 
-    threads = [Thread(target=run, args=(number,)) for number in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(10) as threads:
+        held = list(threads.map(run, range(10)))
     assert {data for data, _ in held} == {store.get("a")}
     assert sorted(created for _, created in held) == [False] * 9 + [True]
 
