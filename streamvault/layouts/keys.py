@@ -31,7 +31,6 @@ MAX_INT63 = 0x7FFFFFFFFFFFFFFF
 _SEGMENT = r"([0-9]{10}\.[0-9]{10})"
 _SEGMENT_NAME = re.compile(r"([0-9]{10})\.([0-9]{10})")
 _RANGE = re.compile(rf"{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}}|[0-9]{{19}})")
-_MANIFEST = re.compile(r"_manifest/([0-9]{10})\.json")
 _DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
 _RECORD = re.compile(r"_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json)")
 _WORK = re.compile(r"([0-9]{10})(?:-([0-9]{10}))?")
@@ -292,11 +291,6 @@ def parse_segment(name: str) -> SegmentId | None:
         return None
     epoch, number = int(match[1]), int(match[2])
     return SegmentId(epoch, number) if epoch <= MAX_INT31 and number <= MAX_INT31 else None
-
-
-def parse_manifest(key: str) -> int | None:
-    """Parse a manifest's key; return the generation, or None for any other key."""
-    return _parse_generation(_MANIFEST.fullmatch(key))
 
 
 def parse_record(key: str) -> RecordKey | None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamvault.layouts.keys import parse_manifest, parse_row
+from streamvault.layouts.keys import parse_record, parse_row
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -50,11 +50,11 @@ def contents_of(client: S3Client, bucket: str, prefix: str) -> Contents:
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
         for entry in page.get("Contents", []):
             key = entry["Key"].removeprefix(prefix)
-            generation = parse_manifest(key)
-            if generation is not None:
+            record = parse_record(key)
+            if record is not None and record.kind == "manifest" and not record.span.is_merged:
                 manifest = json.loads(client.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read())
                 del manifest["created"], manifest["sha256"]
-                manifests[generation] = manifest
+                manifests[record.span.last] = manifest
             elif key.startswith("_work/probe-"):
                 pass  # a run was killed while it tried out what the server does; they are never read again
             elif key.startswith("_work/"):

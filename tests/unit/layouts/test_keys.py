@@ -88,10 +88,9 @@ def test_work_and_manifest_keys_round_trip(generation: int, segment: SegmentId, 
     assert again.startswith(keys.work_folder(span))
     assert keys.parse_row(again.replace("/0002/", "/0001/")) is None
     assert keys.parse_row(keys.plan_key(span, attempt=2)) is keys.parse_row(keys.ended_key(span, 2)) is None
-    assert keys.parse_manifest(keys.manifest_key(span)) == generation
+    assert keys.parse_record(keys.manifest_key(span)) == (span, "manifest")
     assert keys.parse_record(keys.ranges_key(span)) == (span, "ranges")
     assert keys.parse_row(keys.plan_key(span)) is None
-    assert keys.parse_manifest(keys.ranges_key(span)) is None
 
 
 @given(st.integers(1, keys.MAX_INT31 - 1), segments, offsets)
@@ -102,7 +101,6 @@ def test_keys_of_merged_generations_round_trip(first: int, segment: SegmentId, o
         for kind, key in made.items():
             assert keys.parse_record(key(merged)) == (merged, kind)
             assert keys.parse_record(key(plain)) == (plain, kind)
-            assert keys.parse_manifest(key(merged)) is None
         assert keys.parse_row(keys.row_key(merged, segment, offset)) == (merged, segment, offset, 1)
         assert keys.parse_work(keys.work_folder(merged).split("/")[1]) == merged
         assert keys.parse_work(keys.work_folder(plain).split("/")[1]) == plain
@@ -119,6 +117,9 @@ def test_keys_of_merged_generations_round_trip(first: int, segment: SegmentId, o
         "_manifest/0000000002-0000000000.json",
         "_manifest/2147483648-0000000001.json",
         "_manifest/0000000002-1.json",
+        "_manifest/2147483648.json",
+        "_manifest/000000001.json",
+        "_manifest/0000000001.json~",
         "_manifest/0000000002-0000000001.dropped.json",
         "_manifest/decisions/0000000002.json",
     ],
@@ -182,10 +183,6 @@ def test_inexact_event_key_is_foreign(key: str) -> None:
 @pytest.mark.parametrize(
     ("parse", "key"),
     [
-        *(
-            (keys.parse_manifest, f"_manifest/{name}")
-            for name in ("2147483648.json", "000000001.json", "0000000001.json~")
-        ),
         (keys.parse_row, "_work/0000000007/plan.json"),
         (keys.parse_row, "_work/2147483648/0000000001.0000000002/0000000000000000003.json"),
         (keys.parse_row, "_work/0000000007/2147483648.0000000002/0000000000000000003.json"),
