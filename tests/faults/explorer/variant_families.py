@@ -69,6 +69,10 @@ VARIED: dict[str, tuple[str, ...]] = {
         "events/grown convert !,+!",
         "zstd/bytes-grown export !,+!",
     ),
+    "an import whose generations are merged or expire": (
+        "chunks/grown import,compact,hour,compact !,+!",
+        "chunks/freed import,expire-all",
+    ),
     "a clock that goes back": (
         "chunks/grown expire-old,clock-back,day,export",
         "events/merged rotate,clock-back,rotate",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,8 @@ from streamvault import (
 )
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.common.times import now_utc
-from streamvault.importer.run import ImportRun
 from streamvault.layouts.keys import GenerationSpan, checked_key, manifest_key, row_key
-from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import below_head, delete_expired
-from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import find_checked
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.obstore_store import ObstoreStore
@@ -556,7 +552,7 @@ def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> N
         import_stream(vault.archive, vault.uri(back), at=moment, generation=1, master="inline")
 
 
-# kills and races
+# deletion
 
 
 def test_delete_expired_deletes_nothing_in_force(vault: Vault) -> None:
@@ -619,54 +615,6 @@ def test_lock_set_after_the_decision_stops_the_deletion(
     monkeypatch.setattr(RootAddress, "open_locks", lambda _: None)
     assert rotate(vault).resumed
     assert key not in contents(vault.root)
-
-
-Read = Callable[[Archive], object]
-
-
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda archive: archive.history(),
-        lambda archive: archive.manifest(),
-        lambda archive: archive.newest(),
-        lambda archive: show_timeline(archive.uri),
-        lambda archive: list_archives(archive.store.uri),
-    ],
-)
-def test_reader_overtaken_by_a_rotation_lists_again(vault: Vault, monkeypatch: pytest.MonkeyPatch, read: Read) -> None:
-    rotate(vault)
-    listing = Archive.listing
-
-    def late(self: Archive) -> Listing:
-        found = listing(self)
-        monkeypatch.undo()
-        rotate(vault, keep=1)
-        return found
-
-    expected = copy(vault.root)
-    rotate(vault, expected, keep=1)
-    monkeypatch.setattr(Archive, "listing", late)
-    told = read(archive_of(vault.root))
-    if isinstance(told, list):
-        assert [summary.generations_in_force for summary in told] == [1]
-    assert in_force(vault.root) == [4]
-
-
-def test_import_of_a_generation_that_expires_meanwhile_is_a_conflict(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill = ImportRun.run
-
-    def late(*arguments: Any) -> Any:
-        monkeypatch.undo()
-        rotate(vault, keep=1)
-        return fill(*arguments)
-
-    monkeypatch.setattr(ImportRun, "run", late)
-    back = StreamName("scope", "back")
-    with pytest.raises(Conflict, match="generation 1 expired while it was being restored"):
-        import_stream(vault.archive, vault.uri(back), master="inline")
 
 
 def test_check_of_one_generation_ignores_the_others(vault: Vault) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from streamvault import (
-    check_archive,
     compact_archive,
     convert_archive,
     export_stream,
@@ -25,8 +24,6 @@ from streamvault import (
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Usage
 from streamvault.common.times import now_utc
-from streamvault.exporter.convert import run as convert
-from streamvault.importer import jobs as importing
 from streamvault.layouts.keys import (
     CHUNK_KEYS,
     GenerationSpan,
@@ -218,85 +215,6 @@ def test_archive_with_merged_generations_is_converted_and_added_to(chunks: Vault
     export(early, ("events", ""))
     with pytest.raises(Conflict):
         convert_archive(chunks.archive, other, layout="events", master="inline[2]")
-
-
-@pytest.mark.parametrize("new", KINDS, ids=kinds)
-@pytest.mark.parametrize("stop", [-1, 0, 2])
-def test_conversion_is_resumed_after_a_compaction(
-    chunks: Vault, new: tuple[LayoutName, Compression], stop: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Existing merged generations, and those that an earlier run has started, are merged with the others."""
-    root, options = a_root(), {"layout": new[0], "compress": new[1], "master": "inline[1]"}
-    real, done = convert.convert_range, []
-
-    def stopping(task: convert.ConvertTask) -> Any:
-        if task.span.last == 3 and len(done) >= stop:
-            raise Failed("stopped for a test")
-        done.extend([task] if task.span.last == 3 else [])
-        return real(task)
-
-    monkeypatch.setattr(convert, "convert_range", stopping)
-    with pytest.raises(Failed):
-        convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
-    monkeypatch.setattr(convert, "convert_range", real)
-    assert archive_of(root).generations() == [1, 2]
-    merge(chunks, 1, 5 if stop else 3)  # of 1 to 3 the rest is the third alone, which has a plan
-    clear(chunks)
-    report = convert_archive(chunks.archive, root, **options)  # type: ignore[arg-type]
-    assert report.converted == ((5,) if stop else (3, 4, 5))
-    there = archive_of(root)
-    assert there.listing().spans == (((1, 1), (2, 2), (3, 5)) if stop else tuple((n, n) for n in range(1, 6)))
-    assert there.history().content_digest == archive_of(chunks.root).history().content_digest
-    assert there.history(4).content_digest == archive_of(chunks.root).history(4).content_digest
-    assert convert_archive(chunks.archive, root, **options).unchanged  # type: ignore[arg-type]
-    twin = Vault(chunks.folder, root)
-    assert restored(twin, "back") == source(chunks)
-    assert not [key for key in contents(root) if "/_work/" in key]
-    # chunks of the unfinished generation stay unused if they are longer now
-    assert check_archive(twin.archive, read_data=True, master="inline").ok or (stop == 2 and new[0] == "chunks")
-
-
-def test_conversion_of_generations_merged_meanwhile_is_a_conflict(
-    chunks: Vault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, root = convert.convert_range, a_root()
-
-    def late(task: convert.ConvertTask) -> Any:
-        if task.span.last == 3:
-            monkeypatch.setattr(convert, "convert_range", real)
-            compacted(chunks)
-            clear(chunks)
-        return real(task)
-
-    monkeypatch.setattr(convert, "convert_range", late)
-    with pytest.raises(Conflict, match="generations were merged while they were being converted"):
-        convert_archive(chunks.archive, root, layout="events", master="inline[1]")
-    assert convert_archive(chunks.archive, root, layout="events", master="inline[1]").converted == (5,)
-    assert is_sound(root)
-    assert archive_of(root).history().content_digest == archive_of(chunks.root).history().content_digest
-
-
-def test_import_is_resumed_after_a_compaction(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = importing.fill_segment, []
-
-    def failing(task: Any) -> Any:
-        calls.append(task)
-        if len(calls) > 3:
-            raise Failed("stopped for a test")
-        return real(task)
-
-    monkeypatch.setattr(importing, "fill_segment", failing)
-    target = vault.uri(StreamName("scope", "target"))
-    with pytest.raises(Failed, match="stopped"):
-        import_stream(vault.archive, target, master="inline[1]")
-    monkeypatch.setattr(importing, "fill_segment", real)
-    compacted(vault)
-    clear(vault)
-    assert import_stream(vault.archive, target, master="inline[2]").resumed
-    with vault.store as store:
-        assert (digest_of(store, StreamName("scope", "target")), shape_of(store, StreamName("scope", "target"))) == (
-            source(vault)
-        )
 
 
 def test_moments_between_merged_generations_are_restored(chunks: Vault) -> None:
