@@ -195,7 +195,7 @@ class ExportRun:
         entries, gaps, rows = [], [], []
         for segment, chain in self._chains.items():
             planned = self._segments[segment]
-            held = [one.of_segment(segment) for one in chain.pieces()]
+            held = [one.of_segment(segment) for one in chain.ranges()]
             entries.append(_entry(planned, held))
             gaps += self._gaps.get(segment, [])
             gaps += [

@@ -100,7 +100,7 @@ class StreamOrigin(Origin):
         gaps = list(draft.manifest.gaps)
         for segment, chain in chains.items():
             name = segment.in_stream(self.stream)
-            ranges[name] = tuple((piece.start, piece.end) for piece in chain.pieces())
+            ranges[name] = tuple((one.start, one.end) for one in chain.ranges())
             gaps += [GapEntry(segment=name, start=gap.start, end=gap.end, reason=gap.reason) for gap in chain.gaps()]
         ranges = {name: bounds for name, bounds in ranges.items() if bounds}
         return draft.model_copy(update={"ranges": ranges, "manifest": _with(draft.manifest, ranges, gaps)})

@@ -102,22 +102,21 @@ def _compare(archive: Archive, store: StreamStore, held: Mapping[SegmentId, Held
         here: list[SegmentId] = []
         for entry in manifest.segments:
             segment = entry.id
-            wanted = left.get(segment)
-            if wanted is None:
+            live = left.get(segment)
+            if live is None:
                 continue
-            if wanted.is_whole and segment not in seen and entry.end != wanted.end:
-                what = f"its segment {segment} ends at {wanted.end}, the archived one at {entry.end}"
+            if live.is_whole and segment not in seen and entry.end != live.end:
+                what = f"its segment {segment} ends at {live.end}, the archived one at {entry.end}"
                 raise other_stream(store, manifest, what)
             seen.add(segment)
-            if entry.start < wanted.end <= entry.end:
+            if entry.start < live.end <= entry.end:
                 here.append(segment)
-        generation = archive.load_span(span) if here else None
+        if not here:
+            continue
+        generation = archive.load_span(span)
         for segment in here:
-            assert generation is not None  # noqa: S101  (there is a segment)
             row = _last_row(generation.rows.get(segment, ()), left[segment].end)
-            if row is None:
-                continue
-            if _is_equal(archive, store, generation, row, left.pop(segment)):
+            if row is not None and _is_equal(archive, store, generation, row, left.pop(segment)):
                 done.equal.add(segment)
     done.unknown.update(left)
     return done
@@ -179,10 +178,8 @@ def check_continues(
     if len(seen) == len(newest.to.offsets):
         return
     held = held_below(described, store, newest.to)
-    wanted = {
-        segment: held[segment] for segment in _last_at_each_key(described, newest.to, held) if segment not in seen
-    }
-    compared = compare(archive, store, wanted).equal if wanted else set()
+    last = {segment: held[segment] for segment in _last_at_each_key(described, newest.to, held) if segment not in seen}
+    compared = compare(archive, store, last).equal if last else set()
     if seen or compared or same_stream or _begins_at_end(described.head, newest.to) or _is_empty(archive):
         return
     raise Conflict(

@@ -123,8 +123,8 @@ class SegmentChain:
         gap = Gap(start=self.proved, end=row.start, reason=reason)
         return FinishedSpan(start=self.proved, end=row.start, ranges=(), gaps=(gap,))
 
-    def pieces(self) -> Iterator[RangeEntry]:
-        """Yield the archived pieces of the segment, in order."""
+    def ranges(self) -> Iterator[RangeEntry]:
+        """Yield the archived ranges of the segment, in order."""
         for row in self._links:
             yield from row.ranges
 

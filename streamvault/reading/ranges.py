@@ -20,14 +20,14 @@ class NotEvents(Failed):
 
 
 def read_range(
-    store: StreamStore, planned: SegmentSpan, take: Callable[[RunReader | LargeEventReader], RangeEntry]
+    store: StreamStore, planned: SegmentSpan, consume: Callable[[RunReader | LargeEventReader], RangeEntry]
 ) -> FinishedSpan | None:
     """Find where the range of a span begins, and process its runs.
 
     Args:
         store: the stream's store.
         planned: the span.
-        take: consumes the blocks of a run, or the data of a large event, and returns its description.
+        consume: reads the blocks of a run, or the data of a large event, and returns its description.
 
     Returns:
         The finished range; None if no event begins in the span, or the guess was wrong.
@@ -43,7 +43,7 @@ def read_range(
         return None
     reader = SegmentReader(store, planned, found.start)
     try:
-        ranges = tuple(_taken(reader, take))
+        ranges = tuple(_ranges(reader, consume))
     except NotAnEvent as error:
         if not planned.span.known:
             return None  # a wrong guess; the driver tries again from a proved boundary
@@ -56,7 +56,9 @@ def read_range(
     )
 
 
-def _taken(reader: SegmentReader, take: Callable[[RunReader | LargeEventReader], RangeEntry]) -> Iterator[RangeEntry]:
+def _ranges(
+    reader: SegmentReader, consume: Callable[[RunReader | LargeEventReader], RangeEntry]
+) -> Iterator[RangeEntry]:
     """Yield the result of each run, except for a large event that is truncated while it is read.
 
     Raises:
@@ -64,12 +66,12 @@ def _taken(reader: SegmentReader, take: Callable[[RunReader | LargeEventReader],
     """
     for run in reader.runs():
         try:
-            taken = take(run)
+            found = consume(run)
         except (SegmentTruncated, NoSuchSegment):
             if run.gone_until <= run.start:
                 raise
         else:
-            yield taken
+            yield found
 
 
 _BYTES = "For a byte stream, use `export --content bytes`."

@@ -23,7 +23,7 @@ class Lost:
         segment: the segment.
         start: offset of the first lost byte.
         end: offset after the last one.
-        events: number of lost events; None if a range lacks several pieces, and it is not known how many of its lost
+        events: number of lost events; None if a range lacks several parts, and it is not known how many of its lost
             events are in this one.
         what: what is wrong.
     """

@@ -41,7 +41,7 @@ def _sweep_by_its_own_view(run: Any) -> None:
     """Delete whatever this export does not know, as exports once did before they published."""
     archive, layout = run._archive, open_layout(run._plan.layout)
     for segment, planned in run._segments.items():
-        if not list(run._chains[segment].pieces()):
+        if not list(run._chains[segment].ranges()):
             objects = layout.between(archive.place, segment, planned.start, planned.end)
             archive.store.delete([found.key for found in objects])
 

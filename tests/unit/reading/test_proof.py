@@ -63,7 +63,7 @@ def test_chain_ends_up_with_the_true_ranges(
         chain.add(truth[span.low])
         asked += 1
     assert asked <= len(truth)
-    assert [(p.start, p.end) for p in chain.pieces()] == [(r.start, r.end) for r in truth.values()]
+    assert [(p.start, p.end) for p in chain.ranges()] == [(r.start, r.end) for r in truth.values()]
     assert not list(chain.gaps())
 
 
@@ -96,7 +96,7 @@ def test_gap_before_a_range_begins_where_the_chain_stood() -> None:
     chain.add(row(210, 300))
     assert chain.prove() is None
     assert [(g.start, g.end) for g in chain.gaps()] == [(105, 180)]
-    assert [(p.start, p.end) for p in chain.pieces()] == [(0, 105), (180, 210), (210, 300)]
+    assert [(p.start, p.end) for p in chain.ranges()] == [(0, 105), (180, 210), (210, 300)]
 
 
 def test_step_that_another_run_decided_first_holds() -> None:
@@ -113,7 +113,7 @@ def test_step_that_another_run_decided_first_holds() -> None:
     assert chain.prove(decide) is None
     assert [(one.start, one.end, len(one.gaps)) for one in asked] == [(105, 180, 1)]
     assert list(chain.gaps()) == []
-    assert [(p.start, p.end) for p in chain.pieces()] == [(0, 105), (105, 180), (180, 300)]
+    assert [(p.start, p.end) for p in chain.ranges()] == [(0, 105), (105, 180), (180, 300)]
 
 
 def test_gap_inside_a_range_stays_where_it_is() -> None:

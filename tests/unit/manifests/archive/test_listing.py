@@ -32,35 +32,31 @@ def published(*numbers: int) -> list[str]:
     return [key(GenerationSpan.of(number)) for number in numbers for key in (manifest_key, ranges_key)]
 
 
+def checked(*numbers: int) -> list[str]:
+    return [checked_key(GenerationSpan.of(number)) for number in numbers]
+
+
+def merged(first: int, last: int) -> str:
+    return manifest_key(GenerationSpan(first, last))
+
+
 def hold(number: int, name: str) -> Hold:
     return Hold(generation=number, name=name)
 
 
-def test_empty_listing_has_no_generations() -> None:
-    listing = listing_of()
-    assert (listing.generations, listing.newest, listing.dropped, listing.missing) == ((), 0, 0, None)
-
-
 def test_expiry_hides_all_generations_up_to_it() -> None:
     decision = NOTHING.hold(hold(3, "a")).hold(hold(3, "B"))
-    before = listing_of(
-        *published(1, 2, 3), checked_key(GenerationSpan.of(1)), checked_key(GenerationSpan.of(3)), decision=decision
-    )
+    before = listing_of(*published(1, 2, 3), *checked(1, 3), decision=decision)
     assert before.generations == (1, 2, 3)
     assert before.unchecked == (2,)
     assert before.holds == {3: ("B", "a")}
     assert (before.missing, before.unfinished) == (None, False)
 
-    after = listing_of(
-        *published(1, 2, 3),
-        checked_key(GenerationSpan.of(1)),
-        checked_key(GenerationSpan.of(3)),
-        decision=NOTHING.expire(2),
-    )
+    after = listing_of(*published(1, 2, 3), *checked(1, 3), decision=NOTHING.expire(2))
     assert (after.generations, after.dropped, after.newest) == ((3,), 2, 3)
     assert (after.checked, after.holds, after.missing) == ({3}, {}, None)
     assert after.unfinished
-    assert set(after.remains) == {*published(1, 2), checked_key(GenerationSpan.of(1))}
+    assert set(after.remains) == {*published(1, 2), *checked(1)}
     assert not listing_of(*published(3), decision=NOTHING.expire(2).sweep(2)).unfinished
 
 
@@ -110,21 +106,19 @@ def test_hundreds_of_generations_are_in_force() -> None:
 
 def test_generation_with_a_mark_or_an_index_but_no_plan_was_published() -> None:
     newest, after = GenerationSpan.of(3), GenerationSpan.of(4)
-    marked = listing_of(*published(1, 2), checked_key(newest))
+    marked = listing_of(*published(1, 2), *checked(3))
     indexed = listing_of(*published(1, 2), ranges_key(newest), ranges_key(after))
     assert (marked.missing, marked.orphans, marked.begun) == (3, (newest,), ())
     assert (indexed.missing, indexed.orphans) == (3, (newest, after))
     begun = listing_of(*published(1, 2), ranges_key(newest), plan_key(newest))
     assert (begun.missing, begun.orphans, begun.begun) == (None, (), (newest,))
-    both = listing_of(*published(1, 2), ranges_key(newest), checked_key(newest), plan_key(newest))
+    both = listing_of(*published(1, 2), ranges_key(newest), *checked(3), plan_key(newest))
     assert (both.missing, both.orphans) == (3, (newest,))
-    expired = listing_of(*published(4), ranges_key(newest), checked_key(newest), decision=NOTHING.expire(3))
+    expired = listing_of(*published(4), ranges_key(newest), *checked(3), decision=NOTHING.expire(3))
     assert (expired.missing, expired.orphans) == (None, ())
-    merged = listing_of(
-        manifest_key(GenerationSpan(1, 3)), ranges_key(newest), checked_key(newest),
-        decision=NOTHING.merge(GenerationSpan(1, 3), 0),
-    )  # fmt: skip
-    assert (merged.missing, merged.orphans) == (None, ())
+    decision = NOTHING.merge(GenerationSpan(1, 3), 0)
+    whole = listing_of(merged(1, 3), ranges_key(newest), *checked(3), decision=decision)
+    assert (whole.missing, whole.orphans) == (None, ())
 
 
 def test_merged_generation_whose_manifest_is_lost_is_missing() -> None:
@@ -133,12 +127,7 @@ def test_merged_generation_whose_manifest_is_lost_is_missing() -> None:
 
 
 def test_merged_generation_counts_once_it_is_decided() -> None:
-    keys = [
-        *published(1, 2, 3, 4, 5),
-        manifest_key(GenerationSpan(2, 4)),
-        checked_key(GenerationSpan.of(4)),
-        checked_key(GenerationSpan.of(5)),
-    ]
+    keys = [*published(1, 2, 3, 4, 5), merged(2, 4), *checked(4, 5)]
     before = listing_of(*keys)
     assert (before.generations, before.undecided, before.replaced) == ((1, 2, 3, 4, 5), ((2, 4),), ())
 
@@ -151,12 +140,7 @@ def test_merged_generation_counts_once_it_is_decided() -> None:
     within = [listing.within(GenerationSpan(first, last)) for first, last in ((2, 5), (1, 4), (1, 3))]
     assert within == [((2, 4), (5, 5)), ((1, 1), (2, 4)), ()]
 
-    keys = [
-        *published(2, 3, 4),
-        manifest_key(GenerationSpan(2, 4)),
-        manifest_key(GenerationSpan(1, 5)),
-        checked_key(GenerationSpan(1, 5)),
-    ]
+    keys = [*published(2, 3, 4), merged(2, 4), merged(1, 5), checked_key(GenerationSpan(1, 5))]
     larger = listing_of(*keys, decision=NOTHING.merge(GenerationSpan(2, 4), 0).merge(GenerationSpan(1, 5), 0))
     assert (larger.spans, larger.checked) == (((1, 5),), {5})
     assert larger.replaced == ((2, 2), (2, 4), (3, 3), (4, 4))
@@ -165,17 +149,12 @@ def test_merged_generation_counts_once_it_is_decided() -> None:
 def test_late_manifests_never_count() -> None:
     """A manifest that was put when its generation had expired, or had been merged with others, in whole or in part."""
     decision = NOTHING.expire(2).merge(GenerationSpan(5, 6), 0)
-    keys = [*published(3, 4, 7), manifest_key(GenerationSpan(5, 6)), ranges_key(GenerationSpan(5, 6))]
-    late = [
-        *published(1, 2, 5, 6),
-        manifest_key(GenerationSpan(2, 4)),
-        manifest_key(GenerationSpan(4, 5)),
-        manifest_key(GenerationSpan(6, 7)),
-    ]
+    keys = [*published(3, 4, 7), merged(5, 6), ranges_key(GenerationSpan(5, 6))]
+    late = [*published(1, 2, 5, 6), merged(2, 4), merged(4, 5), merged(6, 7)]
     listing = listing_of(*keys, *late, decision=decision)
     assert listing.spans == ((3, 3), (4, 4), (5, 6), (7, 7))
     assert listing.replaced == ((4, 5), (5, 5), (6, 6), (6, 7))
-    assert set(listing.remains) == {*published(1, 2), manifest_key(GenerationSpan(2, 4))}
+    assert set(listing.remains) == {*published(1, 2), merged(2, 4)}
     decision = listing.decision
     assert [decision.is_over(GenerationSpan(*one)) for one in ((1, 2), (2, 3), (4, 5), (6, 6), (6, 7))] == [True] * 5
     assert [decision.is_over(GenerationSpan(*one)) for one in ((3, 4), (5, 6), (4, 6), (5, 7), (8, 8))] == [False] * 5
@@ -184,12 +163,12 @@ def test_late_manifests_never_count() -> None:
 def test_expiry_takes_a_merged_generation_whole() -> None:
     listing = listing_of(
         *published(5),
-        manifest_key(GenerationSpan(1, 4)),
+        merged(1, 4),
         ranges_key(GenerationSpan(1, 4)),
         decision=NOTHING.merge(GenerationSpan(1, 4), 0).expire(4),
     )
     assert (listing.spans, listing.undecided) == (((5, 5),), ())
-    assert set(listing.remains) == {manifest_key(GenerationSpan(1, 4)), ranges_key(GenerationSpan(1, 4))}
+    assert set(listing.remains) == {merged(1, 4), ranges_key(GenerationSpan(1, 4))}
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 11), st.integers(1, 6)), max_size=6)
