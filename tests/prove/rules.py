@@ -391,8 +391,8 @@ RULES: tuple[Mutant, ...] = (
         "predecessors-uncompared",
         "an archive is continued only by a stream that is known: the predecessors of empty segments are compared",
         "reading/comparing.py",
-        "    compared = compare(archive, store, wanted).equal if wanted else set()\n",
-        "    compared = set(wanted)\n",
+        "    compared = compare(archive, store, last).equal if last else set()\n",
+        "    compared = set(last)\n",
         tests=(TRUNCATE,),
     ),
     Mutant(
