@@ -45,16 +45,6 @@ def cuts(vault: Vault, *, with_open: bool = False) -> tuple[dict[str, int], dict
     return StreamCut(NAME, written).to_json(), StreamCut(NAME, ends).to_json()
 
 
-def test_export_to_a_cut_before_the_tail_of_a_sealed_stream_is_not_sealed(vault: Vault) -> None:
-    """What is behind the cut is still to come, also for a restore that would seal its target."""
-    root, (written, _) = a_root(), cuts(vault)
-    with vault.store as store:
-        store.seal(NAME)
-    for cut, sealed in ((written, False), (None, True)):
-        export_stream(vault.uri(), root, to_cut=cut, **INLINE)
-        assert archive_of(root).manifest().sealed is sealed
-
-
 def copied(vault: Vault, **cut: dict[str, int]) -> object:
     return made_in(vault, lambda target: copy_stream(vault.uri(), target, **cut, **INLINE))
 
