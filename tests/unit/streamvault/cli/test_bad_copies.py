@@ -158,9 +158,16 @@ class Bad:
     spoil: Callable[[World], object] = field(default=lambda _: None)
 
 
-def command(verb: str, *options: str, source: StreamName = SOURCE) -> Callable[[World], tuple[str, ...]]:
-    """A verb with the usual source and target."""
-    return lambda w: (verb, *(() if verb == "promote" else (w.uri(source),)), w.uri(), *INLINE, *options)
+def command(
+    verb: str, *options: str, source: StreamName | str = SOURCE, target: StreamName | str = TARGET
+) -> Callable[[World], tuple[str, ...]]:
+    """A verb with a source and a target, each a stream of the world or a URI."""
+
+    def made(world: World) -> tuple[str, ...]:
+        uris = [one if isinstance(one, str) else world.uri(one) for one in (source, target)]
+        return (verb, *(uris[1:] if verb == "promote" else uris), *INLINE, *options)
+
+    return made
 
 
 def both(*steps: Callable[[World], object]) -> Callable[[World], None]:
@@ -234,7 +241,7 @@ SAME = [
     *(
         Bad(
             f"{verb}, the same stream of a cluster, {name}",
-            lambda _, verb=verb, uri=uri: (verb, "pravega://127.0.0.1:1/shop/orders", f"{uri}/shop/orders", *INLINE),  # type: ignore[misc]
+            command(verb, source="pravega://127.0.0.1:1/shop/orders", target=f"{uri}/shop/orders"),
             2,
             r"source and target are the same stream: pravega.*",
         )
@@ -253,7 +260,7 @@ SAME = [
     ),
     Bad(
         "a login in the target's URI",
-        lambda w: ("replicate", w.source, "pravega://me:secret@h:1/a/b", *INLINE),
+        command("replicate", target="pravega://me:secret@h:1/a/b"),
         2,
         r"not a stream's URI \(it must not contain credentials.*",
     ),
@@ -282,7 +289,7 @@ SOURCES = [
     *(
         Bad(
             f"{verb}, of an unfinished replica",
-            lambda w, verb=verb: (verb, w.uri(), w.uri(OTHER), *INLINE),  # type: ignore[misc]
+            command(verb, source=TARGET, target=OTHER),
             4,
             rf"this is an internal stream .*: {STANDBY}\. .*",
             replicated(),
@@ -292,7 +299,7 @@ SOURCES = [
     *(
         Bad(
             f"{verb}, of a stream that was moved",
-            lambda w, verb=verb: (verb, w.source, w.uri(OTHER), *INLINE),  # type: ignore[misc]
+            command(verb, target=OTHER),
             4,
             rf"the stream was moved: {ORDERS}\. It is {STANDBY} now\.",
             lambda w: w.run("move"),
@@ -348,10 +355,6 @@ REFUSING = {
 """Verbs that go on with an unfinished target, and how one is made."""
 
 
-def going_on(name: str) -> Callable[[World], tuple[str, ...]]:
-    return command(*name.split())
-
-
 TARGETS = [
     *(
         Bad(f"{verb}, a user's stream", command(verb), 4, rf"the stream exists: {STANDBY}\. Choose .*", World.make)
@@ -400,7 +403,7 @@ TARGETS = [
     *(
         Bad(
             f"{verb}, an internal stream",
-            lambda w, verb=verb: (verb, w.source, w.uri(LEDGER), *INLINE),  # type: ignore[misc]
+            command(verb, target=LEDGER),
             4,
             rf"this is an internal stream .*: {HERE}{LEDGER.stream}\. .*",
             replicated(),
@@ -410,7 +413,7 @@ TARGETS = [
     *(
         Bad(
             f"{name}, target sealed",
-            going_on(name),
+            command(*name.split()),
             4,
             rf"the unfinished stream was sealed: {STANDBY}\. (Choose another name|It can still be read).*",
             both(spoil, lambda w: w.seal(TARGET)),
@@ -420,7 +423,7 @@ TARGETS = [
     *(
         Bad(
             f"{name}, target written to",
-            going_on(name),
+            command(*name.split()),
             4,
             r"the unfinished stream was written to by another process; the source has \d+ bytes: "
             rf"{STANDBY}/\d+\.#epoch\.\d+ offset \d+\. .*",
@@ -431,7 +434,7 @@ TARGETS = [
     *(
         Bad(
             f"{name}, source and target written to",
-            going_on(name),
+            command(*name.split()),
             4,
             r"the target has other bytes than the source, from offset \d+ on: "
             rf"{STANDBY}/\d+\.#epoch\.\d+\. Something else wrote to it.*",
@@ -442,7 +445,7 @@ TARGETS = [
     *(
         Bad(
             f"{name}, target {what}",
-            going_on(name),
+            command(*name.split()),
             4,
             rf"the unfinished stream was {what} by another process: {STANDBY}\. .*",
             both(spoil, lambda w, harm=harm: harm(w, TARGET)),  # type: ignore[misc]
@@ -485,7 +488,7 @@ PROMOTIONS = [
     *(
         Bad(
             f"{name}, {what}",
-            going_on(name),
+            command(*name.split()),
             4,
             rf"the stream is not a replica: {STANDBY}\. 'streamvault replicate' makes one\.",
             spoil,
@@ -500,7 +503,7 @@ PROMOTIONS = [
     *(
         Bad(
             f"{name}, the ledger gone",
-            going_on(name),
+            command(*name.split()),
             4,
             rf"the replica's ledger is gone: {STANDBY}\. Replicate once more, .*",
             both(replicated(), lambda w: w.delete(LEDGER)),
@@ -578,7 +581,7 @@ PROMOTIONS = [
     ),
     Bad(
         "replicate, a promotion of another stream's replica unfinished",
-        lambda w: ("replicate", w.uri(StreamName("shop", "nope")), w.uri(), *INLINE),
+        command("replicate", source=StreamName("shop", "nope")),
         4,
         rf"a promotion of the replica has not ended: {STANDBY}\. .*",
         promotion_killed,
