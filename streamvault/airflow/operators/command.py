@@ -223,7 +223,7 @@ def _signature(kind: type[CommandOperator]) -> Signature:
 
 def _with_arguments(kind: type[CommandOperator]) -> str:
     """Return an operator's docstring with the command's arguments."""
-    text = inspect.cleandoc(vars(kind)["__doc__"])
+    text = inspect.cleandoc(kind.__doc__ or "")
     section = [] if "\nArgs:\n" in text else ["", "Args:"]
     entries = [described(name, description) for name, description in kind.arguments.items()]
     entries += [option.description() for option in kind.options]
