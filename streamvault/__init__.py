@@ -20,30 +20,29 @@ They raise the exceptions in `streamvault.errors`. Nothing heavy is imported unt
 from __future__ import annotations
 
 import ast
+from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 
+@cache
 def _homes() -> dict[str, str]:
     """Return the module of each public function, as the stub names it for type checkers."""
-    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text())
+    loader: Any = __loader__  # of a folder, or of the zip file that executors import from
+    stub = ast.parse(loader.get_data(f"{__file__}i"))
     found = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     return {name.name: str(node.module) for node in found for name in node.names}
 
 
-_HOMES = _homes()
-
-__all__ = list(_HOMES)
-
-
 def __dir__() -> list[str]:
-    return [*_HOMES, "__version__"]
+    return [*_homes(), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("streamvault.common.version").VERSION
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name == "__all__":
+        return list(_homes())
+    if not name.startswith("_") and name in _homes():
+        return getattr(import_module(_homes()[name]), name)
     raise AttributeError(f"module 'streamvault' has no attribute {name!r}")

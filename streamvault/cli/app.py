@@ -93,7 +93,7 @@ class PlainCommand(TyperCommand):
 
 def load_command(name: str) -> Any:
     """Import a command and return it as a typer command."""
-    from streamvault.cli.options import with_options
+    from streamvault.cli.options import as_command
 
     function = _function(name)
     module = import_module(f"streamvault.cli.{MODULES.get(function, function)}")
@@ -101,9 +101,9 @@ def load_command(name: str) -> Any:
     if hasattr(module, "SUBCOMMANDS"):
         sub.callback(help=COMMANDS[name])(lambda: None)
         for one, function in module.SUBCOMMANDS.items():
-            sub.command(one, cls=PlainCommand, epilog=EPILOG)(with_options(function))
+            sub.command(one, cls=PlainCommand, epilog=EPILOG)(as_command(function))
     else:
-        sub.command(name, cls=PlainCommand, epilog=EPILOG)(with_options(getattr(module, function)))
+        sub.command(name, cls=PlainCommand, epilog=EPILOG)(as_command(getattr(module, function)))
     command = typer.main.get_command(sub)
     command.name = name
     return command

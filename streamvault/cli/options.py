@@ -68,7 +68,7 @@ _RUNNING = {
 }
 
 
-def with_options(function: Callable[..., int]) -> Callable[..., int]:
+def as_command(function: Callable[..., int]) -> Callable[..., int]:
     """Convert a function to a command: expand each parameter that is an options class to that class's options.
 
     Args:

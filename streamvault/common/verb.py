@@ -9,7 +9,7 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from streamvault.common.options import Options
+from streamvault.common.options import Options, Watched
 from streamvault.common.progress import Progress
 from streamvault.common.report import TimedReport
 
@@ -70,7 +70,7 @@ class _Decorator(Generic[Keywords, O]):
     def __call__(self, function: Callable[..., Any]) -> Any:
         declared = signature(function, eval_str=True)
         arguments = [one for one in declared.parameters.values() if one.name not in {"options", "progress"}]
-        is_watched = "progress" in declared.parameters
+        is_watched = issubclass(self.kind, Watched)
 
         @wraps(function)
         def with_options(*given: Any) -> Any:

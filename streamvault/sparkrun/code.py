@@ -24,7 +24,7 @@ def import_folder() -> Path:
 def zip_code(path: Path) -> None:
     """Write the package, as imported by this process, to a zip file; output is deterministic."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for source in sorted(_PACKAGE.rglob("*.py")):
+        for source in sorted([*_PACKAGE.rglob("*.py"), *_PACKAGE.rglob("*.pyi")]):
             name = source.relative_to(_PACKAGE.parent).as_posix()
             file.writestr(zipfile.ZipInfo(name, _LONG_AGO), source.read_bytes(), zipfile.ZIP_DEFLATED)
 

@@ -19,9 +19,13 @@ def test_zip_has_all_packages_and_can_be_imported(tmp_path: Path) -> None:
         names = file.namelist()
     assert {name.partition("/")[0] for name in names} == {"streamvault"}
     assert "streamvault/streamstore/pravega/controller_pb2.py" in names
-    script = "from streamvault.streamstore.pravega import controller_pb2; print(controller_pb2.__file__)"
+    script = "from streamvault import show_archive; from streamvault.streamstore.pravega import controller_pb2"
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(code)!r}); {script}"],
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.insert(0, {str(code)!r}); {script}; print(controller_pb2.__file__)",
+        ],
         capture_output=True,
         text=True,
         check=True,
