@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from streamvault import check_archive, compact_archive, convert_archive
+from streamvault import compact_archive, convert_archive
 from streamvault.common.errors import Conflict, Usage
 from streamvault.exporter.convert import run as converting
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, create_plan, current_plan
 from tests.killed import Killed
-from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, data_keys, segments_of
+from tests.unit.small_archives import Vault, a_root, archive_of, contents, data_keys, is_sound, segments_of
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def convert(vault: Vault, root: str, **options: Any) -> Any:
 def is_converted(vault: Vault, root: str, *layouts: str) -> None:
     """Check that the copy is whole, in these layouts alone, and nothing of its runs is left."""
     assert segments_of(root) == segments_of(vault.root)
-    assert check_archive(f"{root}/{NAME}", read_data=True, master="inline").ok
+    assert is_sound(root)
     assert {key.split("/")[2] for key in data_keys(root)} == {*layouts}
     assert not [key for key in contents(root) if "/_work/" in key]
 
@@ -216,4 +216,4 @@ def test_nothing_is_swept_beside_a_conversion_of_the_merged_generation(
     assert archive_of(root).generations() == [2]
     assert archive_of(root).manifest().layout == "events"
     assert segments_of(root) == segments_of(vault.root)
-    assert check_archive(f"{root}/{NAME}", read_data=True, master="inline").ok
+    assert is_sound(root)
