@@ -1,4 +1,4 @@
-"""Joins neighbouring ranges."""
+"""Joins and groups neighbours."""
 
 from __future__ import annotations
 
@@ -23,3 +23,24 @@ def joined(ranges: Iterable[T], join: Callable[[T, T], T | None]) -> Iterator[T]
         held = one if both is None else both
     if held is not None:
         yield held
+
+
+def grouped(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[tuple[T, ...]]:
+    """Group neighbours, at least one and at most ``limit`` in size together.
+
+    Args:
+        items: what to group, in order.
+        size: returns an item's size.
+        limit: the largest size of a group of several.
+    """
+    held: list[T] = []
+    total = 0
+    for one in items:
+        more = size(one)
+        if held and total + more > limit:
+            yield tuple(held)
+            held, total = [], 0
+        held.append(one)
+        total += more
+    if held:
+        yield tuple(held)

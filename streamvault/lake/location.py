@@ -95,10 +95,6 @@ class TablePlace:
                 todo = "Create another table (--table NAME)."
                 raise Damaged(f"not a readable table file: {error}", where=file, todo=todo) from None
 
-    def before(self, number: int) -> int:
-        """Return the table's generation before another; 0 if there is none."""
-        return max((found for found in self.archive.generations() if found < number), default=0)
-
 
 def _has_any(numbers: Sequence[int], low: int, high: int) -> bool:
     """Return whether one of some ascending numbers lies in ``[low, high)``."""

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from streamvault.common.errors import Damaged
+from streamvault.common.neighbours import grouped
 from streamvault.lake.sources import TableRange
 from streamvault.layouts.keys import table_end_key, table_plan_key
 from streamvault.manifests.archive.agreement import by_segment, with_rows
@@ -139,16 +140,7 @@ def files_of(ranges: Iterable[TableRange], target_size: int) -> Iterator[tuple[T
 
     So files depend only on the plan and the target size, and each holds consecutive ranges.
     """
-    held: list[TableRange] = []
-    size = 0
-    for one in ranges:
-        if held and size + one.end - one.start > target_size:
-            yield tuple(held)
-            held, size = [], 0
-        held.append(one)
-        size += one.end - one.start
-    if held:
-        yield tuple(held)
+    return grouped(ranges, lambda one: one.end - one.start, target_size)
 
 
 def empty_generation(plan: TablePlan, before: Manifest | None) -> Manifest:

@@ -86,7 +86,7 @@ def check_follows(number: int, registered: int, place: TablePlace) -> None:
     Raises:
         Conflict: the catalog's table was changed in the meantime.
     """
-    before = place.before(number)
+    before = max((found for found in place.archive.generations() if found < number), default=0)
     if registered < before:
         what = f"the catalog's table has lost generations: it ends at {registered}, not at {before}"
         raise Conflict(what, where=place.name, todo="Run the same command again: it adds what is missing.")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from streamvault.common.neighbours import grouped
 from streamvault.manifests.archive.merging import can_merge
 from streamvault.manifests.format.model import Manifest
 
@@ -79,15 +80,6 @@ def _mergeable_groups(manifests: Sequence[Manifest], held: set[int], target: int
         yield tuple(some)
 
 
-def _cut(group: Iterable[Manifest], target: int) -> Iterator[Run]:
+def _cut(group: Run, target: int) -> Iterator[Run]:
     """Split a run into parts of at most ``target`` bytes."""
-    some: list[Manifest] = []
-    size = 0
-    for manifest in group:
-        if some and size + manifest.bytes > target:
-            yield tuple(some)
-            some, size = [], 0
-        some.append(manifest)
-        size += manifest.bytes
-    if some:
-        yield tuple(some)
+    return grouped(group, lambda manifest: manifest.bytes, target)
