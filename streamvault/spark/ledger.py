@@ -53,7 +53,7 @@ class WriteLedger:
         self._target = target
         self._app = app
         self._ledger = Ledger(store, stream_beside(target, SPARK_LEDGER, app), target)
-        self._incarnation = ""
+        self._first_segment_id = ""
 
     @property
     def stream(self) -> StreamName:
@@ -71,7 +71,7 @@ class WriteLedger:
                 stream has the ledger's name.
             StreamStoreError: the ledger cannot be read.
         """
-        self._incarnation = _incarnation(self._store, self._target)
+        self._first_segment_id = _first_segment_id(self._store, self._target)
         try:
             last = self._ledger.newest()
         except LedgerNameTaken as taken:
@@ -79,7 +79,7 @@ class WriteLedger:
             raise LedgerNameTaken(taken.what, where=taken.where, todo=todo) from None
         if last is None:
             return None
-        if last["target"] != self._incarnation:
+        if last["target"] != self._first_segment_id:
             raise Conflict(
                 "the target was deleted and recreated since the last write with this txnAppId",
                 where=f"{self._app}, to {self._target}",
@@ -107,7 +107,7 @@ class WriteLedger:
                 {
                     "app": self._app,
                     "query": write.query,
-                    "target": self._incarnation,
+                    "target": self._first_segment_id,
                     "version": write.version,
                     "transaction": write.transaction.id.hex,
                     "committed": write.committed,
@@ -121,6 +121,6 @@ class WriteLedger:
             ) from None
 
 
-def _incarnation(store: StreamStore, target: StreamName) -> str:
+def _first_segment_id(store: StreamStore, target: StreamName) -> str:
     """Identify a stream among those of the same name: after a deletion, a new stream has higher segment numbers."""
     return str(min(store.describe(target).epochs[0].segments))

@@ -14,8 +14,14 @@ from streamvault.spark.columns import spark_schema
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink
 from streamvault.spark.pravega_stream import PravegaStreamReader
 from streamvault.spark.reading import Reading, read_options
-from streamvault.spark.segment_parts import SegmentPart, known_parts, read_events, walked_boundaries
-from streamvault.spark.selecting import as_cut, readable_parts
+from streamvault.spark.segment_parts import (
+    SegmentPart,
+    as_cut,
+    known_parts,
+    read_events,
+    readable_parts,
+    walked_boundaries,
+)
 from streamvault.spark.writing import write_options
 from streamvault.streamstore.store import StreamStore
 

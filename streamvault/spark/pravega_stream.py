@@ -14,8 +14,15 @@ from streamvault.spark.advancing import advance, share_out
 from streamvault.spark.batch_reader import PartPartition
 from streamvault.spark.columns import arrow_schema
 from streamvault.spark.reading import Reading
-from streamvault.spark.segment_parts import SegmentPart, known_parts, read_events, walked_boundaries
-from streamvault.spark.selecting import as_cut, infos_if_there, readable_parts
+from streamvault.spark.segment_parts import (
+    SegmentPart,
+    as_cut,
+    infos_if_there,
+    known_parts,
+    read_events,
+    readable_parts,
+    walked_boundaries,
+)
 from streamvault.streamstore.arithmetic.cuts import is_before
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.store import StreamStore

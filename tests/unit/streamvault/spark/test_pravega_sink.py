@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,14 +27,14 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "streams")
 
 
-def kill_at_record(patch: pytest.MonkeyPatch, wanted: Callable[[NamedWrite], bool], *, after: bool) -> None:
+def kill_at_record(patch: pytest.MonkeyPatch, *, committed: bool, after: bool) -> None:
+    """Killed before or after the ledger's record of the prepared, or of the committed transaction."""
     really = WriteLedger.record
 
     def record(self: WriteLedger, one: NamedWrite) -> None:
-        if wanted(one) and not after:
-            raise Killed
-        really(self, one)
-        if wanted(one):
+        if after or one.committed != committed:
+            really(self, one)
+        if one.committed == committed:
             raise Killed
 
     patch.setattr(WriteLedger, "record", record)
@@ -60,28 +60,22 @@ def test_aborted_events_never_appear(place: Place) -> None:
     assert set(place.transactions.states.values()) == {TransactionState.ABORTED}
 
 
-KILLS = ["before the record", "after the record", "before the commit", "after the commit", "after the second record"]
-
-
-@pytest.mark.parametrize("kill", KILLS)
+@pytest.mark.parametrize(
+    "kill",
+    [None, *({"committed": committed, "after": after} for committed in (False, True) for after in (False, True))],
+    ids=["before the commit", "before the record", "after the record", "after the commit", "after the second record"],
+)
 @pytest.mark.parametrize("expired", [False, True])
 def test_batch_is_written_once_whenever_the_driver_is_killed(
-    place: Place, monkeypatch: pytest.MonkeyPatch, kill: str, expired: bool
+    place: Place, monkeypatch: pytest.MonkeyPatch, kill: dict[str, bool] | None, expired: bool
 ) -> None:
     sink = PravegaStreamSink(place.writing())
     sink.commit([place.task(b"0")], 0)
     with monkeypatch.context() as patch:
-        match kill:
-            case "before the record":
-                kill_at_record(patch, lambda write: not write.committed, after=False)
-            case "after the record":
-                kill_at_record(patch, lambda write: not write.committed, after=True)
-            case "before the commit":
-                patch.setattr(place.transactions, "kill_before", "commit")
-            case "after the commit":
-                kill_at_record(patch, lambda write: write.committed, after=False)
-            case _:
-                kill_at_record(patch, lambda write: write.committed, after=True)
+        if kill is None:
+            patch.setattr(place.transactions, "kill_before", "commit")
+        else:
+            kill_at_record(patch, **kill)
         with pytest.raises(Killed):
             sink.commit([place.task(b"1"), place.task(b"2")], 1)
     if expired:  # the store aborts what was open
@@ -138,7 +132,7 @@ def test_recreated_target_is_refused(place: Place, monkeypatch: pytest.MonkeyPat
         sink.commit([place.task(b"job")])
     else:
         with monkeypatch.context() as patch:
-            kill_at_record(patch, lambda write: not write.committed, after=True)
+            kill_at_record(patch, committed=False, after=True)
             with pytest.raises(Killed):
                 sink.commit([place.task(b"job")])
     place.store.seal(TARGET)
@@ -158,7 +152,7 @@ def test_recreated_target_is_refused(place: Place, monkeypatch: pytest.MonkeyPat
 def test_forgotten_transaction_fails_the_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = PravegaStreamSink(place.writing())
     with monkeypatch.context() as patch:
-        kill_at_record(patch, lambda write: write.committed, after=False)
+        kill_at_record(patch, committed=True, after=False)
         with pytest.raises(Killed):
             sink.commit([place.task(b"1")], 0)
     place.transactions.states.clear()
