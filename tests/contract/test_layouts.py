@@ -25,11 +25,10 @@ from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import SegmentId
 from tests.archives import runs
+from tests.places import PREFIX, SEGMENT, memory, place_of
 from tests.streams import frame
 
 MIB = 1024 * 1024
-PREFIX = "scope/stream/"
-SEGMENT = SegmentId(3, 7)
 OTHER = SegmentId(3, 8)
 START = 1000
 PAYLOADS = [b"one", b"", b"three" * 10, bytes(range(256)), b"", b"six", b"seven" * 100, bytes(8)]
@@ -43,14 +42,6 @@ NEXT = [b"after", b"", b"last"]
 )
 def layout(request: pytest.FixtureRequest) -> Layout:
     return open_layout(*request.param)
-
-
-def place_of(store: ObjectStore) -> Place:
-    return Place(store, PREFIX)
-
-
-def memory() -> ObjectStore:
-    return ObstoreStore(MemoryStore(), bucket="memory://archive")
 
 
 @dataclass(frozen=True)

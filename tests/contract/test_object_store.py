@@ -21,19 +21,13 @@ class TestMemory(ObjectStoreContract):
         return RootAddress.parse(f"memory://{unique_name}").open()
 
 
-class TestMemoryBelowAPrefix(ObjectStoreContract):
+class TestMeteredBelowAPrefix(ObjectStoreContract):
     @pytest.fixture
     def store(self, unique_name: str) -> ObjectStore:
         other = RootAddress.parse(f"memory://{unique_name}").open()
         for key in ("root", "root-x/y", "rooty/z", "a/b"):
             other.put(key, b"somebody else's")
-        return RootAddress.parse(f"memory://{unique_name}/root").open()
-
-
-class TestMetered(ObjectStoreContract):
-    @pytest.fixture
-    def store(self, unique_name: str) -> ObjectStore:
-        return MeteredStore(RootAddress.parse(f"memory://{unique_name}").open())
+        return MeteredStore(RootAddress.parse(f"memory://{unique_name}/root").open())
 
 
 class TestFolder(ObjectStoreContract):

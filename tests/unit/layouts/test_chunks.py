@@ -11,34 +11,21 @@ from itertools import pairwise
 
 import pytest
 import zstandard
-from obstore.store import MemoryStore
 
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.chunks import PART_BYTES, ChunksLayout
 from streamvault.layouts.frames import FRAME_BYTES
 from streamvault.layouts.keys import CHUNK_KEYS
 from streamvault.layouts.layout import StoredRange, UnknownLayout, open_layout
-from streamvault.layouts.place import Place
 from streamvault.objectstore.metered import MeteredStore
-from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.arithmetic.splitting import EventBlock
-from streamvault.streamstore.model import SegmentId
+from tests.places import PREFIX, SEGMENT, memory, place_of
 from tests.streams import frame
 
 RAW, ZSTD = ChunksLayout(), ChunksLayout(compress=True)
-PREFIX = "scope/stream/"
-SEGMENT = SegmentId(3, 7)
 START = 1000
 MIB = 1024 * 1024
-
-
-def place_of(store: ObjectStore) -> Place:
-    return Place(store, PREFIX)
-
-
-def memory() -> ObjectStore:
-    return ObstoreStore(MemoryStore(), bucket="memory://archive")
 
 
 def blocks(raw: bytes, count: int = 1) -> Iterator[EventBlock]:

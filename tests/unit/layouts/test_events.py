@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import random
 import struct
-import tracemalloc
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 from obstore.store import MemoryStore
@@ -18,25 +15,14 @@ from streamvault.layouts import keys
 from streamvault.layouts.chain import Finding
 from streamvault.layouts.events import EventsLayout
 from streamvault.layouts.layout import StoredRange
-from streamvault.layouts.place import Place
-from streamvault.objectstore.folder.store import FolderStore
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import SMALL, ObjectStore
 from streamvault.streamstore.model import SegmentId
 from tests.archives import runs
+from tests.places import PREFIX, SEGMENT, memory, place_of
 
 LAYOUT = EventsLayout()
-PREFIX = "scope/stream/"
-SEGMENT = SegmentId(3, 7)
-
-
-def place_of(store: ObjectStore) -> Place:
-    return Place(store, PREFIX)
-
-
-def memory() -> ObjectStore:
-    return ObstoreStore(MemoryStore(), bucket="memory://archive")
 
 
 def framed(payloads: list[bytes], start: int = 0) -> tuple[list[tuple[int, bytes]], bytes]:
@@ -183,26 +169,3 @@ def test_object_that_vanishes_during_a_read_is_damage(left: bytes | None, says: 
 def test_finding_becomes_an_error_of_one_line() -> None:
     problem = Finding("missing", "a/b", 0, 9, "something").problem("s3://bucket")
     assert str(problem) == "something: s3://bucket/a/b. Run 'streamvault check' on the archive."
-
-
-def test_large_events_are_moved_in_bounded_memory(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path)
-    size = 8 * 1024 * 1024
-    count = 40  # 320 MiB
-
-    def events() -> object:
-        for number in range(count):
-            yield number * (size + 8), bytes([number]) * size
-
-    tracemalloc.start()
-    put(store, events())  # type: ignore[arg-type]
-    digest = hashlib.sha256()
-    for block in LAYOUT.read_range(place_of(store), range_of(0, count * (size + 8)), 0, count * (size + 8)):
-        digest.update(block)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 160 * 1024 * 1024
-    expected = hashlib.sha256()
-    for number in range(count):
-        expected.update(struct.pack(">ii", 0, size) + bytes([number]) * size)
-    assert digest.digest() == expected.digest()
