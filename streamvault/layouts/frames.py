@@ -147,12 +147,14 @@ def sizes_if(parts: Iterable[bytes | memoryview], digest: bytes) -> tuple[int, .
 
     Like `sizes_of_same`, for an object that is read in parts and not buffered.
     """
-    found, sizes, size, raw = hashlib.sha256(), list[int](), 0, 0
+    found, sizes, size, raw, is_last = hashlib.sha256(), list[int](), 0, 0, False
     frame = zstandard.ZstdDecompressor().decompressobj()
     try:
         for fed in _fed(parts):
             left = fed
             while left:
+                if is_last:
+                    return None
                 data = frame.decompress(left)
                 found.update(data)
                 raw += len(data)
@@ -163,6 +165,7 @@ def sizes_if(parts: Iterable[bytes | memoryview], digest: bytes) -> tuple[int, .
                     return None
                 if frame.eof:
                     sizes.append(size)
+                    is_last = raw < FRAME_BYTES  # an event is found by its offset, so all others are whole
                     size = raw = 0
                     frame = zstandard.ZstdDecompressor().decompressobj()
     except zstandard.ZstdError:

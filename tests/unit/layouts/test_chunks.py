@@ -223,6 +223,14 @@ def test_different_compressed_object_is_a_conflict(kind: str) -> None:
     assert store.get(key_of(raw)) == other
 
 
+def test_large_event_with_frames_of_another_size_is_a_conflict() -> None:
+    raw = frame(bytes(3 * MIB))
+    store = memory()
+    store.put(key_of(raw), b"".join(framed(raw, size=FRAME_BYTES // 2)))
+    with pytest.raises(Conflict, match="a different object already exists"):
+        ZSTD.write_large(place_of(store), range_of(raw), [raw], MIB)
+
+
 def damaged(store: ObjectStore, held: StoredRange) -> str:
     """Check that reading all of it or one event raises `Damaged`; return the message, which is one line."""
     with pytest.raises(Damaged) as caught:
