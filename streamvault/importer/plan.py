@@ -128,16 +128,10 @@ class Content:
     ends: Mapping[SegmentId, int] = field(default_factory=dict)
 
 
-def plan_restore(content: Content, options: TargetOptions, *, limit_filler: bool = True) -> RestorePlan:
-    """Plan how a new stream gets a content.
-
-    Args:
-        content: what is to be restored.
-        options: how.
-        limit_filler: check the filler; if not, `check_filler` is left to the caller.
+def plan_restore(content: Content, options: TargetOptions) -> RestorePlan:
+    """Plan how a new stream gets a content; `check_filler` is left to the caller.
 
     Raises:
-        Usage: keeping offsets needs more than `TargetOptions.filler_limit` bytes of filler in a segment.
         CannotReplay: no new stream can get the source's segment numbers, which are to be kept.
         Damaged: the source has an undeclared gap.
     """
@@ -151,8 +145,6 @@ def plan_restore(content: Content, options: TargetOptions, *, limit_filler: bool
         segment: _plan_segment(content, segment, between[segment], keep=keep) if segment in between else SegmentPlan()
         for segment in sorted({s for epoch in replay.epochs for s in epoch.segments})
     }
-    if limit_filler:
-        check_filler(described.name, segments, options.filler_limit)
     return RestorePlan(
         source=described.name,
         generation=content.generation,
@@ -215,29 +207,23 @@ def _plan_segment(content: Content, segment: SegmentId, between: tuple[int, int 
     return SegmentPlan(head, tuple(spans), gap_bytes, base)
 
 
-def check_filler(
-    stream: StreamName,
-    segments: Mapping[SegmentId, SegmentPlan],
-    limit: int,
-    held: Mapping[SegmentId, int] | None = None,
-) -> None:
+def check_filler(plan: RestorePlan, limit: int, held: Mapping[SegmentId, int] | None = None) -> None:
     """Check how much filler is to be appended.
 
     Args:
-        stream: the source.
-        segments: the plans.
+        plan: the target's final content.
         limit: see `TargetOptions.filler_limit`.
         held: segment → bytes that an unfinished target has already.
 
     Raises:
         Usage: it is more than the limit.
     """
-    for segment, plan in segments.items():
+    for segment, planned in plan.segments.items():
         begun = (held or {}).get(segment, 0)
-        size = sum(max(0, span.end - max(span.start, begun)) for span in plan.spans if span.part is None)
+        size = sum(max(0, span.end - max(span.start, begun)) for span in planned.spans if span.part is None)
         if size > limit:
             raise Usage(
                 f"keeping offsets needs {size} bytes of filler, more than --filler-limit {limit}",
-                where=segment.in_stream(stream),
+                where=segment.in_stream(plan.source),
                 todo="Use --offsets shift, so that segments start at 0, or raise the limit.",
             )

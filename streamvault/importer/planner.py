@@ -12,8 +12,7 @@ from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text
 from streamvault.importer.from_archive import Selection, generation_of
 from streamvault.importer.options import ImportOptions, Numbers, Offsets
-from streamvault.importer.plan import RestorePlan, plan_restore
-from streamvault.importer.skip import without_damaged
+from streamvault.importer.plan import RestorePlan, check_filler, plan_restore
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.selection import select_parts
@@ -50,12 +49,14 @@ class Planner:
         cuts = (self.options.from_cut, self.options.to_cut)
         from_cut, to_cut = (parse_cut(cut, history.stream, history.sealed_end) for cut in cuts)
         selected = Selection(self.archive, history, select_parts(history, from_cut, to_cut), from_cut, to_cut)
-        return without_damaged(selected, self.master, self.progress) if self.options.skip_damaged else selected
+        return selected.without_damaged(self.master, self.progress) if self.options.skip_damaged else selected
 
     def plan(self, generation: int | None) -> Planned:
         """Plan the restore up to a generation; None for the newest."""
         selection = self.select(generation)
-        return Planned(selection, plan_restore(selection.content(self.options), self.options))
+        plan = plan_restore(selection.content(self.options), self.options)
+        check_filler(plan, self.options.filler_limit)
+        return Planned(selection, plan)
 
     def plan_unfinished(self, import_id: str | None) -> Planned | None:
         """Plan an unfinished import; None if there is none, or it has another archive or other options."""

@@ -100,19 +100,21 @@ def plan_replay(epochs: Sequence[Epoch], numbers: Numbers = "keep") -> Replay:
             )
         highest = max(highest, *(segment.number for segment in opens))
         fixed = _outer_boundaries([before.segments[s] for s in seal], [here[s] for s in seal])
-        wanted = [after.segments[s] for s in opens]
-        ranges = nudge(wanted, fixed) if kept else None
+        source_ranges = [after.segments[s] for s in opens]
+        ranges = nudge(source_ranges, fixed) if kept else None
         if ranges is None and numbers == "keep":
             raise CannotReplay(
                 f"no boundaries near the source's give the {len(opens)} segments of epoch {after.number} the source's "
                 "numbers",
                 todo=MAP_NUMBERS,
             )
-        ranges = ranges or [KeyRange(fixed.get(held.low, held.low), fixed.get(held.high, held.high)) for held in wanted]
+        ranges = ranges or [
+            KeyRange(fixed.get(held.low, held.low), fixed.get(held.high, held.high)) for held in source_ranges
+        ]
         for segment in seal:
             del here[segment]
         steps.append(ScaleStep(after.number, seal, tuple(ranges), dict(zip(opens, ranges, strict=True))))
-        moved += _moves(after.number, wanted, ranges, fixed)
+        moved += _moves(after.number, source_ranges, ranges, fixed)
         here.update(steps[-1].opens)
         made.append(Epoch(after.number, dict(here)))
     return Replay(epochs[0], tuple(steps), tuple(made), tuple(moved))

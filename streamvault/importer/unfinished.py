@@ -116,4 +116,4 @@ def check_missing_filler(plan: RestorePlan, limit: int, unfinished: Unfinished |
     if unfinished is not None:
         segments = counterparts(plan.replay.epochs, unfinished.described.epochs) or {}
         held = {old: unfinished.ends.get(new, plan.segments[old].end) for old, new in segments.items()}
-    check_filler(plan.source, plan.segments, limit, held)
+    check_filler(plan, limit, held)

@@ -141,7 +141,7 @@ class Copying:
                 content = self.source.content(look, self.options, import_id=import_id, first_head=begin, **cuts)
             except SourceTruncated:
                 continue
-            plan = plan_restore(content, self.options, limit_filler=False)
+            plan = plan_restore(content, self.options)
             warnings = () if cuts["from_cut"] in (None, head) else (TRUNCATED_BEYOND,)
             return PlannedCopy(described, content, plan, tag, begin, warnings)
 

@@ -21,13 +21,13 @@ from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.importer.target import check_other_stream
 from streamvault.importer.verify import Differs
 from streamvault.mirrors.cutover import WAIT_SECONDS, cut_over, retention_warnings
+from streamvault.mirrors.occupancy import replica_id
 from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.reports import MoveReport
 from streamvault.mirrors.source import StreamSource
-from streamvault.mirrors.witness import replica_id
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.counterparts import counterparts
 from streamvault.streamstore.arithmetic.cuts import later_of
@@ -170,8 +170,7 @@ class _Move:
         record = self._replica.read() if begun is not None and begun.startswith(REPLICA) else None
         if record is None or record.source != self._source.uri or not record.is_promoting:
             return None
-        options = {"offsets": record.offsets, "numbers": record.numbers, "filler_limit": record.filler_limit}
-        self._options = self._options.model_copy(update=options)
+        self._options = self._options.model_copy(update=record.target_options)
         self._check_sealed(self._source.stream.find(), record)
         return record
 
@@ -255,7 +254,7 @@ class _Move:
                 replace(look, described=described), self._options, import_id=record.work, first_head=first_head
             )
             # only the bytes are compared, and the replica may have got other numbers after the seal
-            plan = plan_restore(content, self._options.model_copy(update={"numbers": "map"}), limit_filler=False)
+            plan = plan_restore(content, self._options.model_copy(update={"numbers": "map"}))
             run = ImportRun(self._replica.stream, plan, window=self._options.window, read_back=True)
             segments = counterparts(described.epochs, copied.epochs) or {}
             try:

@@ -1,16 +1,30 @@
-"""Whether a target is free, a replica, or a promoted one: what decides whether a replication may write to it."""
+"""Whether a replication may write to a target: it is free or the source's replica, and the source still the same.
+
+A stream of the same name and first segments may be another one: in a cluster that was rebuilt, numbering begins anew.
+So the ledger has the source's tail and head of the newest round, and each round compares the last bytes of all open
+segments with the replica's (`ImportRun.check_unfinished`) before it appends to any.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from contextlib import suppress
 
-from streamvault.common.errors import Problem
+from streamvault.common.errors import Conflict, Problem
 from streamvault.importer.lease import marked_import, unfinished_import
 from streamvault.importer.options import TargetOptions
 from streamvault.importer.target import TargetTaken, target_exists_error
+from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
 from streamvault.mirrors.source import Source, StreamSource
+from streamvault.streamstore.arithmetic.cuts import is_before
+from streamvault.streamstore.errors import InvalidCut
+from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
+
+COMPARED_IN_A_ROUND = 64 * 1024
+"""How many of the last bytes of each open segment a round compares with the source before it appends to any."""
 
 
 def is_promoted(source: Source, replica: Replica) -> bool:
@@ -44,14 +58,14 @@ def check_promoting(replica: Replica) -> None:
             raise promoting(replica)
 
 
-def check_target(source: Source, replica: Replica, options: TargetOptions, replica_id: str) -> str | None:
+def check_target(source: Source, replica: Replica, options: TargetOptions, import_id: str) -> str | None:
     """Check that a target is free, or the replica of this name; return `unfinished_import`.
 
     Args:
         source: the source.
         replica: the target.
         options: how the source becomes a new stream.
-        replica_id: the replica's name, see `mirrors.record.Record`.
+        import_id: the replica's name, see `mirrors.record.Record`.
 
     Raises:
         TargetTaken: it is neither.
@@ -60,7 +74,7 @@ def check_target(source: Source, replica: Replica, options: TargetOptions, repli
     if begun is None:
         return None
     described = replica.stream.describe()
-    if begun == replica_id:
+    if begun == import_id:
         if not is_own(described.configuration):
             raise promoting(replica)
         return begun
@@ -99,3 +113,51 @@ def promoting(replica: Replica) -> TargetTaken:
     """Build the error for a replica whose promotion has begun."""
     todo = "Run the same 'promote' or 'move' again."
     return TargetTaken("a promotion of the replica has not ended", where=replica.uri, todo=todo)
+
+
+def replica_id(source: Source, described: StreamDescription, options: TargetOptions) -> str:
+    """Return a replica's name (`RestorePlan.import_id`): the same for the same source and options.
+
+    A source that was deleted and created again is another one.
+    """
+    first = [segment.value for segment in described.epochs[0].segments]
+    content = [source.uri, str(described.name), first, options.offsets, options.numbers]
+    return REPLICA + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+
+
+def check_same(
+    source: Source, described: StreamDescription, options: TargetOptions, record: Record | None, replica: str
+) -> None:
+    """Check that a source is still the stream that is replicated, as far as its shape shows.
+
+    Its tail and its head only move on, and its history grows.
+
+    Args:
+        source: the source.
+        described: the source as it is now.
+        options: how it becomes a new stream.
+        record: the newest record of the replica's ledger; None if there is none.
+        replica: the replica's URI, for the message.
+
+    Raises:
+        Conflict: it was deleted and created again.
+    """
+    if record is None:
+        return
+    if replica_id(source, described, options) != record.work or not _goes_on(described, record):
+        raise Conflict(
+            "the source was deleted and created again, so it is not the stream that was replicated",
+            where=source.uri,
+            todo=f"Promote {replica} as it is, or replicate into another stream.",
+        )
+
+
+def _goes_on(described: StreamDescription, record: Record) -> bool:
+    """Whether a source can be the one of a record, later."""
+    try:
+        for before, now in ((record.tail, described.tail), (record.source_head, described.head)):
+            if before is not None and not is_before(described, StreamCut.from_json(before, described.name), now):
+                return False
+    except InvalidCut:  # it never had such segments
+        return False
+    return True

@@ -74,9 +74,9 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
         replication = None
         if options.seal_source and not record.promoted:
             origin = StreamSource(stack.enter_context(open_stream(record.source)))
-            replication = _replication(
-                origin, replica, record, options.window, progress, Tasks(options.master, stack, RESTORE_TASKS)
-            )
+            target_options = TargetOptions(**record.target_options, window=options.window)
+            tasks = Tasks(options.master, stack, RESTORE_TASKS)
+            replication = Replication(origin, replica, target_options, progress=progress, tasks=tasks)
             _look(replication)
         elif options.dry_run and not record.promoted:
             replica.check(record)
@@ -124,20 +124,6 @@ def _check(record: Record, where: str, *, seal_source: bool) -> None:
         )
     if seal_source:
         _check_is_stream(record.source)
-
-
-def _replication(
-    source: StreamSource, replica: Replica, record: Record, window: int, progress: Progress, tasks: Tasks
-) -> Replication:
-    options = TargetOptions.model_validate(
-        {
-            "offsets": record.offsets,
-            "numbers": record.numbers,
-            "filler_limit": record.filler_limit,
-            "window": window,
-        }
-    )
-    return Replication(source, replica, options, progress=progress, tasks=tasks)
 
 
 def _look(replication: Replication) -> None:

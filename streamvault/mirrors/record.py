@@ -84,9 +84,9 @@ class Record:
         return Configuration.model_validate_json(json.dumps(self.configuration)).value()
 
     @property
-    def name(self) -> StreamName:
-        """The source's name."""
-        return StreamName.parse(self.stream)
+    def target_options(self) -> dict[str, Any]:
+        """How the source became the replica, as `TargetOptions` has it."""
+        return {"offsets": self.offsets, "numbers": self.numbers, "filler_limit": self.filler_limit}
 
     @property
     def taken_at(self) -> datetime | None:

@@ -24,11 +24,17 @@ from streamvault.importer.run import ImportRun
 from streamvault.importer.target import TargetTaken, has_data
 from streamvault.importer.unfinished import LOOKS, Unfinished, check_missing_filler, look_again
 from streamvault.manifests.format.entries import Configuration
-from streamvault.mirrors.occupancy import check_promoting, check_target, promoting
+from streamvault.mirrors.occupancy import (
+    COMPARED_IN_A_ROUND,
+    check_promoting,
+    check_same,
+    check_target,
+    promoting,
+    replica_id,
+)
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import Replica
 from streamvault.mirrors.source import Look, Source, bytes_between
-from streamvault.mirrors.witness import WITNESS_BYTES, check_same, replica_id
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
@@ -291,7 +297,7 @@ class Replication:
         check_missing_filler(plan, self._options.filler_limit, unfinished)
         run = self._run(plan)
         if unfinished is not None:
-            run.check_unfinished(unfinished, WITNESS_BYTES)
+            run.check_unfinished(unfinished, COMPARED_IN_A_ROUND)
         runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
         try:
             with reporting_lost_lease(lease):
@@ -308,7 +314,7 @@ class Replication:
     def _plan(self, look: Look) -> RestorePlan:
         content = self.source.content(look, self._options, import_id=self.replica_id, first_head=self._first_head(look))
         try:
-            return plan_restore(content, self._options, limit_filler=False)
+            return plan_restore(content, self._options)
         except CannotReplay:
             # A transaction that was open before a scale may be committed at the last moment. The source is sealed for
             # this replica, so other numbers are better than no stream to write to.
@@ -316,7 +322,7 @@ class Replication:
             if record is None or not (record.sealing and look.described.sealed):
                 raise
         mapped = self._options.model_copy(update={"numbers": "map"})
-        return plan_restore(content, mapped, limit_filler=False)
+        return plan_restore(content, mapped)
 
     def _run(self, plan: RestorePlan) -> ImportRun:
         return ImportRun(self.replica.stream, plan, window=self._options.window, mirrors=True)

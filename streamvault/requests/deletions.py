@@ -28,15 +28,15 @@ def request_deletions(queue: str, root: str, stream: StreamName, generations: It
     Returns:
         The newly requested ones.
     """
-    wanted = [DeleteRequest(root=root, archive=str(stream), generation=number) for number in generations]
-    if not wanted:
+    requests = [DeleteRequest(root=root, archive=str(stream), generation=number) for number in generations]
+    if not requests:
         return ()
     with open_queue(queue) as place:
         waiting = place.waiting(create=True)
         found = (_request(entry.content) for entry in outstanding_entries(waiting))
-        there = {request for request in found if request in wanted}
+        there = {request for request in found if request in requests}
         producer = Producer(waiting)
-        new = [request for request in wanted if request not in there]
+        new = [request for request in requests if request not in there]
         for request in new:
             producer.put(encode(request))
     return tuple(request.generation for request in new)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
 from streamvault.common.retries import is_transient
@@ -80,18 +81,7 @@ class RequestProcessor:
             self._move_to_failed(entry, kind, as_problem(error), began)
         else:
             self.done += 1
-            self._finished(
-                FinishedRequest(
-                    id=str(entry.name),
-                    kind=kind,
-                    text=str(request),
-                    ok=True,
-                    tries=self.tried,
-                    seconds=round(time.monotonic() - began, 3),
-                    latency_seconds=_since(entry),
-                    report=report,
-                )
-            )
+            self._tell(entry, began, kind=kind, text=str(request), ok=True, report=report)
         self.current, self.trouble, self.tried = "", "", 0
 
     def _move_to_failed(self, entry: QueueEntry, kind: str, error: Problem, began: float) -> None:
@@ -120,16 +110,19 @@ class RequestProcessor:
         Producer(self._failed_queue()).move(encode(failed), entry.name, unless=is_this)
         self.failed += 1
         self.exit_codes.add(error.exit_code)
+        why = {"what": error.what, "where": error.where, "todo": error.todo, "exit_code": error.exit_code}
+        self._tell(entry, began, kind=kind, text=str(failed), ok=False, error=why)
+
+    def _tell(self, entry: QueueEntry, began: float, **result: Any) -> None:
+        """Tell of a request that was done or has failed."""
+        seconds, latency = time.monotonic() - began, max(time.time() - entry.put_time, 0.0)
         self._finished(
             FinishedRequest(
                 id=str(entry.name),
-                kind=kind,
-                text=str(failed),
-                ok=False,
                 tries=self.tried,
-                seconds=round(time.monotonic() - began, 3),
-                latency_seconds=_since(entry),
-                error={"what": error.what, "where": error.where, "todo": error.todo, "exit_code": error.exit_code},
+                seconds=round(seconds, 3),
+                latency_seconds=round(latency, 3),
+                **result,
             )
         )
 
@@ -145,7 +138,3 @@ def _shortened(text: str) -> str:
     """Shorten a text to be recorded with a failed request, so that three of them fit into `NOTE_BYTES`."""
     text = text.encode(errors="replace").decode()
     return text if len(text) <= TEXT_CHARACTERS else f"{text[: TEXT_CHARACTERS - 2]} …"
-
-
-def _since(entry: QueueEntry) -> float:
-    return round(max(time.time() - entry.put_time, 0.0), 3)

@@ -541,7 +541,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "source-remade",
         "replica: a round finds that the source was made again",
-        "mirrors/witness.py",
+        "mirrors/occupancy.py",
         "if replica_id(source, described, options) != record.work or not _goes_on(described, record):",
         "if False:",
         tests=(REPLICATE,),

@@ -46,16 +46,6 @@ def test_import_again_verifies_what_is_there(
     assert "read back and verified" in capfd.readouterr().out
 
 
-def test_import_again_refuses_a_stream_written_to_since(tmp_path: Path) -> None:
-    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
-    vault.make(events=10)
-    vault.export()
-    assert restore(vault) == 0
-    with vault.store as store:
-        append_events(store, BACK, min(store.describe(BACK).tail.offsets), [b"more"])
-    assert restore(vault, "--again") == 4
-
-
 @pytest.mark.parametrize(
     ("policy", "said"),
     [

@@ -10,14 +10,11 @@ from typing import Any
 
 import pytest
 
-from streamvault import compact_archive, request_restore, rotate_stream, work_queue
+from streamvault import compact_archive, rotate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Failed
-from streamvault.importer import jobs as importing
 from streamvault.importer.lease import lease_stream
 from streamvault.importer.run import ImportRun
-from streamvault.objectstore.errors import ObjectStoreUnavailable
-from streamvault.requests.reports import FinishedRequest
 from streamvault.streamstore.own import UNFINISHED
 from streamvault.streamstore.services.lease import last_heartbeat
 from tests.streams import digest_of, shape_of
@@ -117,22 +114,14 @@ def test_another_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixtur
     assert restore(vault, "--generation", "2") == 0
 
 
-@pytest.mark.parametrize("other", ["offsets", "archive"])
-def test_import_begun_with_other_options_is_refused(
-    vault: Vault, other: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_import_of_another_archive_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     begin(vault)
-    grow(vault)
+    elsewhere = replace(vault, root=f"{vault.root}-2")
+    Path(vault.folder, "vault-2").mkdir()
+    elsewhere.export()
     capfd.readouterr()
-    if other == "offsets":
-        assert restore(vault, "--offsets", "shift") == 2
-    else:
-        elsewhere = replace(vault, root=f"{vault.root}-2")
-        Path(vault.folder, "vault-2").mkdir()
-        elsewhere.export()
-        assert restore(elsewhere) == 4
-    said = "an unfinished import has other options" if other == "offsets" else "the unfinished target of"
-    assert said in capfd.readouterr().err
+    assert restore(elsewhere) == 4
+    assert "the unfinished target of" in capfd.readouterr().err
 
 
 def test_expired_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
@@ -169,31 +158,6 @@ def test_import_killed_at_its_end_is_finished(
 
 def failing_verify(*_: Any) -> Any:
     raise Failed("stopped for a test")
-
-
-def test_queued_restore_resumes_its_older_generation(vault: Vault) -> None:
-    queue = f"local://{vault.folder}/queues/ops/restores"
-    request_restore(vault.archive, vault.uri(BACK), queue=queue)
-
-    finished: list[FinishedRequest] = []
-
-    def work() -> None:
-        work_queue(queue, idle=0.0, tries=1, master="inline", finished=finished.append)
-
-    def away(_: Any) -> Any:
-        raise ObjectStoreUnavailable("away")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importing, "fill_segment", away)
-        with pytest.raises(ObjectStoreUnavailable):
-            work()
-    grow(vault)
-    work()
-    (done,) = finished
-    assert done.ok, done.error
-    assert done.report is not None
-    assert (done.report["resumed"], done.report["generation"]) == (True, 2)
-    assert is_second(vault)
 
 
 def test_other_options_than_those_of_the_unfinished_import_are_named(

@@ -68,15 +68,10 @@ def is_restored(vault: Vault, report: ImportReport) -> None:
     assert report.bytes == archive_of(vault.root).history().bytes
 
 
-def test_uninterrupted_import_reads_nothing_back(vault: Vault, seen: Seen) -> None:
-    is_restored(vault, restore(vault))
-    assert seen.ranges == []
-
-
-def test_read_back_reads_everything(vault: Vault, seen: Seen) -> None:
-    is_restored(vault, restore(vault, read_back=True))
-    assert seen.ranges == all_ranges(vault)
-    assert len(seen.ranges) > 10
+@pytest.mark.parametrize("read_back", [False, True])
+def test_uninterrupted_import_reads_back_only_on_request(vault: Vault, seen: Seen, *, read_back: bool) -> None:
+    is_restored(vault, restore(vault, read_back=read_back))
+    assert seen.ranges == (all_ranges(vault) if read_back else [])
 
 
 def test_parts_of_ranges_are_always_read_back(vault: Vault, seen: Seen) -> None:
