@@ -18,10 +18,10 @@ from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.damage import Lost, damage_of, listed_damage
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.plan import Plan
+from streamvault.manifests.archive.sweeping import RANGES_A_TASK
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.streamstore.model import SegmentId
 
-RANGES_A_TASK = 16
 MAX_FINDINGS = 100
 """Findings reported by one task; further ones are only counted."""
 
