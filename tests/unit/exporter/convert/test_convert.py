@@ -11,8 +11,7 @@ import pytest
 
 from streamvault import convert_archive
 from streamvault.cli import main
-from streamvault.common.errors import Damaged, Failed, Problem
-from streamvault.exporter.convert import run as convert
+from streamvault.common.errors import Damaged, Problem
 from streamvault.exporter.reports import ConvertReport
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.format.model import Manifest
@@ -124,44 +123,6 @@ def test_generations_of_several_layouts_are_converted_and_later_ones_added(tmp_p
     assert mixed.converted == (6,)
     assert [g.manifest.layout for g in archive_of(root).history().generations] == [*["chunks"] * 5, "events"]
     assert segments_of(root) == segments_of(vault.root)
-    assert is_sound(root)
-
-
-@pytest.fixture
-def stops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A counter of ranges; the run stops at its first number, and continues if that is -1."""
-    real, state = convert.convert_range, [-1, 0]
-
-    def counting(task: convert.ConvertTask) -> object:
-        if state[1] == state[0]:
-            raise Failed("stopped for a test")
-        state[1] += 1
-        return real(task)
-
-    monkeypatch.setattr(convert, "convert_range", counting)
-    return state
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=kinds)
-def test_interrupted_conversion_is_resumed(vaults: dict[Kind, Vault], kind: Kind, stops: list[int]) -> None:
-    source = vaults[KINDS[(KINDS.index(kind) + 1) % 3]]
-    root, total = a_root(), sum(len(rows) for rows in archive_of(source.root).history().generations[0].rows.values())
-    assert total > 10
-    done = 0
-    for stop in (1, 4):
-        stops[:] = [stop, 0]
-        with pytest.raises(Failed, match="stopped for a test"):
-            convert_archive(source.archive, root, layout=kind[0], compress=kind[1], master="inline")
-        assert archive_of(root).generations() == []
-        done += stop
-        assert len([key for key in contents(root) if "/_work/" in key]) == done + 1
-    stops[:] = [-1, 0]
-    report = convert_archive(source.archive, root, layout=kind[0], compress=kind[1], master="inline")
-    assert stops[1] == total - done, "what was finished is not done again"
-    assert 0 < report.moved_bytes < report.bytes
-    assert segments_of(root) == segments_of(source.root)
-    assert not [key for key in contents(root) if "/_work/" in key]
-    assert data_keys(root) == data_keys(vaults[kind].root)
     assert is_sound(root)
 
 
