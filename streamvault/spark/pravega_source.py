@@ -14,14 +14,7 @@ from streamvault.spark.columns import spark_schema
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink
 from streamvault.spark.pravega_stream import PravegaStreamReader
 from streamvault.spark.reading import Reading, read_options
-from streamvault.spark.segment_parts import (
-    SegmentPart,
-    as_cut,
-    known_parts,
-    read_events,
-    readable_parts,
-    walked_boundaries,
-)
+from streamvault.spark.segment_parts import SegmentPart, as_cut, known_parts, read_events, readable_parts
 from streamvault.spark.writing import write_options
 from streamvault.streamstore.store import StreamStore
 
@@ -82,14 +75,14 @@ class PravegaReader(BatchReader[SegmentPart]):
         segment = whole.segment
         if not self._bounds.meet(segment, whole.start, whole.end):
             return []
-        high, size = self._bounds.stop_at(whole.end), self._reading.range_size
+        high = self._bounds.stop_at(whole.end)
         part = replace(whole, high=high, emit_from=self._bounds.start_at)
         match self._reading.boundaries:
             case "walked":
-                parts = known_parts(segment, walked_boundaries(part.walk(store, self._reading.stream), size))
+                parts = known_parts(segment, part.boundaries(self._reading, store))
                 return [one for one in parts if self._bounds.meet(segment, one.start, one.high)]
             case "guessed":
                 # only parts at the end may be omitted, as each proves the next
-                return [one for one in part.guessed(size) if one.start < high]
+                return [one for one in part.guessed(self._reading.range_size) if one.start < high]
             case _:
                 return [part]

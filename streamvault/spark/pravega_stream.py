@@ -21,7 +21,6 @@ from streamvault.spark.segment_parts import (
     known_parts,
     read_events,
     readable_parts,
-    walked_boundaries,
 )
 from streamvault.streamstore.arithmetic.cuts import is_before
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
@@ -112,16 +111,15 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._boundaries.clear()
         for segment, size in shares.items():
             start, end = low[segment], ahead[segment]
-            walk = SegmentPart(segment, start, min(start + size, end), end).walk(store, reading.stream)
-            boundaries = walked_boundaries(walk, reading.range_size)
-            ends[segment] = walk.end
-            self._boundaries[segment, start, walk.end] = boundaries
+            boundaries = SegmentPart(segment, start, min(start + size, end), end).boundaries(reading, store)
+            ends[segment] = boundaries[-1]
+            self._boundaries[segment, start, ends[segment]] = boundaries
         return ends
 
     def _split(self, store: StreamStore, whole: SegmentPart) -> list[SegmentPart]:
         boundaries = self._boundaries.get((whole.segment, whole.start, whole.end))
         if boundaries is None and self._reading.boundaries == "walked":
-            boundaries = walked_boundaries(whole.walk(store, self._reading.stream), self._reading.range_size)
+            boundaries = whole.boundaries(self._reading, store)
         return [whole] if boundaries is None else known_parts(whole.segment, boundaries)
 
 

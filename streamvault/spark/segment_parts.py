@@ -69,25 +69,25 @@ class SegmentPart:
         splitter = EventSplitter(self.start, self.segment.in_stream(stream), largest=largest)
         return EventWalk(store, stream, self.segment, splitter, high=self.high, segment_end=self.end)
 
+    def boundaries(self, reading: Reading, store: StreamStore) -> list[int]:
+        """Return event boundaries about a range size apart, from `start` to the end of the last event. Reads it all.
+
+        Raises:
+            NotAnEvent: the start or the end lies inside an event.
+        """
+        walk = self.walk(store, reading.stream)
+        found = [walk.end]
+        for block in walk.blocks():
+            if block.end - found[-1] >= reading.range_size:
+                found.append(block.end)
+        return found if walk.end == found[-1] else [*found, walk.end]
+
     def guessed(self, range_size: int) -> list[SegmentPart]:
         """Split the part at multiples of the range size; each task guesses where its events begin."""
         return [
             replace(self, start=span.low, high=span.high, range_size=range_size, is_first=span.known)
             for span in spans_of(self.start, self.end, range_size)
         ]
-
-
-def walked_boundaries(walk: EventWalk, range_size: int) -> list[int]:
-    """Return event boundaries about a range size apart, from a walk's start to the end of its last event. Reads it all.
-
-    Raises:
-        NotAnEvent: the start or the end lies inside an event.
-    """
-    boundaries = [walk.end]
-    for block in walk.blocks():
-        if block.end - boundaries[-1] >= range_size:
-            boundaries.append(block.end)
-    return boundaries if walk.end == boundaries[-1] else [*boundaries, walk.end]
 
 
 def known_parts(segment: SegmentId, boundaries: list[int]) -> list[SegmentPart]:
