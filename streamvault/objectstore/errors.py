@@ -52,9 +52,20 @@ class OutOfSpace(ObjectStoreError):
 class UnorderedListing(ObjectStoreError):
     """The server does not list keys in byte order, so it cannot hold an archive."""
 
+    @classmethod
+    def at(cls, root: str) -> UnorderedListing:
+        """Build the error for a root (a URI)."""
+        todo = "It cannot hold an archive; use another server."
+        return cls("the server does not list keys in byte order", where=root, todo=todo)
+
 
 class WrongSize(ObjectStoreError):
     """An object is shorter than the requested range, or its size differs from the listing."""
+
+    @classmethod
+    def short(cls, start: int, end: int, where: str) -> WrongSize:
+        """Build the error for an object that ends before the bytes ``[start, end)`` do."""
+        return cls(f"the object is too short for bytes {start} to {end}", where=where)
 
 
 class TooLarge(Damaged):

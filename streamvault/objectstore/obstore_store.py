@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import MemoryStore, S3Store
@@ -58,7 +58,7 @@ class ObstoreStore(ObjectStore):
             # One request per object regardless of size: obstore's multipart uploads cannot be create-only.
             backend.put(self._base + key, data, mode="create", use_multipart=False, attributes=self._attributes)
         except BACKEND_ERRORS as error:
-            self._raise(error, "put", key)
+            raise self._problem(error, "put", key) from None
 
     def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""
@@ -69,7 +69,7 @@ class ObstoreStore(ObjectStore):
             if size <= at_most:
                 return bytes(found.bytes())
         except BACKEND_ERRORS as error:
-            self._raise(error, "get", key)
+            raise self._problem(error, "get", key) from None
         raise TooLarge.of(size, at_most, f"{self.uri}/{key}")
 
     def get_range(self, key: str, start: int, end: int) -> memoryview:
@@ -77,16 +77,16 @@ class ObstoreStore(ObjectStore):
         check_key(key)
         if end <= start:  # servers reject empty ranges
             if start > self.size(key):
-                raise _wrong_size(self.uri, key, start, start)
+                raise WrongSize.short(start, start, f"{self.uri}/{key}")
             return memoryview(b"")
         try:
             data = memoryview(self._backend.get_range(self._base + key, start=start, end=end))
         except BACKEND_ERRORS as error:
             if self._is_beyond_end(error):
-                raise _wrong_size(self.uri, key, start, end) from None
-            self._raise(error, "get", key)
+                raise WrongSize.short(start, end, f"{self.uri}/{key}") from None
+            raise self._problem(error, "get", key) from None
         if len(data) != end - start:
-            raise _wrong_size(self.uri, key, start, end)
+            raise WrongSize.short(start, end, f"{self.uri}/{key}")
         return data
 
     def size(self, key: str) -> int:
@@ -109,7 +109,7 @@ class ObstoreStore(ObjectStore):
         try:
             return self._backend.get(self._base + key).meta
         except BACKEND_ERRORS as error:
-            self._raise(error, "get", key)
+            raise self._problem(error, "get", key) from None
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`."""
@@ -124,16 +124,12 @@ class ObstoreStore(ObjectStore):
                     if key <= last:
                         if key <= after or (size == 0 and key + "/" > last):
                             continue  # the server ignores the start key, or a "folder" object lost its slash
-                        raise UnorderedListing(
-                            "the server does not list keys in byte order",
-                            where=self.uri,
-                            todo="It cannot hold an archive; use another server.",
-                        )
+                        raise UnorderedListing.at(self.uri)
                     last = key
                     if key.startswith(prefix):
                         yield ObjectInfo(key, size)
         except BACKEND_ERRORS as error:
-            self._raise(error, "list", prefix)
+            raise self._problem(error, "list", prefix) from None
 
     def folders(self, prefix: str) -> Sequence[str]:
         """See `ObjectStore.folders`."""
@@ -142,7 +138,7 @@ class ObstoreStore(ObjectStore):
         try:
             found = self._backend.list_with_delimiter(full or None)["common_prefixes"]
         except BACKEND_ERRORS as error:
-            self._raise(error, "list", prefix)
+            raise self._problem(error, "list", prefix) from None
         return sorted(folder[len(full) :].rstrip("/") for folder in found)
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -167,9 +163,6 @@ class ObstoreStore(ObjectStore):
         """Return obstore's store for putting so many bytes."""
         return self._backend
 
-    def _raise(self, error: BaseException, action: str, key: str) -> NoReturn:
-        raise self._problem(error, action, key) from None
-
     def _problem(self, error: BaseException, action: str, key: str) -> Problem:  # noqa: ARG002
         """Translate one of `BACKEND_ERRORS`; ``action`` is ``put``, ``get``, ``list`` or ``delete``."""
         where = f"{self._bucket}/{self._base}{key}"
@@ -182,7 +175,3 @@ class ObstoreStore(ObjectStore):
     def _is_beyond_end(self, error: BaseException) -> bool:
         """Return whether a ranged read failed because the object ends before the range starts."""
         return "StartTooLarge" in str(error)
-
-
-def _wrong_size(uri: str, key: str, start: int, end: int) -> WrongSize:
-    return WrongSize(f"the object is too short for bytes {start} to {end}", where=f"{uri}/{key}")

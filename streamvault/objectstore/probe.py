@@ -35,11 +35,7 @@ def fit_server(store: ObjectStore, prefix: str = "") -> tuple[str, ...]:
     refuses, ordered = _refuses(store, keys[0]), _is_listed(store, folder, keys)
     _delete(store, keys)
     if not ordered:
-        raise UnorderedListing(
-            "the server does not list keys in byte order",
-            where=store.uri,
-            todo="It cannot hold an archive; use another server.",
-        )
+        raise UnorderedListing.at(store.uri)
     if refuses:
         return ()
     alone = "do not run two exports of a stream at once, or two handoffs"

@@ -143,7 +143,7 @@ class FolderStore(ObjectStore):
         except OSError as error:
             raise self._problem(error, key) from None
         if start > found.st_size or len(data) != stop - start:
-            raise WrongSize(f"the object is too short for bytes {start} to {stop}", where=self._where(key))
+            raise WrongSize.short(start, stop, self._where(key))
         return data
 
     def size(self, key: str) -> int:
