@@ -371,7 +371,7 @@ class MemoryStreams(StreamStore):
         info = state.info(segment)
         where = segment.in_stream(stream)
         if not 0 <= start <= end <= info.write_offset:
-            raise ValueError(f"{where} has bytes up to {info.write_offset}, asked for [{start}, {end})")
+            raise ValueError(f"[{start}, {end}) is not a range of {where}, which ends at {info.write_offset}")
         if start < end and start < info.start_offset:
             raise SegmentTruncated(
                 f"the segment was truncated to offset {info.start_offset}", where=where, start_offset=info.start_offset
