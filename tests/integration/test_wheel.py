@@ -68,6 +68,7 @@ def test_wheel_and_sdist_have_one_package(built: Path) -> None:
     }
     assert "streamvault/dags/archive_rotation.py" in names
     assert "streamvault/streamstore/pravega/controller_pb2.py" in names
+    assert "streamvault/__init__.pyi" in names  # the package reads it
     assert "streamvault/py.typed" in names
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
