@@ -32,7 +32,7 @@ class Position(NamedTuple):
 START = Position(0, "")
 
 
-class NextCold(NamedTuple):
+class ColdObject(NamedTuple):
     """An object that cannot be read now (its key below the root), and the position from which to resume the check."""
 
     key: str
@@ -61,7 +61,7 @@ def parts_to_warm(archive: str, aws_conn_id: str, *, generation: int | None = No
         return list(joined_parts(parts))
 
 
-def next_cold(client: Any, archive: str, parts: list[NeededPart] | None, since: Position = START) -> NextCold | None:
+def next_cold(client: Any, archive: str, parts: list[NeededPart] | None, since: Position = START) -> ColdObject | None:
     """Return the first object that cannot be read now; None if all can.
 
     Args:
@@ -80,7 +80,7 @@ def next_cold(client: Any, archive: str, parts: list[NeededPart] | None, since: 
         before = Position(number, since.key if number == since.number else "")
         for one in storage.objects(folder, before.key or after, stop):
             if one.warmth != "readable":
-                return NextCold(one.key, before)
+                return ColdObject(one.key, before)
             before = Position(number, one.key)
     return None
 

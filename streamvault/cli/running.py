@@ -54,13 +54,13 @@ class Running:
         return command.exit_code
 
     @contextmanager
-    def command(self, *, resumable: bool = False) -> Iterator[Command]:
+    def command(self, *, resumable: bool = False) -> Iterator[RunningCommand]:
         """Run the block as a command: any error in it is printed, and becomes the command's exit code.
 
         It is no error that the reader closed the output (``| head``).
         """
         with Results() as results:
-            command = Command(self, results)
+            command = RunningCommand(self, results)
             try:
                 configure_logs(self.log_level.value)
                 with watching() as command.progress, suppress(OutputClosed):
@@ -74,7 +74,7 @@ class Running:
 
 
 @dataclass
-class Command:
+class RunningCommand:
     """A command while it runs.
 
     Attributes:

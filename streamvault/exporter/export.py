@@ -13,7 +13,7 @@ from streamvault.common.report import Cost, GapReport
 from streamvault.common.verb import verb
 from streamvault.exporter.cleanup import clean_up_again
 from streamvault.exporter.options import ExportOptions
-from streamvault.exporter.plan import Planned, draft_plan, settle_plan
+from streamvault.exporter.plan import PlannedGeneration, draft_plan, settle_plan
 from streamvault.exporter.plan_options import has_other_defaults, with_ends
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
@@ -182,7 +182,7 @@ def export_next(
     )
 
 
-def _warnings(planned: Planned, options: ExportOptions) -> list[str]:
+def _warnings(planned: PlannedGeneration, options: ExportOptions) -> list[str]:
     plan = planned.plan
     if plan is None or not has_other_defaults(plan, options, planned.newest):
         return []
@@ -191,7 +191,7 @@ def _warnings(planned: Planned, options: ExportOptions) -> list[str]:
     return [f"resuming generation {plan.generation} with its original options ({begun}); run again to archive the rest"]
 
 
-def _unchanged(archive: Archive, planned: Planned, progress: Progress, began: float) -> ExportReport:
+def _unchanged(archive: Archive, planned: PlannedGeneration, progress: Progress, began: float) -> ExportReport:
     if planned.newest is None:
         raise RuntimeError("a first generation always has a plan")
     # clean up after a run that was killed between publication and cleanup

@@ -46,7 +46,7 @@ TRUNCATED_BEFORE = "truncated at the source before this generation began"
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedGeneration:
     """The plan to work on.
 
     Attributes:
@@ -69,7 +69,7 @@ class Planned:
         return {"resumes": resumes, "gave_up": describe_options(self.gave_up)}
 
 
-def settle_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> Planned:
+def settle_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> PlannedGeneration:
     """Return the plan of the unfinished generation, or create the next one, create-only.
 
     Raises:
@@ -80,7 +80,7 @@ def settle_plan(archive: Archive, store: StreamStore, options: ExportOptions) ->
     return settle(archive, lambda: draft_plan(archive, store, options))
 
 
-def settle(archive: Archive, draft: Callable[[], Planned]) -> Planned:
+def settle(archive: Archive, draft: Callable[[], PlannedGeneration]) -> PlannedGeneration:
     """Do what a draft says, until it says that there is a plan to work on, or nothing to do.
 
     Args:
@@ -111,17 +111,17 @@ def settle(archive: Archive, draft: Callable[[], Planned]) -> Planned:
             plan.span in listing.begun and not has_ended(archive.place, plan.span, attempt)
         )
         if plan.first > listing.newest and not lost:
-            return Planned(plan, drafted.newest, attempt, gave_up=gave_up)
+            return PlannedGeneration(plan, drafted.newest, attempt, gave_up=gave_up)
         # Another run has published this generation meanwhile and deleted its plan, so this plan is too late.
         remove_work(archive.place, plan.span)
 
 
-def draft_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> Planned:
+def draft_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> PlannedGeneration:
     """Return what `settle_plan` would do next, and write nothing.
 
     Returns:
-        The unfinished plan (`Planned.resumed`), or a draft of the next one. If `Planned.gave_up` is set, the draft
-        comes after that plan was given up, and `Planned.attempt` is the number of the plan to give up.
+        The unfinished plan (`PlannedGeneration.resumed`), or a draft of the next one. If `gave_up` is set, the draft
+        comes after that plan was given up, and `attempt` is the number of the plan to give up.
 
     Raises:
         Problem: as for `settle_plan`.
@@ -139,7 +139,7 @@ def draft_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> 
         if not options.restart:
             check_same_options(found, options, archive.uri)
         if not (options.restart and has_other_options(found, options, described, newest)):
-            return Planned(found, newest, attempt, resumed=True)
+            return PlannedGeneration(found, newest, attempt, resumed=True)
         check_can_restart(found, options, newest, archive.uri)
         options = compressed_alike(options, found, newest)
     try:
@@ -149,7 +149,7 @@ def draft_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> 
             raise
         # Another run has published the generation meanwhile, and may have truncated the source to its end.
         return draft_plan(archive, store, options)
-    return Planned(plan, newest, attempt, gave_up=found)
+    return PlannedGeneration(plan, newest, attempt, gave_up=found)
 
 
 def _give_up(archive: Archive, plan: Plan, attempt: int) -> bool:

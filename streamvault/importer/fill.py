@@ -29,7 +29,7 @@ after it.
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SourcePart:
     """A part of an archived range or of a stream's segment, to be restored.
 
     Attributes:
@@ -51,7 +51,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TargetSpan:
     """A span of a target segment, and what is to be there.
 
     Attributes:
@@ -64,7 +64,7 @@ class Span:
 
     start: int
     end: int
-    part: Part | None = None
+    part: SourcePart | None = None
 
     @property
     def shift(self) -> int:
@@ -102,7 +102,7 @@ class FillTask:
     target: TargetSegment
     window: int
     head: int
-    spans: tuple[Span, ...]
+    spans: tuple[TargetSpan, ...]
     compare: int = 0
     whole_events: bool = False
     content: ContentKind = "events"
@@ -215,7 +215,7 @@ def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:
     return offset
 
 
-def _blocks(task: FillTask, span: Span, start: int) -> Iterator[bytes | memoryview]:
+def _blocks(task: FillTask, span: TargetSpan, start: int) -> Iterator[bytes | memoryview]:
     """Yield the span's bytes from ``start`` on, in blocks small enough to append."""
     if start >= span.end:
         return

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
-from streamvault.importer.fill import Part
+from streamvault.importer.fill import SourcePart
 from streamvault.importer.options import RestoreOptions
 from streamvault.importer.plan import Content, RestorePlan
 from streamvault.manifests.archive.archive import Archive
@@ -46,10 +46,10 @@ class Selection:
 
     def content(self, options: RestoreOptions) -> Content:
         """Return what the target gets; `RestoreOptions.retention` does not change what it is and how it is named."""
-        parts: dict[SegmentId, list[Part]] = {}
+        parts: dict[SegmentId, list[SourcePart]] = {}
         for chosen in self.parts:
             row = chosen.row
-            part = Part(RangeBytes(self.archive.address, chosen.layout, row), chosen.start, chosen.end)
+            part = SourcePart(RangeBytes(self.archive.address, chosen.layout, row), chosen.start, chosen.end)
             is_counted = part.whole or row.content == "bytes"
             parts.setdefault(chosen.segment, []).append(replace(part, events=row.events) if is_counted else part)
         history, described = self.history, self.history.description

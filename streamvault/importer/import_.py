@@ -15,7 +15,7 @@ from streamvault.importer.import_warnings import warnings_of
 from streamvault.importer.lease import unfinished_import
 from streamvault.importer.options import ImportOptions
 from streamvault.importer.own_name import check_not_source, tagged
-from streamvault.importer.planner import Planned, Planner, generation_at, open_source
+from streamvault.importer.planner import PlannedRestore, Planner, generation_at, open_source
 from streamvault.importer.reports import ImportReport, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.manifests.archive.changed import check_in_force
@@ -165,7 +165,7 @@ def _refuse_cold(selection: Selection, *, wait: bool, progress: Progress) -> Non
         raise name_cold(archive, needed, found) from None
 
 
-def _report(stream: str, planned: Planned, at: datetime | None) -> ImportReport:
+def _report(stream: str, planned: PlannedRestore, at: datetime | None) -> ImportReport:
     """Return the report of the plan; ranges that are restored in part count as whole ones."""
     plan, selection = planned.plan, planned.selection
     created = selection.history.newest.created

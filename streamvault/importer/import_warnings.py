@@ -8,12 +8,12 @@ from datetime import datetime
 from streamvault.common.report import GapReport
 from streamvault.common.times import age_text, moment_text
 from streamvault.importer.plan import RestorePlan
-from streamvault.importer.planner import Planned
+from streamvault.importer.planner import PlannedRestore
 from streamvault.manifests.archive.history import History
 from streamvault.streamstore.model import RetentionKind
 
 
-def warnings_of(planned: Planned, gaps: Sequence[GapReport], moment: datetime | None) -> Iterator[str]:
+def warnings_of(planned: PlannedRestore, gaps: Sequence[GapReport], moment: datetime | None) -> Iterator[str]:
     """Yield what the user is warned of.
 
     Args:

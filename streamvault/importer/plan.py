@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Usage
-from streamvault.importer.fill import Part, Span
+from streamvault.importer.fill import SourcePart, TargetSpan
 from streamvault.importer.options import Numbers, Offsets, TargetOptions
 from streamvault.importer.replay import Replay, plan_replay
 from streamvault.streamstore.arithmetic.cuts import segments_between
@@ -34,7 +34,7 @@ class SegmentPlan:
     """
 
     head: int = 0
-    spans: tuple[Span, ...] = ()
+    spans: tuple[TargetSpan, ...] = ()
     gap_bytes: int = 0
     shift: int = 0
 
@@ -76,7 +76,7 @@ class RestorePlan:
     import_id: str
 
     @property
-    def restored(self) -> Iterator[tuple[SegmentId, Span, Part]]:
+    def restored(self) -> Iterator[tuple[SegmentId, TargetSpan, SourcePart]]:
         """Every span that is no filler, with its part of the source, in the stream's order."""
         for segment, plan in self.segments.items():
             yield from ((segment, span, span.part) for span in plan.spans if span.part is not None)
@@ -119,7 +119,7 @@ class Content:
     generation: int
     head: StreamCut
     tail: StreamCut
-    parts: Mapping[SegmentId, Sequence[Part]]
+    parts: Mapping[SegmentId, Sequence[SourcePart]]
     bases: Mapping[SegmentId, int]
     sealed: bool
     import_id: str
@@ -191,18 +191,18 @@ def _plan_segment(content: Content, segment: SegmentId, between: tuple[int, int 
         content.check_gap(segment, start, parts[0].start)
         start = parts[0].start  # a gap at the head: the stream starts after it
     head, shift, at, gap_bytes = start - base, base, start, 0
-    spans = [Span(0, head)] if head else []
+    spans = [TargetSpan(0, head)] if head else []
     for part in [*parts, None]:
         until = part.start if part is not None else max(end or 0, at)
         if until > at:
             content.check_gap(segment, at, until)
             gap_bytes += until - at
             if keep:
-                spans.append(Span(at - shift, until - shift))
+                spans.append(TargetSpan(at - shift, until - shift))
             else:
                 shift += until - at
         if part is not None:
-            spans.append(Span(part.start - shift, part.end - shift, part))
+            spans.append(TargetSpan(part.start - shift, part.end - shift, part))
             at = part.end
     return SegmentPlan(head, tuple(spans), gap_bytes, base)
 

@@ -20,7 +20,7 @@ from streamvault.streamstore.arithmetic.cut_option import parse_cut
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRestore:
     """What is restored, and the plan."""
 
     selection: Selection
@@ -51,14 +51,14 @@ class Planner:
         selected = Selection(self.archive, history, select_parts(history, from_cut, to_cut), from_cut, to_cut)
         return selected.without_damaged(self.master, self.progress) if self.options.skip_damaged else selected
 
-    def plan(self, generation: int | None) -> Planned:
+    def plan(self, generation: int | None) -> PlannedRestore:
         """Plan the restore up to a generation; None for the newest."""
         selection = self.select(generation)
         plan = plan_restore(selection.content(self.options), self.options)
         check_filler(plan, self.options.filler_limit)
-        return Planned(selection, plan)
+        return PlannedRestore(selection, plan)
 
-    def plan_unfinished(self, import_id: str | None) -> Planned | None:
+    def plan_unfinished(self, import_id: str | None) -> PlannedRestore | None:
         """Plan an unfinished import; None if there is none, or it has another archive or other options."""
         generation = generation_of(import_id) if import_id else None
         if generation is None:

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from streamvault.common.progress import Progress
-from streamvault.importer.fill import FillTask, Part, Span, TargetSegment, compare_segment, fill_segment
+from streamvault.importer.fill import FillTask, SourcePart, TargetSegment, TargetSpan, compare_segment, fill_segment
 from streamvault.importer.jobs import FillJobs
 from streamvault.importer.lease import finishing_under_lease, lease_stream, reporting_lost_lease, unfinished_import
 from streamvault.importer.plan import RestorePlan
@@ -147,12 +147,12 @@ class ImportRun:
         events = sum(part.events or 0 for _, _, part in self._plan.restored)
         return Restored(False, events, self._plan.bytes, 0, segments, time.monotonic())
 
-    def _last_restored(self) -> list[tuple[SegmentId, Span, Part]]:
+    def _last_restored(self) -> list[tuple[SegmentId, TargetSpan, SourcePart]]:
         """Return the last parts of some open segments, or of the newest ones if no open one has any.
 
         The last part that is restored as a whole is preferred, as its digest is known.
         """
-        found: dict[SegmentId, tuple[Span, Part]] = {}
+        found: dict[SegmentId, tuple[TargetSpan, SourcePart]] = {}
         for segment, span, part in self._plan.restored:
             if part.whole or segment not in found or not found[segment][1].whole:
                 found[segment] = span, part
@@ -295,7 +295,7 @@ class ImportRun:
             progress.advance(verified.events, verified.size)
         return events, size
 
-    def _is_proved(self, segment: SegmentId, span: Span, part: Part) -> bool:
+    def _is_proved(self, segment: SegmentId, span: TargetSpan, part: SourcePart) -> bool:
         if self._read_back:
             return False
         proved_from = self._proved.get(segment)

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from streamvault.common.errors import Failed
-from streamvault.importer.fill import Part, TargetSegment, advising_new_import
+from streamvault.importer.fill import SourcePart, TargetSegment, advising_new_import
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 
@@ -27,7 +27,7 @@ class VerifyTask:
 
     target: TargetSegment
     start: int
-    part: Part
+    part: SourcePart
 
     @property
     def end(self) -> int:
@@ -77,7 +77,7 @@ def _digest_of_target(task: VerifyTask) -> str:
     return digest.hexdigest()
 
 
-def _read_source(part: Part, where: str) -> tuple[str, int]:
+def _read_source(part: SourcePart, where: str) -> tuple[str, int]:
     """Read all of the origin, which verifies it; return the digest of the part, and its number of events."""
     digest, events, at = hashlib.sha256(), 0, part.origin.start
     # A large event is a range by itself and never restored in part.

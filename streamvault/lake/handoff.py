@@ -21,7 +21,7 @@ from streamvault.lake.location import TablePlace, begin_table
 from streamvault.lake.options import DdlOptions, Engine, HandoffOptions
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.resolve import ResolvedTable, resolved_table
-from streamvault.lake.run import HandedOff, hand_off, plans_of, tasks_of
+from streamvault.lake.run import HandoffTotals, hand_off, plans_of, tasks_of
 from streamvault.lake.task import write_file
 from streamvault.manifests.format.model import Manifest
 from streamvault.manifests.verbs.costs import cost_of_handoff
@@ -89,7 +89,7 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
             _compare(opened, place, grows=todo is not None)
         if options.dry_run:
             return _rehearsed(resolved)
-        done, start_seconds = HandedOff(), 0.0
+        done, start_seconds = HandoffTotals(), 0.0
         probed: tuple[str, ...] = ()
         if todo is not None:
             begin_table(place)

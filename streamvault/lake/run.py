@@ -34,7 +34,7 @@ from streamvault.streamstore.errors import InvalidCut
 
 
 @dataclass(slots=True)
-class HandedOff:
+class HandoffTotals:
     """Totals of a handoff.
 
     Attributes:
@@ -94,7 +94,7 @@ def tasks_of(resolved: ResolvedTable, plan: TablePlan) -> list[FileTask]:
     ]
 
 
-def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> HandedOff:
+def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> HandoffTotals:
     """Write the generations that the table lacks, oldest first. After a kill, repeat the call to resume.
 
     A generation becomes part of the table with its manifest, which is written last.
@@ -105,7 +105,7 @@ def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> Han
         NotEvents, InvalidCut: the stream contains other data than events, or ends inside an event; the plan can never
             be finished and is given up: its generation stays empty.
     """
-    done = HandedOff()
+    done = HandoffTotals()
     table, origin = resolved.place.archive, resolved.origin
     while True:
         last = table.newest()
@@ -123,7 +123,7 @@ def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> Han
         _finish(resolved, plan, done, runner, progress)
 
 
-def _finish(resolved: ResolvedTable, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress) -> None:
+def _finish(resolved: ResolvedTable, plan: TablePlan, done: HandoffTotals, runner: Runner, progress: Progress) -> None:
     """Carry out a plan and publish its generation, empty if the plan was given up."""
     table = resolved.place.archive
     if is_given_up(table, plan.after):
@@ -148,7 +148,7 @@ def _finish(resolved: ResolvedTable, plan: TablePlan, done: HandedOff, runner: R
 
 
 def _write(
-    resolved: ResolvedTable, plan: TablePlan, done: HandedOff, runner: Runner, progress: Progress
+    resolved: ResolvedTable, plan: TablePlan, done: HandoffTotals, runner: Runner, progress: Progress
 ) -> list[ArchivedRange]:
     """Write a generation's files; return their ranges."""
     tasks = tasks_of(resolved, plan)

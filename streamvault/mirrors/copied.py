@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from streamvault.importer.fill import Span
+from streamvault.importer.fill import TargetSpan
 from streamvault.importer.plan import Content, RestorePlan, SegmentPlan
 from streamvault.importer.run import COMPARED_BYTES, SEGMENTS_TO_COMPARE
 from streamvault.importer.target import OTHER_NAME, TargetTaken
@@ -77,7 +77,7 @@ class Copied:
             if (shift := held.shift) is not None:
                 low = max(held.start + shift, _source_range(content, segment)[0])
                 parts = parts_of(source, segment, low, held.end + shift)
-                spans = tuple(Span(part.start - shift, part.end - shift, part) for part in parts)
+                spans = tuple(TargetSpan(part.start - shift, part.end - shift, part) for part in parts)
                 plans[segment] = SegmentPlan(spans=spans)
         return plans
 

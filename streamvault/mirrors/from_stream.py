@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from streamvault.common.errors import Damaged
-from streamvault.importer.fill import Part
+from streamvault.importer.fill import SourcePart
 from streamvault.importer.plan import Content
 from streamvault.mirrors.options import CopyOptions
 from streamvault.streamstore.arithmetic.byte_source import LiveSegment
@@ -98,11 +98,11 @@ def copy_id(source: OpenStream, described: StreamDescription, options: CopyOptio
     return f"{COPY}{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]}"
 
 
-def parts_of(source: OpenStream, segment: SegmentId, start: int, end: int) -> Iterator[Part]:
+def parts_of(source: OpenStream, segment: SegmentId, start: int, end: int) -> Iterator[SourcePart]:
     """Cut a range of a segment into parts."""
     for low in range(start, end, PART_BYTES):
         high = min(low + PART_BYTES, end)
-        yield Part(LiveSegment(source.address, source.name, segment, low, high), low, high, events=0)
+        yield SourcePart(LiveSegment(source.address, source.name, segment, low, high), low, high, events=0)
 
 
 def _check_events(source: OpenStream, cut: StreamCut, known: StreamCut) -> None:

@@ -34,7 +34,7 @@ from streamvault.mirrors.occupancy import (
 )
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import Replica
-from streamvault.mirrors.source import Look, Source, bytes_between
+from streamvault.mirrors.source import Source, SourceState, bytes_between
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
@@ -108,7 +108,7 @@ class Replication:
         self.cutover_seconds = 0.0
         self.replica_id = ""
         self.moved_bytes = self.rounds = 0
-        self._look: Look | None = None  # of the newest round
+        self._look: SourceState | None = None  # of the newest round
         self.warnings: deque[str] = deque(maxlen=REMEMBERED)
         self.lag = self.most_lag = 0.0
         self.segments: Mapping[SegmentId, SegmentId] = {}
@@ -281,7 +281,7 @@ class Replication:
         self.most_lag = max(self.most_lag, self.lag)
         return Round(changed=True, sealed=look.described.sealed)
 
-    def _bring_up(self, look: Look, lease: Lease) -> dict[str, int]:
+    def _bring_up(self, look: SourceState, lease: Lease) -> dict[str, int]:
         """Run one import up to a tail; return `Record.ends`."""
         unfinished = Unfinished.find(self.replica.stream)
         self._check_target_stays(unfinished)
@@ -311,7 +311,7 @@ class Replication:
         self.segments = target.segments
         return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
 
-    def _plan(self, look: Look) -> RestorePlan:
+    def _plan(self, look: SourceState) -> RestorePlan:
         content = self.source.content(look, self._options, import_id=self.replica_id, first_head=self._first_head(look))
         try:
             return plan_restore(content, self._options)
@@ -327,7 +327,7 @@ class Replication:
     def _run(self, plan: RestorePlan) -> ImportRun:
         return ImportRun(self.replica.stream, plan, window=self._options.window, mirrors=True)
 
-    def _begin_ledger(self, look: Look, target: str) -> None:
+    def _begin_ledger(self, look: SourceState, target: str) -> None:
         """Begin the ledger of a replica that has none, after its target was created, and before it has data.
 
         So no ledger is left if the store refuses the target.
@@ -374,7 +374,7 @@ class Replication:
             todo="Run the same command again to begin a new one.",
         )
 
-    def _is_truncated(self, look: Look, unfinished: Unfinished | None) -> bool:
+    def _is_truncated(self, look: SourceState, unfinished: Unfinished | None) -> bool:
         """Return whether the source has truncated what the replica does not have.
 
         Raises:
@@ -391,11 +391,11 @@ class Replication:
             )
         return True
 
-    def _first_head(self, look: Look) -> StreamCut:
+    def _first_head(self, look: SourceState) -> StreamCut:
         record = self.replica.record
         return look.described.head if record is None else StreamCut.from_json(record.head, self.source.name)
 
-    def _reached(self, look: Look, unfinished: Unfinished | None) -> StreamCut:
+    def _reached(self, look: SourceState, unfinished: Unfinished | None) -> StreamCut:
         """Return the cut up to which the replica has the source's bytes."""
         first_head = self._first_head(look)
         if unfinished is None:
@@ -468,10 +468,10 @@ class Replication:
                 todo="Replicate into another stream. Delete this one only if the source still has all its events.",
             )
 
-    def _check_same(self, look: Look) -> None:
+    def _check_same(self, look: SourceState) -> None:
         check_same(self.source, look.described, self._options, self.replica.record, self.replica.uri)
 
-    def _first_record(self, look: Look, target: str) -> Record:
+    def _first_record(self, look: SourceState, target: str) -> Record:
         described, former = look.described, self._deleted
         sealing = former is not None and former.work == self.replica_id and former.sealing
         return Record(
@@ -489,7 +489,7 @@ class Replication:
             target=target,
         )
 
-    def _note_idle(self, look: Look) -> None:
+    def _note_idle(self, look: SourceState) -> None:
         """Let the ledger know from time to time that the replica still has everything."""
         if time.monotonic() - self._noted >= RECORD_SECONDS:
             self.replica.note(taken=look.taken.isoformat())

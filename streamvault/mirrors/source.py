@@ -32,7 +32,7 @@ SEALING = "sealing"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SourceState:
     """A source at one moment.
 
     Attributes:
@@ -55,7 +55,7 @@ class Source(Protocol):
     uri: str
     name: StreamName
 
-    def look(self) -> Look:
+    def look(self) -> SourceState:
         """Describe the source as it is now.
 
         Raises:
@@ -63,7 +63,7 @@ class Source(Protocol):
             OwnStream: it is an internal stream.
         """
 
-    def content(self, look: Look, options: TargetOptions, *, import_id: str, first_head: StreamCut) -> Content:
+    def content(self, look: SourceState, options: TargetOptions, *, import_id: str, first_head: StreamCut) -> Content:
         """Return what a replica must hold.
 
         Args:
@@ -108,14 +108,14 @@ class StreamSource:
         self.name = stream.name
         self.uri = stream.uri
 
-    def look(self) -> Look:
+    def look(self) -> SourceState:
         """See `Source.look`."""
         taken = now_utc()
-        return Look(describe_source(self.stream.store, self.name), taken)
+        return SourceState(describe_source(self.stream.store, self.name), taken)
 
     def content(
         self,
-        look: Look,
+        look: SourceState,
         options: TargetOptions,  # noqa: ARG002  (a stream's bytes are the same for all of them)
         *,
         import_id: str,
@@ -204,12 +204,12 @@ class ArchiveSource:
         self._history: History | None = None
         self._spans: object = None
 
-    def look(self) -> Look:
+    def look(self) -> SourceState:
         """See `Source.look`; manifests are read only if there is another generation, or one less."""
         history = self._newest()
-        return Look(history.description, history.newest.created)
+        return SourceState(history.description, history.newest.created)
 
-    def content(self, look: Look, options: TargetOptions, *, import_id: str, first_head: StreamCut) -> Content:  # noqa: ARG002
+    def content(self, look: SourceState, options: TargetOptions, *, import_id: str, first_head: StreamCut) -> Content:  # noqa: ARG002
         """See `Source.content`."""
         history = self._history or self._newest()
         with self.reading():

@@ -13,7 +13,7 @@ from streamvault.requests.model import NotARequest, decode_failed, decode_reques
 from streamvault.requests.options import SkipOptions
 from streamvault.requests.reports import ForeignBytes, QueueReport, WaitingRequest
 from streamvault.requests.streams import open_queue
-from streamvault.streamstore.services.fifo.backlog import Foreign, outstanding
+from streamvault.streamstore.services.fifo.backlog import NotAnEntry, outstanding
 from streamvault.streamstore.services.fifo.consumer import Consumer
 from streamvault.streamstore.services.fifo.entry import EntryTooLarge, QueueEntry
 from streamvault.streamstore.services.fifo.producer import Producer
@@ -149,13 +149,13 @@ class _Contents:
     count: int = 0
     size: int = 0
     shown: list[WaitingRequest] = field(default_factory=list)
-    foreign: list[Foreign] = field(default_factory=list)
+    foreign: list[NotAnEntry] = field(default_factory=list)
 
 
 def _contents(queue: QueueSegment, describe: Callable[[QueueEntry, float], WaitingRequest]) -> _Contents:
     now, found = time.time(), _Contents()
     for one in outstanding(queue):
-        if isinstance(one, Foreign):
+        if isinstance(one, NotAnEntry):
             if len(found.foreign) < SHOWN:
                 found.foreign.append(one)
             continue

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import HEADER, Command, decode, encode
+from streamvault.streamstore.pravega.codec import HEADER, WireCommand, decode, encode
 from streamvault.streamstore.pravega.connection import Endpoint
 from streamvault.streamstore.pravega.segments import SegmentStores
 from streamvault.streamstore.pravega.settings import PravegaSettings
@@ -44,7 +44,7 @@ class Client:
         self.number = number
         self.begun: dict[UUID, int] = {}
 
-    def send(self, *commands: Command) -> None:
+    def send(self, *commands: WireCommand) -> None:
         with suppress(OSError):
             self._socket.sendall(b"".join(map(encode, commands)))
 
@@ -56,7 +56,7 @@ class Client:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def receive(self) -> Command | None:
+    def receive(self) -> WireCommand | None:
         header = self._exactly(HEADER.size)
         if not header:
             return None
@@ -74,17 +74,17 @@ class Client:
         return bytes(raw)
 
 
-Hook = Callable[["ScriptedStore", Client, Command], bool]
+Hook = Callable[["ScriptedStore", Client, WireCommand], bool]
 
 
 def instead_of(
-    kind: type[Command],
+    kind: type[WireCommand],
     act: Callable[[ScriptedStore, Client, Any], object],
     when: Callable[[ScriptedStore, Client, Any], bool] = lambda *_: True,
 ) -> Hook:
     """Act instead of answering a kind of command, where a condition holds."""
 
-    def hook(store: ScriptedStore, client: Client, command: Command) -> bool:
+    def hook(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
         if not isinstance(command, kind) or not when(store, client, command):
             return False
         act(store, client, command)
@@ -93,7 +93,7 @@ def instead_of(
     return hook
 
 
-def hang_up(_store: ScriptedStore, client: Client, _command: Command) -> None:
+def hang_up(_store: ScriptedStore, client: Client, _command: WireCommand) -> None:
     client.hang_up()
 
 
@@ -103,7 +103,7 @@ class ScriptedStore:
     def __init__(self, hook: Hook | None = None, *, timeout: float = 3.0, username: str = "") -> None:
         self.hook = hook
         self.held: dict[str, Held] = {NAME: Held()}
-        self.asked: list[Command] = []
+        self.asked: list[WireCommand] = []
         self.endpoints_asked = 0
         self.tokens_asked = 0
         self.clients: list[Client] = []
@@ -153,7 +153,7 @@ class ScriptedStore:
                 if self.hook is None or not self.hook(self, client, command):
                     self.answer(client, command)
 
-    def answer(self, client: Client, command: Command) -> None:
+    def answer(self, client: Client, command: WireCommand) -> None:
         """The behaviour of a real segment store."""
         match command:
             case wire.Hello():
@@ -178,7 +178,7 @@ class ScriptedStore:
             case _:
                 raise AssertionError(command)
 
-    def read(self, command: wire.ReadSegment, *, most: int = 2**21) -> Command:
+    def read(self, command: wire.ReadSegment, *, most: int = 2**21) -> WireCommand:
         held = self.held[command.segment]
         if command.offset < held.start:
             return wire.SegmentIsTruncated(command.request_id, command.segment, held.start, "", command.offset)

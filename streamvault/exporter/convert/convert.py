@@ -12,7 +12,7 @@ from streamvault.common.verb import verb
 from streamvault.exporter.convert.plan import ANOTHER_ROOT, draft_conversion
 from streamvault.exporter.convert.run import convert_generation, convert_range, next_part
 from streamvault.exporter.options import ConvertOptions
-from streamvault.exporter.plan import Planned
+from streamvault.exporter.plan import PlannedGeneration
 from streamvault.exporter.reports import ConvertReport
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import check_window
@@ -100,14 +100,14 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
     return replace(report, moved_bytes=moved, seconds=round(time.monotonic() - began - start_seconds, 3))
 
 
-def _planned(report: ConvertReport, planned: Planned | None) -> ConvertReport:
+def _planned(report: ConvertReport, planned: PlannedGeneration | None) -> ConvertReport:
     """Return the report with the plan that was resumed or given up, if there is one: only the first can be."""
     if planned is None:
         return report
     return replace(report, **{name: getattr(report, name) or plan for name, plan in planned.described().items()})
 
 
-def _rehearse(todo: Sequence[Generation], target: Archive, options: ConvertOptions) -> Planned | None:
+def _rehearse(todo: Sequence[Generation], target: Archive, options: ConvertOptions) -> PlannedGeneration | None:
     part = next_part(todo[0], target, options) if todo else None
     return None if part is None else draft_conversion(target, Plan.of(part.manifest), restart=options.restart)
 

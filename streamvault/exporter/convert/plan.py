@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamvault.common.errors import Conflict
 from streamvault.exporter.options import ExportOptions
-from streamvault.exporter.plan import Planned
+from streamvault.exporter.plan import PlannedGeneration
 from streamvault.exporter.plan_options import check_can_restart, other_options_error
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing, manifest_lost
@@ -13,7 +13,7 @@ from streamvault.manifests.archive.plan import Plan, current_plan, ended_plans
 ANOTHER_ROOT = "Convert to another root."
 
 
-def draft_conversion(archive: Archive, plan: Plan, *, restart: bool) -> Planned:
+def draft_conversion(archive: Archive, plan: Plan, *, restart: bool) -> PlannedGeneration:
     """Return what `exporter.plan.settle` is to do next about a generation of a converted archive, and write nothing.
 
     Args:
@@ -22,8 +22,8 @@ def draft_conversion(archive: Archive, plan: Plan, *, restart: bool) -> Planned:
         restart: give up an unfinished conversion with other options.
 
     Returns:
-        The unfinished plan (`Planned.resumed`), or the new one; None if another run has published a part of the
-        generation meanwhile. `Planned.gave_up` as for `exporter.plan.draft_plan`.
+        The unfinished plan (`PlannedGeneration.resumed`), or the new one; None if another run has published a part of
+        the generation meanwhile. `PlannedGeneration.gave_up` as for `exporter.plan.draft_plan`.
 
     Raises:
         Usage: an unfinished conversion has other options, or objects whose names the new ones would need.
@@ -37,22 +37,22 @@ def draft_conversion(archive: Archive, plan: Plan, *, restart: bool) -> Planned:
         return listing.newest >= plan.first
 
     if archive.stable(is_late):
-        return Planned(None, None)
+        return PlannedGeneration(None, None)
     found, attempt = current_plan(archive.place, plan.span)
     for ended in ended_plans(archive.place, plan.span, attempt):
         _check_same_generation(ended, plan, archive)
         _check_names(ended, plan, archive)
     if found is None:
-        return Planned(plan, None, attempt)
+        return PlannedGeneration(plan, None, attempt)
     _check_same_generation(found, plan, archive)
     if found == plan:
-        return Planned(found, None, attempt, resumed=True)
+        return PlannedGeneration(found, None, attempt, resumed=True)
     if not restart:
         options = [f"--layout {found.layout}", f"--compress {found.compression or 'none'}"]
         where = f"{archive.uri}, generation {plan.generation}"
         raise other_options_error(options, where, "Give these options to resume it, or give it up with --restart.")
     _check_names(found, plan, archive)
-    return Planned(plan, None, attempt, gave_up=found)
+    return PlannedGeneration(plan, None, attempt, gave_up=found)
 
 
 def _check_same_generation(found: Plan, plan: Plan, archive: Archive) -> None:

@@ -18,7 +18,7 @@ from streamvault.exporter.archived_events import verified_events, write_again
 from streamvault.exporter.cleanup import clean_up, overlapping_plans, remove_work_files
 from streamvault.exporter.convert.plan import ANOTHER_ROOT, draft_conversion
 from streamvault.exporter.options import ConvertOptions
-from streamvault.exporter.plan import Planned, record_end, settle
+from streamvault.exporter.plan import PlannedGeneration, record_end, settle
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import Compression, LayoutName, StoredRange, open_layout
 from streamvault.layouts.place import PlaceAddress
@@ -77,11 +77,11 @@ class Converted:
     """
 
     moved_bytes: int = 0
-    planned: Planned | None = None
+    planned: PlannedGeneration | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GenerationPart:
     """What the new archive lacks of a generation.
 
     Attributes:
@@ -161,7 +161,7 @@ def convert_generation(
     return Converted(moved, planned)
 
 
-def next_part(generation: Generation, archive: Archive, options: ConvertOptions) -> Part | None:
+def next_part(generation: Generation, archive: Archive, options: ConvertOptions) -> GenerationPart | None:
     """Return what the new archive lacks of a generation of the old one; None if it has all of it.
 
     Raises:
@@ -177,8 +177,10 @@ def next_part(generation: Generation, archive: Archive, options: ConvertOptions)
     if listing.newest >= whole.first:  # the old archive has merged converted generations with others
         _check_same_end(archive, whole)
         remainder = remainder_of(Generation(whole, generation.rows), listing.newest)
-        return Part(remainder.manifest, remainder.parts, remainder)
-    return Part(whole, [(row, row.start) for segment in sorted(generation.rows) for row in generation.rows[segment]])
+        return GenerationPart(remainder.manifest, remainder.parts, remainder)
+    return GenerationPart(
+        whole, [(row, row.start) for segment in sorted(generation.rows) for row in generation.rows[segment]]
+    )
 
 
 def _clean_up(archive: Archive, span: GenerationSpan, progress: Progress, *, originals: bool) -> None:

@@ -15,7 +15,7 @@ from uuid import uuid4
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, WireError
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import Command, encode
+from streamvault.streamstore.pravega.codec import WireCommand, encode
 from streamvault.streamstore.pravega.connection import Connection
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.refusals import InDoubt
@@ -174,7 +174,7 @@ class PravegaAppender(SegmentSession, SegmentAppender):
             self._blocks.popleft()
         self.acknowledged = max(self.acknowledged, end)
 
-    def _ask(self, connection: Connection, question: wire.GetStreamSegmentInfo | wire.SetupAppend) -> Command:
+    def _ask(self, connection: Connection, question: wire.GetStreamSegmentInfo | wire.SetupAppend) -> WireCommand:
         connection.send(encode(question))
         return connection.receive()
 

@@ -31,14 +31,14 @@ Data = Annotated[bytes, "data"]
 
 
 @dataclass(frozen=True)
-class Command:
+class WireCommand:
     """Base of all commands; subclasses are frozen dataclasses registered by their code."""
 
     code: ClassVar[int]
 
 
-_C = TypeVar("_C", bound=Command)
-_COMMANDS: dict[int, type[Command]] = {}
+_C = TypeVar("_C", bound=WireCommand)
+_COMMANDS: dict[int, type[WireCommand]] = {}
 _LAYOUTS: dict[int, tuple[tuple[str, str], ...]] = {}
 
 
@@ -57,13 +57,13 @@ def command(code: int) -> Callable[[type[_C]], type[_C]]:
     return register
 
 
-def encode(one: Command) -> bytes:
+def encode(one: WireCommand) -> bytes:
     """The frame of a command."""
     payload = b"".join([_WRITERS[kind](getattr(one, name)) for name, kind in _LAYOUTS[one.code]])
     return HEADER.pack(one.code, len(payload)) + payload
 
 
-def decode(code: int, payload: bytes | bytearray | memoryview) -> Command:
+def decode(code: int, payload: bytes | bytearray | memoryview) -> WireCommand:
     """The command of a frame.
 
     Raises:

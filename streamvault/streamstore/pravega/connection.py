@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from streamvault.streamstore.errors import StreamStoreError, WireError
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import HEADER, MAX_PAYLOAD_BYTES, Command, decode, encode
+from streamvault.streamstore.pravega.codec import HEADER, MAX_PAYLOAD_BYTES, WireCommand, decode, encode
 from streamvault.streamstore.pravega.settings import not_trusted
 
 IDLE_PER_ENDPOINT = 4
@@ -98,7 +98,7 @@ class Connection:
             if sent:
                 left[0] = left[0][sent:]
 
-    def receive(self) -> Command:
+    def receive(self) -> WireCommand:
         """The next command, whole. Signs of life are left out.
 
         Raises:
@@ -118,7 +118,7 @@ class Connection:
                 return code, length
             self.receive_bytes(length)
 
-    def receive_payload(self, code: int, length: int) -> Command:
+    def receive_payload(self, code: int, length: int) -> WireCommand:
         """The command whose header was received."""
         return decode(code, self.receive_bytes(length))
 

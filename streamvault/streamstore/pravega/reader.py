@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from streamvault.streamstore.errors import SegmentTruncated, WireError
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import Command, encode
+from streamvault.streamstore.pravega.codec import WireCommand, encode
 from streamvault.streamstore.pravega.connection import Connection, ConnectionLost
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
 from streamvault.streamstore.pravega.session import SegmentSession
@@ -32,7 +32,7 @@ class _Part:
     buffer: memoryview
     filled: int = 0
     request_id: int = 0
-    failure: Command | None = None
+    failure: WireCommand | None = None
 
     @property
     def next(self) -> int:

@@ -15,7 +15,7 @@ from streamvault.streamstore.errors import (
     WireError,
 )
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import Command
+from streamvault.streamstore.pravega.codec import WireCommand
 
 
 class Moved(Exception):
@@ -30,7 +30,7 @@ class TokenRefused(Exception):
     """The delegation token was rejected or has expired."""
 
 
-def refusal(answer: Command, where: str) -> StreamStoreError:
+def refusal(answer: WireCommand, where: str) -> StreamStoreError:
     """The error that a segment store's unexpected answer stands for."""
     meaning = _MEANINGS.get(type(answer))
     if meaning is None:
@@ -50,7 +50,7 @@ def _truncated(answer: Any, where: str) -> StreamStoreError:
     )
 
 
-_MEANINGS: Mapping[type[Command], Callable[[Any, str], StreamStoreError]] = {
+_MEANINGS: Mapping[type[WireCommand], Callable[[Any, str], StreamStoreError]] = {
     wire.NoSuchSegment: lambda _, where: NoSuchSegment("no such segment", where=where),
     wire.SegmentIsSealed: lambda _, where: SegmentSealed("the segment is sealed", where=where),
     wire.SegmentIsTruncated: _truncated,

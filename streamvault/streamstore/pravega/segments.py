@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from streamvault.streamstore.errors import AccessDenied, InvalidCut, NoSuchSegment, StreamStoreError, WireError
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamName
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import Command, encode
+from streamvault.streamstore.pravega.codec import WireCommand, encode
 from streamvault.streamstore.pravega.connection import Connection, ConnectionLost, ConnectionPool, Endpoint
 from streamvault.streamstore.pravega.controller import Controller
 from streamvault.streamstore.pravega.patience import Patience
@@ -58,7 +58,7 @@ class _Token:
     renew_at: float
 
 
-Request = Callable[[int, SegmentName, str], Command]
+Request = Callable[[int, SegmentName, str], WireCommand]
 """Makes the command for a request id, a segment and a token."""
 
 
@@ -158,7 +158,7 @@ class SegmentStores:
     ) -> Mapping[SegmentId, SegmentInfo | None]:
         """The segments' offsets, None for those that are not there."""
 
-        def request(number: int, name: SegmentName, token: str) -> Command:
+        def request(number: int, name: SegmentName, token: str) -> WireCommand:
             return wire.GetStreamSegmentInfo(number, str(name), token)
 
         found: dict[SegmentId, SegmentInfo | None] = {}
@@ -180,7 +180,7 @@ class SegmentStores:
             InvalidCut: the offset lies beyond the write offset.
         """
 
-        def request(number: int, name: SegmentName, token: str) -> Command:
+        def request(number: int, name: SegmentName, token: str) -> WireCommand:
             return wire.TruncateSegment(number, str(name), offset, token)
 
         for name, answer in self.ask_all([SegmentName(stream, segment)], request, write=True):
@@ -206,7 +206,7 @@ class SegmentStores:
 
     def ask_all(
         self, segments: Sequence[SegmentName], request: Request, *, write: bool
-    ) -> Iterator[tuple[SegmentName, Command]]:
+    ) -> Iterator[tuple[SegmentName, WireCommand]]:
         """One request for each of a stream's segments, many at once; answers in no order.
 
         All are sent to the segment store that holds the first of them; those that live elsewhere are sent on to where
@@ -264,7 +264,7 @@ class SegmentStores:
 
 def _exchange(
     connection: Connection, segments: Sequence[SegmentName], token: str, request: Request
-) -> list[tuple[SegmentName, Command]]:
+) -> list[tuple[SegmentName, WireCommand]]:
     asked = {connection.request_id(): segment for segment in segments}
     connection.send(b"".join(encode(request(number, segment, token)) for number, segment in asked.items()))
     answers = []

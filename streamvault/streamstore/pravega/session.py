@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import Command
+from streamvault.streamstore.pravega.codec import WireCommand
 from streamvault.streamstore.pravega.connection import Connection, ConnectionLost
 from streamvault.streamstore.pravega.patience import Patience
 from streamvault.streamstore.pravega.refusals import InDoubt, Moved, TokenRefused, refusal
@@ -75,7 +75,7 @@ class SegmentSession(ABC):
         self._token = self._stores.tokens.get(self._segment.stream, write=self._write)
         return self._token
 
-    def _refused(self, answer: Command) -> Exception:
+    def _refused(self, answer: WireCommand) -> Exception:
         """Return the exception for an error reply."""
         if isinstance(answer, wire.WrongHost):
             return Moved()

@@ -12,7 +12,7 @@ from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.appender import PravegaAppender
-from streamvault.streamstore.pravega.codec import Command
+from streamvault.streamstore.pravega.codec import WireCommand
 from streamvault.streamstore.pravega.controller import Controller, ranges_from, stream_message
 from streamvault.streamstore.pravega.patience import pauses
 from streamvault.streamstore.pravega.refusals import refusal
@@ -114,7 +114,7 @@ class PravegaTransactions(Transactions):
             )
 
     def _merge(self, target: Transaction, source: Transaction, segments: Sequence[SegmentId]) -> None:
-        def request(number: int, name: SegmentName, token: str) -> Command:
+        def request(number: int, name: SegmentName, token: str) -> WireCommand:
             return wire.MergeSegments(number, f"{name}{_part(target)}", f"{name}{_part(source)}", token, 0)
 
         names = [SegmentName(target.stream, segment) for segment in segments]

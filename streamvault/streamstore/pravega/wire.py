@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
-from streamvault.streamstore.pravega.codec import HEADER, Bool, Command, Data, Id, Int32, Int64, Text, command
+from streamvault.streamstore.pravega.codec import HEADER, Bool, Data, Id, Int32, Int64, Text, WireCommand, command
 
 WIRE_VERSION = 16
 OLDEST_WIRE_VERSION = 5
@@ -18,7 +18,7 @@ _INT64 = struct.Struct(">q")
 
 
 @command(-127)
-class Hello(Command):
+class Hello(WireCommand):
     """The first frame in each direction: the range of wire versions that the sender speaks."""
 
     high: Int32
@@ -26,12 +26,12 @@ class Hello(Command):
 
 
 @command(100)
-class KeepAlive(Command):
+class KeepAlive(WireCommand):
     """Answered by the server with the same at once, whatever else it is busy with."""
 
 
 @command(1)
-class SetupAppend(Command):
+class SetupAppend(WireCommand):
     """Opens a segment for a writer on this connection."""
 
     request_id: Int64
@@ -41,7 +41,7 @@ class SetupAppend(Command):
 
 
 @command(2)
-class AppendSetup(Command):
+class AppendSetup(WireCommand):
     """The answer: the last event number this writer stored durably in the segment, or -2^63 if none."""
 
     request_id: Int64
@@ -51,7 +51,7 @@ class AppendSetup(Command):
 
 
 @command(89)
-class ConditionalBlockEnd(Command):
+class ConditionalBlockEnd(WireCommand):
     """Appends bytes if the segment's write offset is the expected one."""
 
     writer_id: Id
@@ -62,7 +62,7 @@ class ConditionalBlockEnd(Command):
 
 
 @command(7)
-class DataAppended(Command):
+class DataAppended(WireCommand):
     """All of the writer's events up to the number are stored."""
 
     writer_id: Id
@@ -73,7 +73,7 @@ class DataAppended(Command):
 
 
 @command(8)
-class ConditionalCheckFailed(Command):
+class ConditionalCheckFailed(WireCommand):
     """The expected offset was another than the write offset; nothing was written."""
 
     writer_id: Id
@@ -82,7 +82,7 @@ class ConditionalCheckFailed(Command):
 
 
 @command(9)
-class ReadSegment(Command):
+class ReadSegment(WireCommand):
     """Asks for bytes; at the tail of an open segment the server waits until there are some."""
 
     segment: Text
@@ -93,7 +93,7 @@ class ReadSegment(Command):
 
 
 @command(10)
-class SegmentRead(Command):
+class SegmentRead(WireCommand):
     """Bytes from the offset asked for; may be fewer than asked, and at most 2 MiB."""
 
     segment: Text
@@ -105,7 +105,7 @@ class SegmentRead(Command):
 
 
 @command(11)
-class GetStreamSegmentInfo(Command):
+class GetStreamSegmentInfo(WireCommand):
     """Asks for a segment's offsets."""
 
     request_id: Int64
@@ -114,7 +114,7 @@ class GetStreamSegmentInfo(Command):
 
 
 @command(12)
-class StreamSegmentInfo(Command):
+class StreamSegmentInfo(WireCommand):
     """A segment's offsets; one that is not there is answered too, with `exists` false."""
 
     request_id: Int64
@@ -128,7 +128,7 @@ class StreamSegmentInfo(Command):
 
 
 @command(38)
-class TruncateSegment(Command):
+class TruncateSegment(WireCommand):
     """Moves a segment's start offset."""
 
     request_id: Int64
@@ -138,7 +138,7 @@ class TruncateSegment(Command):
 
 
 @command(39)
-class SegmentTruncated(Command):
+class SegmentTruncated(WireCommand):
     """The start offset was moved."""
 
     request_id: Int64
@@ -146,7 +146,7 @@ class SegmentTruncated(Command):
 
 
 @command(58)
-class MergeSegments(Command):
+class MergeSegments(WireCommand):
     """Moves all of one segment to the end of another, metadata only; the one moved is gone then.
 
     A repeat moves nothing and is answered as the first time, and so is a source that never was: look at the length.
@@ -160,7 +160,7 @@ class MergeSegments(Command):
 
 
 @command(59)
-class SegmentsMerged(Command):
+class SegmentsMerged(WireCommand):
     """The answer, with the target's length now."""
 
     request_id: Int64
@@ -170,7 +170,7 @@ class SegmentsMerged(Command):
 
 
 @command(50)
-class WrongHost(Command):
+class WrongHost(WireCommand):
     """Another segment store holds the segment now."""
 
     request_id: Int64
@@ -180,7 +180,7 @@ class WrongHost(Command):
 
 
 @command(51)
-class SegmentIsSealed(Command):
+class SegmentIsSealed(WireCommand):
     """An append to a sealed segment."""
 
     request_id: Int64
@@ -190,7 +190,7 @@ class SegmentIsSealed(Command):
 
 
 @command(52)
-class SegmentAlreadyExists(Command):
+class SegmentAlreadyExists(WireCommand):
     """A segment that should be made is there."""
 
     request_id: Int64
@@ -199,7 +199,7 @@ class SegmentAlreadyExists(Command):
 
 
 @command(53)
-class NoSuchSegment(Command):
+class NoSuchSegment(WireCommand):
     """The segment is not there."""
 
     request_id: Int64
@@ -209,7 +209,7 @@ class NoSuchSegment(Command):
 
 
 @command(55)
-class InvalidEventNumber(Command):
+class InvalidEventNumber(WireCommand):
     """The writer's last stored event number is not the one this connection began from; the server hangs up."""
 
     writer_id: Id
@@ -219,7 +219,7 @@ class InvalidEventNumber(Command):
 
 
 @command(56)
-class SegmentIsTruncated(Command):
+class SegmentIsTruncated(WireCommand):
     """The offset lies below the segment's start offset, which is said."""
 
     request_id: Int64
@@ -230,7 +230,7 @@ class SegmentIsTruncated(Command):
 
 
 @command(57)
-class OperationUnsupported(Command):
+class OperationUnsupported(WireCommand):
     """The server does not do this."""
 
     request_id: Int64
@@ -239,7 +239,7 @@ class OperationUnsupported(Command):
 
 
 @command(60)
-class AuthTokenCheckFailed(Command):
+class AuthTokenCheckFailed(WireCommand):
     """The delegation token was refused.
 
     The request id of a refused `ReadSegment` is that read's *offset*, so do not match it.
@@ -251,7 +251,7 @@ class AuthTokenCheckFailed(Command):
 
 
 @command(61)
-class ErrorMessage(Command):
+class ErrorMessage(WireCommand):
     """Any other failure of a request."""
 
     request_id: Int64

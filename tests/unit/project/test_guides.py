@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,27 @@ def test_every_term_of_the_glossary_is_used_in_the_sources(sources: str) -> None
     assert len(terms) > 50
     assert {"replica", "ledger", "tombstone", "table"} < set(terms)
     assert [term for term in terms if not re.search(rf"\b{term}\b", sources, re.IGNORECASE)] == []
+
+
+def test_classes_have_names_of_their_own_whose_nouns_are_in_the_glossary() -> None:
+    """But for errors, whose names say what happened, and for the messages that Pravega has named."""
+    found, bases = Counter[str](), dict[str, set[str]]()
+    for file in (ROOT / "streamvault").rglob("*.py"):
+        if file.name == "wire.py" or "_pb2" in file.name:
+            continue
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name] += 1
+                bases.setdefault(node.name, set()).update(ast.unparse(base) for base in node.bases)
+    errors = {"Exception", "BaseException", "RuntimeError", "ValueError", "OSError"}
+    while more := {name for name, above in bases.items() if above & errors} - errors:
+        errors |= more
+    classes = {name: count for name, count in found.items() if name not in errors}
+    assert len(classes) > 150
+    assert [name for name, count in classes.items() if count > 1] == []
+    glossary = (ROOT / "docs" / "concepts.md").read_text().replace("*", "").lower()
+    nouns = {name: re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", name)[-1].lower() for name in classes}
+    assert [name for name, noun in nouns.items() if not re.search(rf"\b{noun.removesuffix('s')}s?\b", glossary)] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

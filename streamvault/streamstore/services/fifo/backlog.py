@@ -93,7 +93,7 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class NotAnEntry:
     """Bytes in a queue that are not an entry.
 
     Attributes:
@@ -107,7 +107,7 @@ class Foreign:
     why: str
 
 
-def outstanding(queue: QueueSegment) -> Iterator[QueueEntry | Foreign]:
+def outstanding(queue: QueueSegment) -> Iterator[QueueEntry | NotAnEntry]:
     """Iterate over what is outstanding now, in order, without removing it; ignores what is added meanwhile."""
     info = queue.info()
     backlog = Backlog(queue, info.start_offset)
@@ -116,7 +116,7 @@ def outstanding(queue: QueueSegment) -> Iterator[QueueEntry | Foreign]:
             batch = backlog.next_batch(1, READ_BYTES)
         except BadEntry as error:
             end = foreign_end(queue, backlog.offset)
-            yield Foreign(backlog.offset, end, error.what)
+            yield NotAnEntry(backlog.offset, end, error.what)
             backlog = Backlog(queue, end)
             continue
         if not batch or batch[0].offset >= info.write_offset:

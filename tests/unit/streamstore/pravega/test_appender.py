@@ -23,7 +23,7 @@ from streamvault.streamstore.errors import (
 )
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.appender import PravegaAppender
-from streamvault.streamstore.pravega.codec import Command
+from streamvault.streamstore.pravega.codec import WireCommand
 from streamvault.streamstore.pravega.segments import SegmentName
 from tests.unit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore, instead_of
 
@@ -53,7 +53,7 @@ def is_seventh(_store: ScriptedStore, _client: Client, command: wire.Conditional
     return command.data == BLOCKS[7]
 
 
-def append_foreign_bytes(store: ScriptedStore, client: Client, command: Command) -> bool:
+def append_foreign_bytes(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
     """A hook: another writer is faster than the seventh block."""
     if isinstance(command, wire.ConditionalBlockEnd) and is_seventh(store, client, command):
         store.segment.data += b"" if b"foreign" in store.segment.data else b"foreign"
@@ -90,7 +90,7 @@ def test_lost_connections_lose_and_repeat_no_bytes(seed: int) -> None:
     rng = random.Random(seed)
     late: list[tuple[Client, wire.ConditionalBlockEnd]] = []
 
-    def lose(store: ScriptedStore, client: Client, command: Command) -> bool:
+    def lose(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
         if isinstance(command, wire.ConditionalBlockEnd) and rng.random() < 0.15:
             fate = rng.choice(["before", "after", "late"])
             if fate == "after":
@@ -164,7 +164,7 @@ def test_appender_writes_nothing_after_an_error(fault: str, kind: type[StreamSto
     """After a lost server it is unknown whether the block was stored; this appender must not append it again."""
     gone = True
 
-    def fail(store: ScriptedStore, client: Client, command: Command) -> bool:
+    def fail(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
         if not gone or not isinstance(command, wire.ConditionalBlockEnd):
             return False
         if fault == "lost":
@@ -213,7 +213,7 @@ def test_expired_token_is_renewed_once() -> None:
 
 
 def test_segment_sealed_between_blocks_holds_those_before() -> None:
-    def seal(store: ScriptedStore, client: Client, command: Command) -> bool:
+    def seal(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
         store.segment.sealed = len(store.segment.data) > 500
         return False
 
@@ -244,7 +244,7 @@ def test_error_in_the_with_block_drops_unacknowledged_blocks() -> None:
 
 @pytest.mark.parametrize("fate", ["silent", "hangs up", "refuses"])
 def test_lost_server_is_unavailable_in_bounded_time(fate: str) -> None:
-    def lost(store: ScriptedStore, client: Client, command: Command) -> bool:
+    def lost(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
         if len(store.segment.data) < 500 or isinstance(command, wire.Hello):
             return False
         if fate == "hangs up":

@@ -18,7 +18,7 @@ from streamvault.streamstore.errors import (
     WireError,
 )
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import Command, encode
+from streamvault.streamstore.pravega.codec import WireCommand, encode
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.segments import SegmentName
 from tests.unit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore, instead_of
@@ -181,7 +181,7 @@ def test_refused_new_token_is_access_denied() -> None:
 
 
 def test_truncation_during_a_read_keeps_the_blocks_before() -> None:
-    def truncate(store: ScriptedStore, client: Client, command: Command) -> bool:
+    def truncate(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
         if isinstance(command, wire.ReadSegment) and command.offset == 4 * PART:
             store.segment.start = 6 * PART + 3
         return False
@@ -205,7 +205,7 @@ def test_segment_deleted_during_a_read_is_missing() -> None:
 
 
 def test_silent_server_is_unavailable_in_bounded_time() -> None:
-    def silent(store: ScriptedStore, client: Client, command: Command) -> bool:
+    def silent(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
         return isinstance(command, wire.ReadSegment | wire.KeepAlive)
 
     with script(silent, timeout=0.6) as store:
@@ -219,7 +219,7 @@ def test_silent_server_is_unavailable_in_bounded_time() -> None:
 def test_slow_server_that_keeps_alive_is_waited_for() -> None:
     late: list[tuple[Client, wire.ReadSegment]] = []
 
-    def slow(store: ScriptedStore, client: Client, command: Command) -> bool:
+    def slow(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
         if isinstance(command, wire.ReadSegment):
             late.append((client, command))
             return True
@@ -246,7 +246,7 @@ def test_slow_server_that_keeps_alive_is_waited_for() -> None:
         (wire.SegmentTruncated(4711, NAME), "unexpected reply .*SegmentTruncated"),
     ],
 )
-def test_unrequested_answer_is_refused(answer: Command, says: str) -> None:
+def test_unrequested_answer_is_refused(answer: WireCommand, says: str) -> None:
     wrong = reading(lambda _, client, __: client.send(answer))
     with script(wrong) as store, pytest.raises(WireError, match=says):
         read(store)
@@ -256,10 +256,10 @@ def test_unrequested_answer_is_refused(answer: Command, says: str) -> None:
     ("kind", "raw", "says"),
     [
         (wire.ReadSegment, bytes.fromhex("00001267 00000000"), "type 4711"),
-        (Command, b"HTTP/1.1 400 Bad Request\r\n\r\n", "a frame of .* bytes"),
+        (WireCommand, b"HTTP/1.1 400 Bad Request\r\n\r\n", "a frame of .* bytes"),
     ],
 )
-def test_unknown_command_or_protocol_is_refused(kind: type[Command], raw: bytes, says: str) -> None:
+def test_unknown_command_or_protocol_is_refused(kind: type[WireCommand], raw: bytes, says: str) -> None:
     other = instead_of(kind, lambda _, client, __: client.send_raw(raw))
     with script(other) as store, pytest.raises(WireError, match=says):
         read(store)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamvault.streamstore.errors import WireError
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import _COMMANDS, _LAYOUTS, HEADER, Command, decode, encode
+from streamvault.streamstore.pravega.codec import _COMMANDS, _LAYOUTS, HEADER, WireCommand, decode, encode
 
 VALUES = {
     "i": st.integers(-(2**31), 2**31 - 1),
@@ -26,13 +26,13 @@ WRITER = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
 @st.composite
-def commands(draw: st.DrawFn) -> Command:
+def commands(draw: st.DrawFn) -> WireCommand:
     code = draw(st.sampled_from(sorted(_COMMANDS)))
     return _COMMANDS[code](**{name: draw(VALUES[kind]) for name, kind in _LAYOUTS[code]})
 
 
 @given(commands(), st.binary(max_size=20))
-def test_commands_round_trip_with_fields_of_newer_servers(command: Command, more: bytes) -> None:
+def test_commands_round_trip_with_fields_of_newer_servers(command: WireCommand, more: bytes) -> None:
     frame = encode(command)
     code, length = HEADER.unpack_from(frame)
     assert length == len(frame) - HEADER.size
@@ -41,7 +41,7 @@ def test_commands_round_trip_with_fields_of_newer_servers(command: Command, more
 
 
 @given(commands(), st.data())
-def test_truncated_frame_is_an_error(command: Command, data: st.DataObject) -> None:
+def test_truncated_frame_is_an_error(command: WireCommand, data: st.DataObject) -> None:
     payload = encode(command)[HEADER.size :]
     if not payload:
         return
@@ -98,7 +98,7 @@ def test_text_that_is_too_long_is_refused() -> None:
         (wire.AuthTokenCheckFailed(5, "", 1), "0000003c 0000000e 0000000000000005 0000 00000001"),
     ],
 )
-def test_encoded_bytes_are_those_of_the_protocol(command: Command, frame: str) -> None:
+def test_encoded_bytes_are_those_of_the_protocol(command: WireCommand, frame: str) -> None:
     assert encode(command) == bytes.fromhex(frame)
 
 
