@@ -7,7 +7,7 @@ from tests.prove.mutants import Mutant
 ROTATE = "tests/unit/rotation/test_rotate.py"
 COMPACT = "tests/unit/rotation/compact/test_compact.py"
 CHUNKS = "tests/unit/layouts/test_chunks.py"
-CUTS = "tests/unit/streamvault/test_cut_ends.py"
+CUTS = "tests/commands/test_cut_ends.py"
 RANGE_SIZES = "tests/unit/rotation/compact/test_range_sizes.py"
 READ_BACK = "tests/unit/manifests/verbs/test_read_back.py"
 TRUNCATE = "tests/unit/rotation/test_truncate.py"
