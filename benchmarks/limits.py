@@ -19,7 +19,7 @@ from obstore.store import S3Store
 
 from benchmarks.processes import run_together
 from benchmarks.workload import Workload
-from streamvault.layouts.keys import EVENT_KEYS, archive_prefix, chunk_key
+from streamvault.layouts.object_keys import EVENT_KEYS, archive_prefix, chunk_key
 from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream

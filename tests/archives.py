@@ -11,7 +11,7 @@ from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.entries import Configuration, EpochEntry, GapEntry, SegmentEntry
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from tests.streams import frame

@@ -9,8 +9,8 @@ from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
 from streamvault.common.times import parse_moment
 from streamvault.importer.planner import generation_at
-from streamvault.layouts.keys import MANIFESTS
 from streamvault.layouts.layout import open_layout
+from streamvault.layouts.object_keys import MANIFESTS
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.options import WarmOptions
 from streamvault.manifests.verbs.cold import NeededPart, joined_parts, needed_parts

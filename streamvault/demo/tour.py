@@ -28,7 +28,7 @@ from streamvault.importer.import_ import import_stream
 from streamvault.importer.reports import ImportReport
 from streamvault.importer.verify import verify_range
 from streamvault.lake.handoff import write_table
-from streamvault.layouts.keys import event_key
+from streamvault.layouts.object_keys import event_key
 from streamvault.manifests.verbs.check import check_archive
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import open_runner

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamvault.common.progress import Progress
-from streamvault.layouts.keys import WORK, GenerationSpan, parse_work
+from streamvault.layouts.object_keys import WORK, GenerationSpan, parse_work
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.plan import current_plan, ended_plans, find_plan, remove_work
 from streamvault.manifests.archive.sweeping import SweepTask, remove_strays, tasks_of
-from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.field_types import segment_key
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable
 from streamvault.sparkrun.opening import open_runner
 

@@ -18,8 +18,8 @@ from streamvault.exporter.plan_options import has_other_defaults, with_ends
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
 from streamvault.exporter.task import export_range
-from streamvault.layouts.keys import GenerationSpan, line_folder
 from streamvault.layouts.layout import layout_of, open_layout
+from streamvault.layouts.object_keys import GenerationSpan, line_folder
 from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan

@@ -18,7 +18,7 @@ from streamvault.exporter.plan_options import (
     has_other_options,
     stored_as,
 )
-from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import (
     Plan,
@@ -31,7 +31,7 @@ from streamvault.manifests.archive.plan import (
     remove_work,
 )
 from streamvault.manifests.format.entries import Configuration, EpochEntry, GapEntry, PlannedSegment
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.options import RANGE_SIZE
 from streamvault.reading.comparing import check_continues
 from streamvault.reading.identity import check_gone, check_same_stream, take_witness
@@ -52,7 +52,7 @@ class PlannedGeneration:
     Attributes:
         plan: the plan; None if the newest generation already has everything, or of a conversion, a part of it.
         newest: the newest generation's manifest, if there is one; None for a conversion.
-        attempt: number of the plan, see `layouts.keys.work_folder`.
+        attempt: number of the plan, see `layouts.object_keys.work_folder`.
         resumed: whether an earlier or concurrent run created the plan.
         gave_up: the plan of the unfinished run that this one has given up; None if there was none.
     """

@@ -10,7 +10,7 @@ from streamvault.common.sizes import size_text
 from streamvault.exporter.options import ExportOptions
 from streamvault.layouts.layout import LayoutName, layout_of
 from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.options import RANGE_SIZE
 from streamvault.streamstore.arithmetic.cut_option import parse_cut
 from streamvault.streamstore.arithmetic.cuts import is_before, live_ends

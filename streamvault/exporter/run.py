@@ -21,8 +21,8 @@ from streamvault.manifests.archive.rows import FinishedSpan, find_rows, leave_ro
 from streamvault.manifests.archive.sweeping import prove
 from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.entries import GapEntry, PlannedSegment, SegmentEntry
-from streamvault.manifests.format.fields import segment_key
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.field_types import segment_key
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.options import ArchivingOptions
 from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.reading.identity import check_same_stream, check_witness
@@ -59,7 +59,7 @@ class ExportRun:
         archive: the archive.
         source: address of the stream's store, for tasks.
         plan: the generation's plan.
-        attempt: number of the plan, see `layouts.keys.work_folder`.
+        attempt: number of the plan, see `layouts.object_keys.work_folder`.
         options: how tasks archive; what the plan has, they take from it.
     """
 

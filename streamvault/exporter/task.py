@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import Compression, LayoutName, StoredRange, open_layout
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.reading.ranges import read_range

@@ -19,7 +19,7 @@ from streamvault.manifests.archive.damage import Lost, Remains, find_remains
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.selection import RangePart
-from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.field_types import segment_key
 from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.model import Retention, SegmentId, StreamCut
 

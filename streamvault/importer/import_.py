@@ -12,9 +12,9 @@ from streamvault.common.times import moment_text
 from streamvault.common.verb import verb
 from streamvault.importer.from_archive import Selection
 from streamvault.importer.import_warnings import warnings_of
-from streamvault.importer.lease import unfinished_import
 from streamvault.importer.options import ImportOptions
 from streamvault.importer.own_name import check_not_source, tagged
+from streamvault.importer.ownership import unfinished_import
 from streamvault.importer.planner import PlannedRestore, Planner, generation_at, open_source
 from streamvault.importer.reports import ImportReport, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from streamvault.common.progress import Progress
 from streamvault.importer.fill import FillTask, SourcePart, TargetSegment, TargetSpan, compare_segment, fill_segment
 from streamvault.importer.jobs import FillJobs
-from streamvault.importer.lease import finishing_under_lease, lease_stream, reporting_lost_lease, unfinished_import
+from streamvault.importer.ownership import finishing_under_lease, lease_stream, reporting_lost_lease, unfinished_import
 from streamvault.importer.plan import RestorePlan
 from streamvault.importer.target import Target, target_exists_error
 from streamvault.importer.unfinished import Unfinished

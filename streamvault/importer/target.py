@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.importer.from_archive import generation_of
-from streamvault.importer.lease import first_segment_id, marked_import
+from streamvault.importer.ownership import first_segment_id, marked_import
 from streamvault.importer.plan import RestorePlan
 from streamvault.importer.replay import MAP_NUMBERS, ScaleStep
 from streamvault.streamstore.arithmetic.counterparts import counterparts
@@ -54,7 +54,7 @@ class Target:
         marked: whether it has the mark of an unfinished import. If not, an earlier run has verified it and set its
             policies, and only the seal may be missing.
         epoch: its newest epoch.
-        first_segment_id: see `importer.lease.first_segment_id`.
+        first_segment_id: see `importer.ownership.first_segment_id`.
     """
 
     def __init__(

@@ -18,8 +18,8 @@ from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.remainder import remainder_of
 from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.fields import segment_key
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.field_types import segment_key
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, SegmentId
 

@@ -23,8 +23,8 @@ from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.archive.remainder import UNKNOWN
 from streamvault.manifests.archive.rows import FinishedSpan
 from streamvault.manifests.format.entries import GapEntry, SegmentEntry
-from streamvault.manifests.format.fields import segment_key
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.field_types import segment_key
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.reading.estimate import estimate_events
 from streamvault.reading.identity import check_same_stream
 from streamvault.reading.proof import SegmentChain, prove_all

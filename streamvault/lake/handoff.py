@@ -23,7 +23,7 @@ from streamvault.lake.reports import HandoffReport
 from streamvault.lake.resolve import ResolvedTable, resolved_table
 from streamvault.lake.run import HandoffTotals, hand_off, plans_of, tasks_of
 from streamvault.lake.task import write_file
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.costs import cost_of_handoff
 from streamvault.objectstore.probe import fit_server
 from streamvault.sparkrun.opening import open_runner

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamvault.lake.location import TablePlace
 from streamvault.lake.recorded import GENERATION
-from streamvault.layouts.keys import segment_name
+from streamvault.layouts.object_keys import segment_name
 from streamvault.streamstore.model import SegmentId
 
 

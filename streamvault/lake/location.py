@@ -11,7 +11,7 @@ from streamvault.common.errors import Conflict, Damaged
 from streamvault.lake.plan import files_of, published_plan
 from streamvault.lake.recorded import TableOptions, find_options, fix_options
 from streamvault.layouts.isolated import NotDecodable
-from streamvault.layouts.keys import table_data, table_file_key, table_files
+from streamvault.layouts.object_keys import table_data, table_file_key, table_files
 from streamvault.layouts.place import PlaceAddress
 from streamvault.layouts.table import read_facts
 from streamvault.manifests.archive.archive import Archive

@@ -10,7 +10,7 @@ from streamvault.common.progress import Progress
 from streamvault.lake.plan import TablePlan
 from streamvault.lake.recorded import OriginKind, TableOptions
 from streamvault.lake.sources import EventSource, TableRange
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId, StreamName
 

@@ -15,14 +15,14 @@ from pydantic import Field
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import grouped
 from streamvault.lake.sources import TableRange
-from streamvault.layouts.keys import table_end_key, table_plan_key
+from streamvault.layouts.object_keys import table_end_key, table_plan_key
 from streamvault.manifests.archive.agreement import by_segment, with_rows
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.entries import GapEntry
-from streamvault.manifests.format.fields import Count, Offset, SegmentName, segment_key
+from streamvault.manifests.format.field_types import Count, Offset, SegmentName, segment_key
 from streamvault.manifests.format.jsonfile import File, decide_file, decode, find_file
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.reading.reader import TRUNCATED
 
 

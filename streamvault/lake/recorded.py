@@ -13,7 +13,7 @@ from streamvault.common.errors import Conflict, Usage
 from streamvault.lake.batches import EVENT_SCHEMA
 from streamvault.lake.column_types import arrow_type
 from streamvault.lake.options import Decode, TableFormat
-from streamvault.layouts.keys import table_options_key
+from streamvault.layouts.object_keys import table_options_key
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.jsonfile import File, Model, decide_file, find_file
 from streamvault.streamstore.model import StreamName

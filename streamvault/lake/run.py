@@ -26,7 +26,7 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.errors import AccessDenied
 from streamvault.reading.ranges import NotEvents
 from streamvault.sparkrun.runner import Runner

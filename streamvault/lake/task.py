@@ -21,7 +21,7 @@ from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.recorded import ERROR, GENERATION, TableOptions
 from streamvault.lake.sources import EventSource, TableRange
 from streamvault.layouts.isolated import NotDecodable
-from streamvault.layouts.keys import table_file_key
+from streamvault.layouts.object_keys import table_file_key
 from streamvault.layouts.place import PlaceAddress
 from streamvault.layouts.table import read_facts
 from streamvault.layouts.table_rows import RANGES, ROW_GROUP_BYTES

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.keys import RangeKey
+from streamvault.layouts.object_keys import RangeKey
 from streamvault.objectstore.store import ObjectInfo
 
 MAX_FINDINGS = 100

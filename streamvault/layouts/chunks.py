@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 from streamvault.common.errors import Damaged, Problem
 from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check
 from streamvault.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
-from streamvault.layouts.keys import CHUNK_KEYS
 from streamvault.layouts.layout import Compression, Layout, StoredRange
+from streamvault.layouts.object_keys import CHUNK_KEYS
 from streamvault.layouts.place import Place
 from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, different_object, get_parts, parts_of, put_same
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, WrongSize

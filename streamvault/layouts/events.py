@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import joined
 from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check, strict, walk
-from streamvault.layouts.keys import EVENT_KEYS, RangeKey
 from streamvault.layouts.layout import Layout, StoredRange
+from streamvault.layouts.object_keys import EVENT_KEYS, RangeKey
 from streamvault.layouts.place import Place
 from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, parts_of, put_all
 from streamvault.objectstore.errors import NoSuchObject, WrongSize

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, get_args
 
 from streamvault.common.errors import Usage
 from streamvault.layouts.chain import RangeCheck
-from streamvault.layouts.keys import MAX_INT63, RangeKeys, parse_segment
+from streamvault.layouts.object_keys import MAX_INT63, RangeKeys, parse_segment
 from streamvault.layouts.place import Place
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.objectstore.store import ObjectInfo, ObjectStore

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts.isolated import NotDecodable, RemoteFile, decoded
-from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key, table_files
 from streamvault.layouts.layout import RangeReader, StoredRange, table_layout
+from streamvault.layouts.object_keys import TableFileKey, parse_table_file, table_data, table_file_key, table_files
 from streamvault.layouts.place import Place
 from streamvault.layouts.table_rows import numbers_of
 from streamvault.objectstore.bulk import WINDOW_BYTES

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from streamvault.common.options import DURATION, PERCENT, SIZE, CommandLine, Options, Rehearsed, Watched
-from streamvault.layouts.keys import line_folder
 from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.layouts.object_keys import line_folder
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
 from streamvault.objectstore.cold import Tier
 from streamvault.objectstore.errors import InvalidKey

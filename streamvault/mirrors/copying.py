@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
-from streamvault.importer.lease import (
+from streamvault.importer.ownership import (
     finishing_record,
     finishing_under_lease,
     lease_stream,

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from streamvault.common.errors import Conflict
-from streamvault.importer.lease import first_segment_id
 from streamvault.importer.options import KeptRetention
+from streamvault.importer.ownership import first_segment_id
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import Replica, promoted_configuration
 from streamvault.mirrors.replication import Replication

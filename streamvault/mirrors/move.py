@@ -8,7 +8,7 @@ from dataclasses import replace
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
 from streamvault.common.verb import verb
-from streamvault.importer.lease import (
+from streamvault.importer.ownership import (
     finishing_under_lease,
     first_segment_id,
     remove_leftovers,

@@ -12,8 +12,8 @@ import json
 from contextlib import suppress
 
 from streamvault.common.errors import Conflict, Problem
-from streamvault.importer.lease import marked_import, unfinished_import
 from streamvault.importer.options import TargetOptions
+from streamvault.importer.ownership import marked_import, unfinished_import
 from streamvault.importer.target import TargetTaken, target_exists_error
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, Replica, replica_tag

@@ -1,4 +1,7 @@
-"""The *promote* command: make a replica a stream like any other, after its source is gone or is sealed for it."""
+"""The *promote* command: make a replica a stream like any other, after its source is gone or is sealed for it.
+
+Its last steps, the fence and the policies, are those of `mirrors.replica.Replica.finish`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from dataclasses import replace
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
 from streamvault.common.verb import verb
-from streamvault.importer.lease import finishing_under_lease, remove_leftovers, take_lease, unfinished_import
 from streamvault.importer.options import KeptRetention, TargetOptions
+from streamvault.importer.ownership import finishing_under_lease, remove_leftovers, take_lease, unfinished_import
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.mirrors.cutover import WAIT_SECONDS, check_exists, cut_over, retention_warnings

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from streamvault.common.times import moment_text
-from streamvault.importer.lease import first_segment_id
+from streamvault.importer.ownership import first_segment_id
 from streamvault.manifests.format.entries import Configuration
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamDescription, StreamName
 
@@ -27,7 +27,7 @@ class Record:
         filler_limit: likewise.
         keep_head: likewise.
         head: the cut at which the replica began; shifted offsets are relative to it.
-        configuration: the source's configuration, see `manifests.format.model.Configuration`.
+        configuration: the source's configuration, see `manifests.format.manifest.Configuration`.
         sealed: whether the source was sealed by its user.
         tail: the source's tail that the replica has reached; None if it has reached none.
         ends: the replica's segment → its end (bytes) at that tail.
@@ -35,13 +35,13 @@ class Record:
         sealing: whether a promotion has begun to seal the source; if it is promoted, whether that was done.
         skipping: whether a round has begun to append filler in place of what the source has truncated.
         promoted: whether a promotion has begun to finish the replica.
-        target: which stream of the replica's name the record is about (`importer.lease.first_segment_id`); empty in
+        target: which stream of the replica's name the record is about (`importer.ownership.first_segment_id`); empty in
             records of earlier releases, unless it was promoted.
         source_head: the source's head when `tail` was taken; None if there is none, and in records of earlier releases.
         closing: segments of the replica that a promotion is replacing by new ones of the same key ranges.
         claim: which run was the last to begin a cut-over; a running replication then gives way to it.
-        source_first: which stream of the source's name a cut-over seals (`importer.lease.first_segment_id`); empty if
-            none was begun, and in records of earlier releases.
+        source_first: which stream of the source's name a cut-over seals (`importer.ownership.first_segment_id`); empty
+            if none was begun, and in records of earlier releases.
         retention: the promoted stream's retention policy: the source's ("keep") or none ("off").
     """
 

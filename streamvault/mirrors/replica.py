@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from streamvault.common.errors import Conflict, Failed
-from streamvault.importer.lease import first_segment_id, marked_import
 from streamvault.importer.options import KeptRetention
+from streamvault.importer.ownership import first_segment_id, marked_import
 from streamvault.importer.plan import fitting_configuration
 from streamvault.importer.target import TargetTaken
 from streamvault.mirrors.ends import check_ends

@@ -16,8 +16,8 @@ from streamvault.common.errors import Conflict, Failed, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.common.rounds import Round
 from streamvault.common.times import now_utc
-from streamvault.importer.lease import TargetBusy, reporting_lost_lease, take_lease
 from streamvault.importer.options import TargetOptions
+from streamvault.importer.ownership import TargetBusy, reporting_lost_lease, take_lease
 from streamvault.importer.plan import RestorePlan, plan_restore
 from streamvault.importer.replay import CannotReplay
 from streamvault.importer.run import ImportRun

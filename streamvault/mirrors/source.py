@@ -10,8 +10,8 @@ from typing import Protocol
 
 from streamvault.common.times import now_utc
 from streamvault.importer.from_archive import Selection
-from streamvault.importer.lease import first_segment_id
 from streamvault.importer.options import RestoreOptions, TargetOptions
+from streamvault.importer.ownership import first_segment_id
 from streamvault.importer.plan import Content
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.changed import unless_changed
@@ -178,7 +178,7 @@ class StreamSource:
         """Delete the ledger that says who sealed the stream, once the stream is deleted.
 
         Args:
-            first: which stream of this name it was (`importer.lease.first_segment_id`).
+            first: which stream of this name it was (`importer.ownership.first_segment_id`).
         """
         ledger = self._seal_ledger(first)
         ledger.newest(create=False)

@@ -18,7 +18,7 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.format.archived_range import ArchivedRange, digest_of
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.reading.identity import WITNESS_BYTES, check_gone, check_same_stream, other_stream
 from streamvault.streamstore.arithmetic.cuts import later_of, sealed_ends, segments_between, successions
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated

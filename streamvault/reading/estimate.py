@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.reading.spans import spans_of
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.store import StreamStore

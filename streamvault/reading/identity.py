@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from streamvault.common.errors import Conflict
 from streamvault.manifests.format.archived_range import digest_of
 from streamvault.manifests.format.entries import EpochEntry, Witness
-from streamvault.manifests.format.fields import segment_key
-from streamvault.manifests.format.model import GenerationModel
+from streamvault.manifests.format.field_types import segment_key
+from streamvault.manifests.format.manifest import GenerationModel
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName

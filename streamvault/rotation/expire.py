@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from streamvault.common.times import moment_text, now_utc
-from streamvault.layouts.keys import checked_key, manifest_key, ranges_key
 from streamvault.layouts.layout import open_layout
+from streamvault.layouts.object_keys import checked_key, manifest_key, ranges_key
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.marks import Decision
-from streamvault.manifests.format.fields import segment_key
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.field_types import segment_key
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.locks import Lock, ObjectLocks
 from streamvault.rotation.options import RotateOptions

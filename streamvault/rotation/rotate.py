@@ -17,7 +17,7 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData, delete_expired
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.replaced import delete_replaced
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.hold import check_name, put_hold
 from streamvault.manifests.verbs.read_back import last_checked, read_back
 from streamvault.requests.deletions import request_deletions

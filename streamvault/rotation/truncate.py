@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamvault.common.errors import Conflict
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.reading.comparing import compare, held_below
 from streamvault.reading.identity import check_same_stream
 from streamvault.streamstore.arithmetic.cuts import is_before, later_of

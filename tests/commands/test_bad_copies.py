@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from streamvault.cli import main
-from streamvault.importer.lease import lease_stream
+from streamvault.importer.ownership import lease_stream
 from streamvault.streamstore.errors import AccessDenied
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, StreamConfiguration, StreamName

@@ -13,7 +13,7 @@ import pytest
 from streamvault import compact_archive, rotate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Failed
-from streamvault.importer.lease import lease_stream
+from streamvault.importer.ownership import lease_stream
 from streamvault.importer.run import ImportRun
 from streamvault.streamstore.own import UNFINISHED
 from streamvault.streamstore.services.lease import last_heartbeat

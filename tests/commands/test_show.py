@@ -13,7 +13,7 @@ import pytest
 from streamvault import check_archive, export_stream, list_archives, write_table
 from streamvault.cli import main
 from streamvault.common.errors import Failed
-from streamvault.layouts.keys import MANIFESTS
+from streamvault.layouts.object_keys import MANIFESTS
 from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectInfo

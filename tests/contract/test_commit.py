@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from streamvault.common.errors import Conflict, Damaged, Usage
-from streamvault.layouts.keys import GenerationSpan, manifest_key, plan_key, ranges_key
+from streamvault.layouts.object_keys import GenerationSpan, manifest_key, plan_key, ranges_key
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.jsonfile import seal
-from streamvault.manifests.format.model import IndexEntry, Manifest
+from streamvault.manifests.format.manifest import IndexEntry, Manifest
 from streamvault.manifests.format.ranges import encode_ranges
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import StreamConfiguration, StreamName

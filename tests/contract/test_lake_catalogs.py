@@ -23,7 +23,7 @@ from streamvault.lake.location import TablePlace
 from streamvault.lake.options import TableFormat
 from streamvault.lake.recorded import find_options
 from streamvault.lake.reports import HandoffReport
-from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key, table_data
+from streamvault.layouts.object_keys import GenerationSpan, manifest_key, ranges_key, table_data
 from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from tests.servers.s3 import S3Server

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamvault.importer.lease import marked_import
+from streamvault.importer.ownership import marked_import
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore

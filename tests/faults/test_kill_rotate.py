@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamvault import check_archive, export_stream, import_stream
-from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import find_plan
 from streamvault.objectstore.uri import RootAddress

@@ -12,7 +12,7 @@ import pytest
 from streamvault import check_archive, export_stream, import_stream, show_archive
 from streamvault.common.progress import Progress
 from streamvault.exporter.plan import TRUNCATED_BEFORE
-from streamvault.importer.lease import TargetBusy, lease_stream, take_lease
+from streamvault.importer.ownership import TargetBusy, lease_stream, take_lease
 from streamvault.reading.reader import TRUNCATED
 from streamvault.streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.services import lease

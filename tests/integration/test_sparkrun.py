@@ -374,10 +374,10 @@ import json, os, sys, time
 from streamvault.sparkrun.opening import open_runner
 
 def where(number):
-    import streamvault.manifests.format.model
+    import streamvault.manifests.format.manifest
     import streamvault.streamstore.pravega.controller_pb2
     time.sleep(0.5)
-    return [sys.executable, streamvault.manifests.format.model.__file__, os.getppid()]
+    return [sys.executable, streamvault.manifests.format.manifest.__file__, os.getppid()]
 
 def damaged(number):
     from streamvault.objectstore.errors import NoSuchObject

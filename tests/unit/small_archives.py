@@ -14,8 +14,8 @@ from streamvault import check_archive, export_stream
 from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
 from streamvault.exporter.reports import ExportReport
-from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.manifests.verbs.read_back import read_back

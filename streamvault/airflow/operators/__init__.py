@@ -8,7 +8,7 @@ from streamvault.airflow.operators.archives import (
     ImportStreamOperator,
     RotateArchiveOperator,
 )
-from streamvault.airflow.operators.streams import (
+from streamvault.airflow.operators.mirrors import (
     CopyStreamOperator,
     MoveStreamOperator,
     PromoteReplicaOperator,

@@ -19,8 +19,8 @@ from streamvault.exporter.cleanup import clean_up, overlapping_plans, remove_wor
 from streamvault.exporter.convert.plan import ANOTHER_ROOT, draft_conversion
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import PlannedGeneration, record_end, settle
-from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import Compression, LayoutName, StoredRange, open_layout
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
@@ -30,7 +30,7 @@ from streamvault.manifests.archive.range_bytes import read_verified
 from streamvault.manifests.archive.remainder import Remainder, remainder_of
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, find_rows, leave_row
 from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import SegmentId, StreamCut

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from streamvault.common.errors import Conflict
 from streamvault.lake.location import TablePlace
-from streamvault.layouts.keys import table_registration_key
+from streamvault.layouts.object_keys import table_registration_key
 from streamvault.manifests.format.jsonfile import File, decide_file, find_file
 
 

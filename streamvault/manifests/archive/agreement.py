@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from streamvault.common.errors import Damaged
 from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.entries import SegmentEntry
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.streamstore.model import SegmentId
 
 

@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import TypeVar
 
 from streamvault.common.errors import Conflict, Damaged, Failed, Overtaken
-from streamvault.layouts.keys import (
+from streamvault.layouts.layout import table_layout
+from streamvault.layouts.object_keys import (
     TABLES,
     GenerationSpan,
     archive_prefix,
@@ -18,7 +19,6 @@ from streamvault.layouts.keys import (
     ranges_key,
     table_folder,
 )
-from streamvault.layouts.layout import table_layout
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.agreement import by_segment, check_follows, cross_check
 from streamvault.manifests.archive.history import Generation, History
@@ -26,7 +26,7 @@ from streamvault.manifests.archive.listing import Listing, manifest_lost, read_l
 from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.jsonfile import decode
-from streamvault.manifests.format.model import GenerationModel, IndexEntry, Manifest
+from streamvault.manifests.format.manifest import GenerationModel, IndexEntry, Manifest
 from streamvault.manifests.format.ranges import MAX_INDEX_BYTES, decode_ranges, encode_ranges
 from streamvault.objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject
 from streamvault.objectstore.store import ObjectStore

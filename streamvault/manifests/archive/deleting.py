@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from streamvault.layouts.keys import MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
 from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.layouts.object_keys import MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.archive.listing import Listing, manifest_lost
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.locks import Lock, ObjectLocks
 from streamvault.objectstore.metered import MeteredStore

@@ -13,7 +13,7 @@ from streamvault.common.errors import Damaged, Usage
 from streamvault.common.neighbours import joined
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.entries import Configuration
-from streamvault.manifests.format.model import Manifest, Replaced
+from streamvault.manifests.format.manifest import Manifest, Replaced
 from streamvault.streamstore.arithmetic.cuts import no_end, segments_between
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.keys import (
+from streamvault.layouts.object_keys import (
     MANIFESTS,
     GenerationSpan,
     decision_key,

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
 from streamvault.common.times import now_utc
-from streamvault.layouts.keys import GenerationSpan, checked_key
-from streamvault.manifests.format.fields import Count, Cut, Digest, Moment
+from streamvault.layouts.object_keys import GenerationSpan, checked_key
+from streamvault.manifests.format.field_types import Count, Cut, Digest, Moment
 from streamvault.manifests.format.jsonfile import File, Model, find_file
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamCut, StreamName

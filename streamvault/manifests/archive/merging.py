@@ -16,7 +16,7 @@ from streamvault.manifests.archive.agreement import check_follows
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.entries import GapEntry, SegmentEntry
-from streamvault.manifests.format.model import Manifest, Replaced
+from streamvault.manifests.format.manifest import Manifest, Replaced
 from streamvault.streamstore.model import SegmentId
 
 

@@ -9,12 +9,12 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
 from streamvault.common.times import now_utc
-from streamvault.layouts.keys import GenerationSpan, ended_key, plan_key, work_folder
+from streamvault.layouts.object_keys import GenerationSpan, ended_key, plan_key, work_folder
 from streamvault.layouts.place import Place
 from streamvault.manifests.format.entries import GapEntry, PlannedSegment, SegmentEntry
-from streamvault.manifests.format.fields import Moment
+from streamvault.manifests.format.field_types import Moment
 from streamvault.manifests.format.jsonfile import File, decide_file, find_file, one_line
-from streamvault.manifests.format.model import GenerationModel, Manifest
+from streamvault.manifests.format.manifest import GenerationModel, Manifest
 from streamvault.objectstore.bulk import delete_all
 
 

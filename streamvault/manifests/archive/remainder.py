@@ -9,7 +9,7 @@ from streamvault.manifests.archive.agreement import with_rows
 from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.entries import GapEntry
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.streamstore.arithmetic.cuts import segments_between
 
 UNKNOWN = "0" * 64

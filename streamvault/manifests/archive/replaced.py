@@ -16,7 +16,8 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from streamvault.common.times import now_utc
-from streamvault.layouts.keys import (
+from streamvault.layouts.layout import open_layout
+from streamvault.layouts.object_keys import (
     WORK,
     GenerationSpan,
     checked_key,
@@ -26,7 +27,6 @@ from streamvault.layouts.keys import (
     ranges_key,
     work_folder,
 )
-from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData
 from streamvault.manifests.archive.listing import Listing, manifest_lost

@@ -8,10 +8,10 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.keys import GenerationSpan, parse_row, row_key, work_folder
+from streamvault.layouts.object_keys import GenerationSpan, parse_row, row_key, work_folder
 from streamvault.layouts.place import Place
 from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.fields import Count, Digest, Offset
+from streamvault.manifests.format.field_types import Count, Digest, Offset
 from streamvault.manifests.format.jsonfile import File, Model, decide_file, decode
 from streamvault.objectstore.bulk import get_all
 from streamvault.objectstore.errors import NoSuchObject

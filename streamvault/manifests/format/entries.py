@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from streamvault.manifests.format.fields import Count, Digest, Offset, SegmentName, SegmentNumber, segment_key
+from streamvault.manifests.format.field_types import Count, Digest, Offset, SegmentName, SegmentNumber, segment_key
 from streamvault.manifests.format.jsonfile import Model
 from streamvault.streamstore.model import (
     Epoch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
 

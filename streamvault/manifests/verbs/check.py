@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from streamvault.common.progress import Progress
 from streamvault.common.verb import verb
-from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LayoutName
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.damage import Lost

@@ -11,8 +11,8 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streamvault.layouts.keys import chunk_key
 from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.layouts.object_keys import chunk_key
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.damage import Lost, damage_of, listed_damage

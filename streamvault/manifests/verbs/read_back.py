@@ -10,13 +10,13 @@ from itertools import takewhile
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
-from streamvault.layouts.keys import checked_key, manifest_key
+from streamvault.layouts.object_keys import checked_key, manifest_key
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.marks import Checked, find_checked
 from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.check import run_checks
 from streamvault.manifests.verbs.check_ranges import CheckResult, check_ranges, range_tasks
 from streamvault.objectstore.errors import AlreadyExists

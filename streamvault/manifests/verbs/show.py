@@ -10,13 +10,13 @@ from pathlib import Path
 
 from streamvault.common.errors import Damaged, Failed, Problem
 from streamvault.common.times import moment_text
-from streamvault.layouts.keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
 from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.layouts.object_keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.marks import find_checked
 from streamvault.manifests.archive.plan import current_plan
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.reports import ArchiveSummary, Timeline, TimelineEntry
 from streamvault.objectstore.errors import AccessDenied, InvalidKey, InvalidRoot
 from streamvault.objectstore.paths import is_path

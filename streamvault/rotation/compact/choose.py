@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from streamvault.common.neighbours import grouped
 from streamvault.manifests.archive.merging import can_merge
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 
 FACTOR = 8
 """How many adjacent generations of a size are merged into one of the next size while a stream is followed."""

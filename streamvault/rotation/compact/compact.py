@@ -13,15 +13,15 @@ from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text, now_utc
 from streamvault.common.verb import verb
 from streamvault.exporter.cleanup import remove_work_files
-from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.merging import Merger, can_merge
 from streamvault.manifests.archive.replaced import delete_replaced, merges_under_way, replacements
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.rotation.compact.choose import choose_runs
 from streamvault.rotation.compact.run import Compacted, compact_generations

@@ -14,7 +14,7 @@ from streamvault.common.errors import Conflict, Damaged, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
 from streamvault.exporter.cleanup import remove_work_files
-from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.history import Generation

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from streamvault.exporter.archived_events import verified_events, write_again
-from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import Compression, LayoutName, StoredRange, open_layout
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.merging import MergeSpan
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row

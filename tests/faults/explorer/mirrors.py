@@ -17,7 +17,7 @@ from itertools import pairwise
 import greenlet
 
 from streamvault.common.errors import Conflict, Failed, Problem
-from streamvault.importer.lease import lease_stream
+from streamvault.importer.ownership import lease_stream
 from streamvault.streamstore.arithmetic.counterparts import counterparts
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import SegmentId, StreamName

@@ -175,7 +175,7 @@ def _merged(scene: Scene) -> None:
 
 def _strayed(scene: Scene) -> None:
     """As grown, with strays inside events: in each generation, and after the last one."""
-    from streamvault.layouts.keys import chunk_key, event_key  # noqa: PLC0415
+    from streamvault.layouts.object_keys import chunk_key, event_key  # noqa: PLC0415
 
     _grown(scene)
     key_of = event_key if scene.layout == "events" else chunk_key

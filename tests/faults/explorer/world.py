@@ -20,7 +20,7 @@ from tenacity import wait_fixed
 import streamvault.objectstore.errors as object_errors
 import streamvault.streamstore.errors as stream_errors
 from streamvault.common.errors import Problem
-from streamvault.layouts.keys import MANIFESTS
+from streamvault.layouts.object_keys import MANIFESTS
 from streamvault.objectstore import bulk
 from streamvault.objectstore.retrying import RetryingStore
 from streamvault.objectstore.store import ObjectStore
@@ -406,7 +406,7 @@ def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any
 
 def _remembering() -> Iterator[tuple[Any, str, Any]]:
     """Half of a schedule's time is spent on reading the same small files repeatedly."""
-    from streamvault.layouts import keys  # noqa: PLC0415
+    from streamvault.layouts import object_keys as keys  # noqa: PLC0415
     from streamvault.manifests.archive import listing  # noqa: PLC0415
     from streamvault.manifests.format import jsonfile, ranges  # noqa: PLC0415
     from streamvault.streamstore.arithmetic import cuts  # noqa: PLC0415

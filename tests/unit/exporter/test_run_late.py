@@ -13,8 +13,8 @@ from streamvault.exporter import plan as planning
 from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.run import ExportRun
-from streamvault.layouts.keys import WORK, GenerationSpan, chunk_key, event_key, manifest_key
 from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.layouts.object_keys import WORK, GenerationSpan, chunk_key, event_key, manifest_key
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import current_plan, has_ended
 from streamvault.objectstore.errors import ObjectStoreUnavailable

@@ -19,7 +19,7 @@ import pytest
 from streamvault import import_stream
 from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.importer import jobs as importing
-from streamvault.importer import lease as leases
+from streamvault.importer import ownership as leases
 from streamvault.streamstore.errors import OffsetConflict, StoreBusy
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import (

@@ -14,8 +14,8 @@ import streamvault.lake.run
 from streamvault import compact_archive, import_stream, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.lake.reports import HandoffReport
-from streamvault.layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
 from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.layouts.object_keys import GenerationSpan, chunk_key, manifest_key, ranges_key
 from streamvault.manifests.archive.archive import NoSuchArchive, TableArchive
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of

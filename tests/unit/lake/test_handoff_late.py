@@ -19,7 +19,7 @@ from streamvault import compact_archive, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Problem
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
-from streamvault.layouts.keys import table_end_key
+from streamvault.layouts.object_keys import table_end_key
 from streamvault.objectstore.memory import _STORES
 from streamvault.objectstore.uri import _open
 from streamvault.streamstore.errors import InvalidCut

@@ -15,8 +15,8 @@ import zstandard
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.chunks import PART_BYTES, ChunksLayout
 from streamvault.layouts.frames import FRAME_BYTES
-from streamvault.layouts.keys import CHUNK_KEYS
 from streamvault.layouts.layout import StoredRange, UnknownLayout, open_layout
+from streamvault.layouts.object_keys import CHUNK_KEYS
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.arithmetic.splitting import EventBlock

@@ -18,8 +18,8 @@ from streamvault import write_table
 from streamvault.common.errors import Damaged
 from streamvault.layouts import isolated
 from streamvault.layouts import table as table_reader
-from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key
 from streamvault.layouts.layout import RangeReader, StoredRange, UnknownLayout, open_reader
+from streamvault.layouts.object_keys import TableFileKey, parse_table_file, table_data, table_file_key
 from streamvault.layouts.table_rows import open_file, rows_in
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.archived_range import ArchivedRange

@@ -13,7 +13,7 @@ import pytest
 
 from streamvault import copy_stream, move_stream, promote_replica, replicate_stream
 from streamvault.common.errors import Failed
-from streamvault.importer.lease import first_segment_id
+from streamvault.importer.ownership import first_segment_id
 from streamvault.mirrors.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName

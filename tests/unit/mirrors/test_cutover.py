@@ -13,7 +13,7 @@ import pytest
 import streamvault.common.rounds
 from streamvault.common.errors import Conflict, Problem
 from streamvault.importer import plan
-from streamvault.importer.lease import lease_stream
+from streamvault.importer.ownership import lease_stream
 from streamvault.importer.replay import CannotReplay, plan_replay
 from streamvault.importer.target import TargetTaken
 from streamvault.importer.verify import Differs

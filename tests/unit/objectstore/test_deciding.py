@@ -8,7 +8,7 @@ from threading import Barrier
 import pytest
 from obstore.store import MemoryStore
 
-from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.plan import create_plan
 from streamvault.manifests.archive.rows import leave_row

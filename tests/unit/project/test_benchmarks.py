@@ -15,7 +15,7 @@ from benchmarks.processes import run_together
 from benchmarks.product import PeakWatch
 from benchmarks.results import size_text, spread_text, table
 from benchmarks.workload import Workload
-from streamvault.layouts.keys import EVENT_KEYS
+from streamvault.layouts.object_keys import EVENT_KEYS
 from streamvault.streamstore.arithmetic.framing import frame_many
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import SegmentId, StreamName

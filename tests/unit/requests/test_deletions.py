@@ -10,7 +10,7 @@ import pytest
 
 from streamvault import check_archive, rotate_stream, show_queue, work_queue
 from streamvault.cli import main
-from streamvault.manifests.format.fields import segment_key
+from streamvault.manifests.format.field_types import segment_key
 from streamvault.objectstore.uri import RootAddress
 from streamvault.requests.deletions import request_deletions
 from streamvault.requests.reports import FinishedRequest, WorkReport

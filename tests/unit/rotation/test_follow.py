@@ -25,7 +25,7 @@ from streamvault.common import retries
 from streamvault.common.errors import Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
 from streamvault.common.retries import Retrier
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore import retrying
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
 from streamvault.objectstore.obstore_store import ObstoreStore

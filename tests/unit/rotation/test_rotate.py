@@ -24,7 +24,7 @@ from streamvault import (
 )
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.common.times import now_utc
-from streamvault.layouts.keys import GenerationSpan, checked_key, manifest_key, row_key
+from streamvault.layouts.object_keys import GenerationSpan, checked_key, manifest_key, row_key
 from streamvault.manifests.archive.deleting import below_head, delete_expired
 from streamvault.manifests.archive.marks import find_checked
 from streamvault.manifests.verbs.read_back import read_back

@@ -21,7 +21,7 @@ from streamvault import (
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed
 from streamvault.importer import jobs as importing
-from streamvault.importer.lease import lease_stream, take_lease
+from streamvault.importer.ownership import lease_stream, take_lease
 from streamvault.rotation import rotate as rotating
 from streamvault.spark.ledger import WriteLedger
 from streamvault.spark.pravega_sink import PravegaSink

@@ -11,7 +11,7 @@ import pytest
 from streamvault import compact_archive, convert_archive
 from streamvault.common.errors import Conflict, Usage
 from streamvault.exporter.convert import run as converting
-from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, create_plan, current_plan
 from tests.killed import Killed

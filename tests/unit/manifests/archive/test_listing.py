@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key, manifest_key, plan_key, ranges_key
+from streamvault.layouts.object_keys import (
+    GenerationSpan,
+    checked_key,
+    decision_key,
+    manifest_key,
+    plan_key,
+    ranges_key,
+)
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive import listing
 from streamvault.manifests.archive.listing import Listing, read_listing

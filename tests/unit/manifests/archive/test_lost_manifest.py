@@ -25,12 +25,12 @@ from streamvault import (
 from streamvault.common.errors import Damaged, Failed
 from streamvault.common.progress import Progress
 from streamvault.exporter import plan as planning
-from streamvault.layouts.keys import GenerationSpan, checked_key, manifest_key, plan_key, ranges_key
+from streamvault.layouts.object_keys import GenerationSpan, checked_key, manifest_key, plan_key, ranges_key
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, create_plan, find_plan
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.manifests.format.jsonfile import decode
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.rotation.compact.choose import choose_runs
 from streamvault.rotation.compact.compact import Compaction

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from streamvault.common.errors import Conflict, Damaged
-from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key
+from streamvault.layouts.object_keys import GenerationSpan, checked_key, decision_key
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import Checked, Decision, Hold, find_checked

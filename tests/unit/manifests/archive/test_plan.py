@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.keys import GenerationSpan, plan_key, row_key
+from streamvault.layouts.object_keys import GenerationSpan, plan_key, row_key
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.plan import Plan, create_plan, current_plan, end_plan, find_plan, remove_work
 from streamvault.manifests.archive.rows import find_rows, leave_row

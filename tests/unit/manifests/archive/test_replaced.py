@@ -13,7 +13,7 @@ from streamvault import compact_archive, export_stream
 from streamvault.common.errors import Failed
 from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
-from streamvault.layouts.keys import GenerationSpan, chunk_key
+from streamvault.layouts.object_keys import GenerationSpan, chunk_key
 from streamvault.manifests.archive import replaced
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.replaced import delete_replaced, replacements

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from streamvault.layouts.keys import EVENT_KEYS, GenerationSpan, event_key
+from streamvault.layouts.object_keys import EVENT_KEYS, GenerationSpan, event_key
 from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import create_plan, find_plan

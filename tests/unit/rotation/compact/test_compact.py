@@ -24,7 +24,8 @@ from streamvault import (
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Usage
 from streamvault.common.times import now_utc
-from streamvault.layouts.keys import (
+from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.layouts.object_keys import (
     CHUNK_KEYS,
     GenerationSpan,
     checked_key,
@@ -33,7 +34,6 @@ from streamvault.layouts.keys import (
     plan_key,
     ranges_key,
 )
-from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive import replaced
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.rotation.compact import run as compact

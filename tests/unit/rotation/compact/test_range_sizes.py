@@ -9,8 +9,8 @@ import pytest
 
 from streamvault import compact_archive, convert_archive, export_stream, import_stream
 from streamvault.common.errors import Damaged, Failed
-from streamvault.layouts.keys import GenerationSpan, chunk_key, plan_key
 from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.layouts.object_keys import GenerationSpan, chunk_key, plan_key
 from streamvault.manifests.archive.merging import can_merge
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.rotation.compact import choose

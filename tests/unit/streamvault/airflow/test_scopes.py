@@ -10,7 +10,7 @@ from streamvault import export_stream, move_stream, promote_replica, replicate_s
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.replications import Replications
 from streamvault.airflow.rotations import Rotations
-from streamvault.importer.lease import take_lease
+from streamvault.importer.ownership import take_lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import MOVED_TO, TARGET_LEDGER, is_own, stream_beside, tag_of

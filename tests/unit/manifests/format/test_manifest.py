@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from streamvault.common.errors import Damaged, Failed
 from streamvault.manifests.format.entries import Configuration, EpochEntry
 from streamvault.manifests.format.jsonfile import decode, seal
-from streamvault.manifests.format.model import Manifest
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.format.schema import SCHEMA_FILE, schema_text
 from streamvault.streamstore.model import (
     Epoch,

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from streamvault.common.errors import Usage
-from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.format.entries import (
     Configuration,
     EpochEntry,
@@ -22,7 +22,7 @@ from streamvault.manifests.format.entries import (
     SegmentEntry,
     Witness,
 )
-from streamvault.manifests.format.fields import Count, Cut, Digest, Moment, value_errors
+from streamvault.manifests.format.field_types import Count, Cut, Digest, Moment, value_errors
 from streamvault.manifests.format.jsonfile import File, Model
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import ContentKind, KeyRange, SegmentId, StreamDescription, StreamName
