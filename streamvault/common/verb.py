@@ -40,8 +40,8 @@ class Verb(Protocol[Called, Given, R_co]):
 def verb(kind: Callable[Keywords, O]) -> _Decorator[Keywords, O]:
     """Make a function a verb: its parameter ``options`` becomes a keyword argument for each option.
 
-    The verb rejects options that are not valid, supplies a `Progress` if none is given, and notes how long a call took
-    in a `TimedReport`.
+    The verb rejects options that are not valid, supplies a `Progress` if none is given, and notes in the report how
+    long a call took.
 
     Args:
         kind: the options class. If it is `Watched`, the function's last parameter is ``progress``.
@@ -75,11 +75,11 @@ class _Decorator(Generic[Keywords, O]):
         @wraps(function)
         def with_options(*given: Any) -> Any:
             began = time.monotonic()
-            report = function(*given[: len(declared.parameters)])
+            report: Any = function(*given[: len(declared.parameters)])
+            total = round(time.monotonic() - began, 3)
             if isinstance(report, TimedReport):
-                total = round(time.monotonic() - began, 3)
                 return replace(report, seconds=report.seconds or total, total_seconds=total)
-            return report
+            return replace(report, total_seconds=total) if hasattr(report, "total_seconds") else report
 
         keywords = [
             _keyword(name, field.annotation, Parameter.empty if field.is_required() else field.default)

@@ -257,7 +257,7 @@ class StreamCut:
                 value = json.loads(value)
             except ValueError as error:
                 raise InvalidCut("a stream cut is not JSON", where=str(error)) from None
-        if not isinstance(value, dict) or not value:
+        if not isinstance(value, Mapping) or not value:
             raise InvalidCut(
                 'a stream cut is a JSON object {"scope/stream/N.#epoch.E": offset, …} with at least one entry'
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from pydantic import Field
 from streamvault.common.errors import Usage
 from streamvault.common.options import Options, Rehearsed, Watched
 from streamvault.common.progress import Progress
-from streamvault.common.report import TimedReport
+from streamvault.common.report import Report, TimedReport
 from streamvault.common.verb import verb
 
 
@@ -38,6 +39,21 @@ def send(what: str, options: SendOptions, progress: Progress) -> SendReport:
 @verb(SharedOptions)
 def count(first: str, second: str, options: SharedOptions) -> int:
     return len(first + second) * options.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalReport(Report):
+    total_seconds: float = 0.0
+
+
+@verb(SharedOptions)
+def wait(seconds: float, options: SharedOptions) -> TotalReport:
+    time.sleep(seconds)
+    return TotalReport()
+
+
+def test_total_time_is_noted_in_every_report_that_has_it() -> None:
+    assert wait(0.01).total_seconds >= 0.01
 
 
 def test_signature_has_the_options_a_verbs_own_first() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -124,6 +125,7 @@ def test_invalid_pointer_is_refused(text: str) -> None:
 def test_cut_round_trips(name: StreamName, offsets: dict[SegmentId, int]) -> None:
     cut = StreamCut(name, offsets)
     assert StreamCut.from_json(cut.to_json()) == StreamCut.from_json(json.dumps(cut.to_json()), name) == cut
+    assert StreamCut.from_json(MappingProxyType(cut.to_json())) == cut
     assert list(cut.offsets) == sorted(offsets)
     assert hash(cut) == hash(StreamCut(name, dict(reversed(offsets.items()))))
     assert pickle.loads(pickle.dumps(cut)) == cut
