@@ -26,7 +26,8 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.conftest import started
-from tests.integration.test_shapes import Site, goes_every_way
+from tests.integration.conftest import Site
+from tests.integration.test_shapes import goes_every_way
 from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.streams import digest_of, events_of, shape_of
@@ -151,12 +152,12 @@ def test_auto_scaled_streams_keep_their_segment_ids(scaled: Scaled, tmp_path: Pa
 
 @pytest.mark.late
 def test_auto_scaled_stream_goes_every_way(
-    scaled: Scaled, pravega_secure: PravegaServer, target_store: StreamStore, java_client: JavaClient, tmp_path: Path
+    scaled: Scaled, there: Site, java_client: JavaClient, tmp_path: Path
 ) -> None:
     """Boundaries may move by a few ulps."""
     scaled.join(SCALING_SECONDS + 120)
     assert scaled.error is None
-    here, there, name = Site(scaled.server, scaled.store), Site(pravega_secure, target_store), scaled.streams[3]
+    here, name = Site(scaled.server, scaled.store), scaled.streams[3]
     count = len(list(events_of(scaled.store, name)))
     goes_every_way(here, there, name, tmp_path, lambda *stream: java_client.digest(*stream, count), places=12)
 
