@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from streamvault.airflow import application
 from streamvault.airflow.environment import changed
 from streamvault.common.errors import Problem
+from streamvault.common.retries import pauses
 from streamvault.sparkrun.java import java_home
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.settings import JAVA_SETTINGS, environment_for
@@ -109,14 +109,12 @@ class StreamvaultSubmitHook(SparkSubmitHook):
         if process is None:
             return
         self.log.info("stopping the command")
-        deadline = time.monotonic() + STOP_SECONDS
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
             # Java may exit before Python has cleaned up
-            while time.monotonic() < deadline:
+            for _ in pauses(STOP_SECONDS, first=POLL_SECONDS):
                 process.poll()
                 os.killpg(process.pid, 0)
-                time.sleep(POLL_SECONDS)
             os.killpg(process.pid, signal.SIGKILL)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:

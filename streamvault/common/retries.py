@@ -1,10 +1,11 @@
-"""Retries: how long to wait between attempts, and which errors are worth another one."""
+"""Waiting: pauses until a state is reached, attempts until one succeeds, and which errors are worth another one."""
 
 from __future__ import annotations
 
 import math
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
@@ -23,6 +24,37 @@ T = TypeVar("T")
 def is_transient(error: BaseException) -> bool:
     """Return whether an error is one of those that the next attempt may not meet (`Problem.transient`)."""
     return isinstance(error, Problem) and error.transient
+
+
+def pauses(
+    seconds: float,
+    *,
+    first: float,
+    longest: float | None = None,
+    jitter: bool = False,
+    at_once: bool = True,
+    sleep: Callable[[float], object] | None = None,
+) -> Iterator[float]:
+    """Pause again and again, each time twice as long, and yield how long it took so far (seconds).
+
+    The last pause ends when the time is over. The time begins with the first `next`, not with this call.
+
+    Args:
+        seconds: total time; 0: no pause.
+        first: the first pause (seconds).
+        longest: maximum of each pause (seconds); by default ``first``, so that they are all alike.
+        jitter: whether to shorten each pause by a random part, up to half of it.
+        at_once: whether to yield before the first pause, too.
+        sleep: pauses for some seconds, or less; by default `time.sleep`.
+    """
+    began, pause, longest = time.monotonic(), first, first if longest is None else longest
+    if at_once:
+        yield 0.0
+    while (left := began + seconds - time.monotonic()) > 0:
+        share = random.uniform(0.5, 1.0) if jitter else 1.0  # noqa: S311  (no secret)
+        (sleep or time.sleep)(min(left, share * pause))
+        pause = min(2 * pause, longest)
+        yield time.monotonic() - began
 
 
 def attempts(

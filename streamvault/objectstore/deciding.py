@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import time
+import math
 from contextlib import suppress
+from itertools import islice
 
+from streamvault.common.retries import pauses
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable
 from streamvault.objectstore.store import ObjectStore
 
-WAITS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Seconds before each attempt."""
+TRIES = 6
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 1.6
 
 
 def decide(store: ObjectStore, key: str, data: bytes) -> tuple[bytes, bool]:
@@ -21,8 +24,7 @@ def decide(store: ObjectStore, key: str, data: bytes) -> tuple[bytes, bool]:
         ObjectStoreUnavailable: the server reported the key as taken, then as missing, on every attempt.
         TooLarge: the existing object is too large to be a decision.
     """
-    for wait in WAITS:
-        time.sleep(wait)
+    for _ in islice(pauses(math.inf, first=FIRST_PAUSE, longest=LONGEST_PAUSE), TRIES):
         try:
             store.put(key, data)
         except AlreadyExists:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Iterator
 
+from streamvault.common.retries import pauses
 from streamvault.streamstore.errors import StreamStoreUnavailable
 
 FIRST_PAUSE = 0.05
@@ -24,15 +23,9 @@ def unavailable(what: str, address: str, seconds: float) -> StreamStoreUnavailab
     )
 
 
-def pauses(seconds: float) -> Iterator[None]:
-    """Yield until some seconds are over, each time after a longer pause; at once the first time."""
-    pause, until = FIRST_LOOK, time.monotonic() + seconds
-    while True:
-        yield
-        if time.monotonic() > until:
-            return
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_LOOK)
+def looks(seconds: float) -> Iterator[float]:
+    """Yield when to look whether the controller has finished something: at once, then after growing pauses."""
+    return pauses(seconds, first=FIRST_LOOK, longest=LONGEST_LOOK)
 
 
 class Patience:
@@ -44,13 +37,11 @@ class Patience:
 
     def __init__(self, total: float) -> None:
         self._total = total
-        self._since: float | None = None
-        self._pause = FIRST_PAUSE
+        self.progress()
 
     def progress(self) -> None:
         """Record progress: restart the count."""
-        self._since = None
-        self._pause = FIRST_PAUSE
+        self._pauses = pauses(self._total, first=FIRST_PAUSE, longest=LONGEST_PAUSE, jitter=True, at_once=False)
 
     def pause(self, what: str, address: str) -> None:
         """Wait a little before the next attempt, longer each time.
@@ -58,11 +49,5 @@ class Patience:
         Raises:
             StreamStoreUnavailable: the time is over.
         """
-        now = time.monotonic()
-        if self._since is None:
-            self._since = now
-        left = self._since + self._total - now
-        if left <= 0:
-            raise unavailable(what, address, now - self._since)
-        time.sleep(min(left, random.uniform(0.5, 1.0) * self._pause))  # noqa: S311  (jitter, no secret)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        if next(self._pauses, None) is None:
+            raise unavailable(what, address, self._total)

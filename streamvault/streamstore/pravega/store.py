@@ -7,12 +7,11 @@ may collide, so they are repeated.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tenacity import stop_after_delay
 
-from streamvault.common.retries import attempts
+from streamvault.common.retries import attempts, pauses
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.arithmetic.cuts import is_before, validate_cut
 from streamvault.streamstore.arithmetic.numbering import check_replaces
@@ -42,7 +41,7 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.own import is_own
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.controller import Controller
-from streamvault.streamstore.pravega.patience import pauses
+from streamvault.streamstore.pravega.patience import looks
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
 from streamvault.streamstore.pravega.settings import PravegaSettings
@@ -111,15 +110,14 @@ class PravegaStore(StreamStore):
 
     def describe(self, stream: StreamName) -> StreamDescription:
         """Configuration, epochs, head, tail and whether it is sealed."""
-        disagreements, deadline = 0, time.monotonic() + MAKING_SECONDS
+        disagreements, making = 0, pauses(MAKING_SECONDS, first=MAKING_PAUSE, at_once=False)
         while disagreements < ATTEMPTS:
             try:
                 description = self._describe_once(stream)
             except NoSuchStream:
                 # a stream exists before its first epoch does
-                if time.monotonic() > deadline or not self._controller.stream_exists(stream):
+                if not self._controller.stream_exists(stream) or next(making, None) is None:
                     raise
-                time.sleep(MAKING_PAUSE)
                 continue
             if description is not None:
                 return description
@@ -174,7 +172,7 @@ class PravegaStore(StreamStore):
 
     def create_stream(self, stream: StreamName, configuration: StreamConfiguration) -> None:
         """Make a stream of equal segments."""
-        for _ in pauses(CREATE_SECONDS):
+        for _ in looks(CREATE_SECONDS):
             try:
                 self._controller.create_stream(stream, configuration)
             except RequestFailed:
@@ -236,7 +234,7 @@ class PravegaStore(StreamStore):
                 raise
             number = epoch.number
         assert number is not None  # noqa: S101  (an attempt without an error sets it)
-        for _ in pauses(SCALE_SECONDS):
+        for _ in looks(SCALE_SECONDS):
             if self._controller.is_scaled(stream, number - 1):
                 break
         else:

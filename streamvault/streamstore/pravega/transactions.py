@@ -14,7 +14,7 @@ from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.codec import WireCommand
 from streamvault.streamstore.pravega.controller import Controller, ranges_from, stream_message
-from streamvault.streamstore.pravega.patience import pauses
+from streamvault.streamstore.pravega.patience import looks
 from streamvault.streamstore.pravega.refusals import refusal
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
 from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState, Written
@@ -80,7 +80,7 @@ class PravegaTransactions(Transactions):
     def commit(self, transaction: Transaction) -> TransactionState:
         """See `Transactions.commit`."""
         self._end(transaction, "commitTransaction")
-        for _ in pauses(COMMIT_SECONDS):
+        for _ in looks(COMMIT_SECONDS):
             if (state := self.state(transaction)) is not TransactionState.COMMITTING:
                 return state
         raise RequestFailed(

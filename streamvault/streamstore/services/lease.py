@@ -16,13 +16,13 @@ import json
 import os
 import socket
 import threading
-import time
 import uuid
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from streamvault.common.errors import Conflict
+from streamvault.common.retries import pauses
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.errors import (
@@ -159,14 +159,10 @@ class Lease:
             LeaseHeld: a live process holds the lease.
             Conflict: a user's stream has the name.
         """
-        deadline = time.monotonic() + wait_seconds
-        while True:
-            try:
+        for _ in pauses(wait_seconds, first=LOOK_SECONDS):
+            with contextlib.suppress(LeaseHeld):
                 return cls._take(store, name, work, held)
-            except LeaseHeld:
-                if time.monotonic() >= deadline:
-                    raise
-            time.sleep(LOOK_SECONDS)
+        raise copy(held)  # the traceback of one error would grow with every lease
 
     @classmethod
     def _take(cls, store: StreamStore, name: StreamName, work: str, held: LeaseHeld) -> Lease:
@@ -194,7 +190,7 @@ class Lease:
                 appender = segment.appender()
                 if appender.offset != offset:
                     appender.close()
-                    raise copy(held)  # the traceback of one error would grow with every attempt
+                    raise copy(held)
                 appender.append(mine.encode())
                 appender.flush()
             except (NoSuchStream, NoSuchSegment, SegmentSealed):
@@ -290,9 +286,7 @@ def _watch(segment: OwnSegment, held: LeaseHeld) -> tuple[Heartbeat | None, int]
         last = _heartbeat_before(segment, offset)
     except SegmentTruncated:
         raise copy(held) from None
-    deadline = time.monotonic() + (0.0 if last and _dead(last) else PATIENCE_SECONDS)
-    while time.monotonic() < deadline:
-        time.sleep(LOOK_SECONDS)
+    for _ in pauses(0.0 if last and _dead(last) else PATIENCE_SECONDS, first=LOOK_SECONDS, at_once=False):
         info = segment.info()
         if info.sealed:
             raise SegmentSealed("the lease was released", where=str(segment.name))

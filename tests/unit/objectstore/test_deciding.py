@@ -12,11 +12,13 @@ from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.plan import create_plan
 from streamvault.manifests.archive.rows import leave_row
-from streamvault.objectstore.deciding import WAITS, decide
+from streamvault.objectstore.deciding import decide
 from streamvault.objectstore.errors import AlreadyExists, ObjectStoreUnavailable
 from streamvault.objectstore.obstore_store import ObstoreStore
 from tests.archives import LEFT
 from tests.unit.plans import PREFIX, plan_of, row
+
+WAITS = [0.1, 0.2, 0.4, 0.8, 1.6]
 
 
 class Contradicting(ObstoreStore):
@@ -36,7 +38,7 @@ class Contradicting(ObstoreStore):
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     seen: list[float] = []
-    monkeypatch.setattr("streamvault.objectstore.deciding.time.sleep", seen.append)
+    monkeypatch.setattr("streamvault.common.retries.time.sleep", seen.append)
     return seen
 
 
@@ -58,7 +60,7 @@ def test_decision_that_vanishes_is_made_again(waits: list[float]) -> None:
     store = Contradicting(3)
     assert decide(store, "a", b"mine") == (b"mine", True)
     assert store.get("a") == b"mine"
-    assert waits == list(WAITS[:4])
+    assert waits == WAITS[:3]
 
 
 def test_contradicting_store_is_unavailable_after_all_waits(waits: list[float]) -> None:
@@ -70,4 +72,4 @@ def test_contradicting_store_is_unavailable_after_all_waits(waits: list[float]) 
         waits.clear()
         with pytest.raises(ObjectStoreUnavailable, match="as existing, then as missing: memory://x/"):
             attempt(Contradicting(1000))
-        assert waits == list(WAITS)
+        assert waits == WAITS

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -18,7 +19,7 @@ from tenacity import (
 )
 
 from streamvault.common.errors import Conflict
-from streamvault.common.retries import attempts
+from streamvault.common.retries import attempts, pauses
 from streamvault.streamstore.own import CONSUMER_LEASE, stream_beside
 from streamvault.streamstore.services.fifo.backlog import Backlog, foreign_end
 from streamvault.streamstore.services.fifo.entry import BadEntry, QueueEntry
@@ -133,22 +134,24 @@ class Consumer:
             StreamStoreError: the store failed.
             Exception: the handler's error on its last attempt; the batch is kept.
         """
-        quiet_since = time.monotonic()
-        pause = FIRST_LOOK
+        quiet = self._quiet(idle_seconds)
         while not self._stop.is_set() and (until is None or self._backlog.offset < until):
             self._lease.check()
             batch = self._backlog.next_batch(self._batch_entries, BATCH_BYTES)
             if not batch:
-                if idle_seconds is not None and time.monotonic() - quiet_since >= idle_seconds:
+                if next(quiet, None) is None:
                     break
-                self._stop.wait(pause)
-                pause = min(2 * pause, LONGEST_LOOK)
                 continue
             if not self._handled(handler, batch):
                 break
             self._note(batch)
-            pause, quiet_since = FIRST_LOOK, time.monotonic()
+            quiet = self._quiet(idle_seconds)
         return self.metrics()
+
+    def _quiet(self, seconds: float | None) -> Iterator[float]:
+        """Return the pauses between looks at an empty queue; `stop` ends them."""
+        limit = math.inf if seconds is None else seconds
+        return pauses(limit, first=FIRST_LOOK, longest=LONGEST_LOOK, at_once=False, sleep=self._stop.wait)
 
     def skip(self, offset: int) -> int:
         """Remove foreign bytes at the queue's start; return how many, 0 if they are gone already.
