@@ -150,9 +150,10 @@ def _resume(setting: Setting, length: int, repeats: int, results: Results) -> No
         say(f"  {repeat + 1}/{repeats} whole {whole[-1]:.1f} s, resumed {rest[-1]:.1f} s")
     setting.store.delete(source)
     ratios = [mine / one for mine, one in zip(rest, whole, strict=True)]
+    done = f"{1 - undone / workload.bytes:.1%}"
     rows = [
         ("whole", "1", spread_text(spread(whole), 2)),
-        (f"resumed with {1 - undone / workload.bytes:.1%} done", spread_text(spread(ratios), 3), spread_text(spread(rest), 2)),
+        (f"resumed with {done} done", spread_text(spread(ratios), 3), spread_text(spread(rest), 2)),
     ]
     heads = (f"export of {workload.bytes / MB:,.0f} MB as chunks", "of the whole", "seconds")
     results.add("resume", table(heads, rows), {"whole": whole, "resumed": rest})
