@@ -25,6 +25,7 @@ COMMANDS = {
     "promote": "Make a replica a stream like any other.",
     "move": "Move a stream to another name or cluster.",
     "translate": "Translate cuts and pointers into a restored stream's.",
+    "streams": "List the streams of a scope or a cluster.",
     "ls": "List the archives and tables below a root.",
     "show": "Print the manifest of an archive's newest generation.",
     "timeline": "List an archive's generations, cuts, holds and checks.",

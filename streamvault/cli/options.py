@@ -51,6 +51,12 @@ NewStreamArgument = Annotated[str, argument("STREAM", f"The stream to create: {_
 TargetArgument = Annotated[
     str, argument("TARGET", "The stream to create. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on.")
 ]
+StoreArgument = Annotated[
+    str,
+    argument(
+        "CLUSTER|SCOPE/", "pravega://HOST:PORT or local:///FOLDER, or a scope of it: the same with /SCOPE/ behind."
+    ),
+]
 QueueArgument = Annotated[str, argument("QUEUE", "A queue of requests, as a stream's URI.")]
 RootArgument = Annotated[str, argument("ROOT", "s3://BUCKET/PREFIX or file:///FOLDER.")]
 ArchiveArgument = Annotated[str, argument("ARCHIVE", "ROOT/SCOPE/STREAM, as `export` and `ls` print it.")]

@@ -20,6 +20,7 @@ from streamvault.demo.report import DemoReport
 from streamvault.exporter.reports import ConvertReport, ExportReport
 from streamvault.importer.reports import ImportReport
 from streamvault.lake.reports import HandoffReport
+from streamvault.manager.reports import StreamListing
 from streamvault.manifests.verbs.reports import ArchiveList, CheckReport, HoldReport, Timeline, WarmReport
 from streamvault.mirrors.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport, TranslateReport
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
@@ -35,6 +36,7 @@ REPORTS: Mapping[str, type[Report]] = {
     "promote": PromoteReport,
     "move": MoveReport,
     "translate": TranslateReport,
+    "streams": StreamListing,
     "ls": ArchiveList,
     "timeline": Timeline,
     "check": CheckReport,

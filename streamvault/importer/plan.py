@@ -19,7 +19,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.own import OWN
+from streamvault.streamstore.own import EPHEMERAL, OWN, SWEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,9 @@ def fitting_configuration(configuration: StreamConfiguration, open_segments: int
     The number of a stream's segments can differ from its fixed policy. If a stream is given such a policy, however,
     Pravega scales it.
     """
-    # an archive must not mark a user's stream as Streamvault's own
-    configuration = replace(configuration, tags=tuple(tag for tag in configuration.tags if tag != OWN))
+    # an archive must not mark a user's stream as Streamvault's own, or as one that a sweep deletes
+    tags = (tag for tag in configuration.tags if tag not in {OWN, SWEPT} and not tag.startswith(EPHEMERAL))
+    configuration = replace(configuration, tags=tuple(tags))
     scaling = configuration.scaling
     if scaling.kind is not ScaleKind.FIXED or scaling.min_segments == open_segments:
         return configuration

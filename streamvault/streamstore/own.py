@@ -1,7 +1,8 @@
 """Streamvault's internal streams, and how they are distinguished from users' streams.
 
 Leases, ledgers, queues and the targets of unfinished imports carry the tag `OWN`. Only the tag counts, never the name:
-a stream that merely has a similar name belongs to its user.
+a stream that merely has a similar name belongs to its user. An ephemeral stream is its user's: commands that name it
+take it like any other, but scopes are listed without it, and its tag is never carried to another stream.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ RESTORED = "streamvault-restored:"
 MOVED_TO = "streamvault-moved-to:"
 """Prefix of the tag on the empty sealed stream that a move leaves; the URI of the moved stream follows."""
 
+EPHEMERAL = "streamvault-ephemeral:"
+"""Prefix of the tag on an ephemeral stream; its owner and its expiry follow (`manager.ephemeral`)."""
+
+SWEPT = "streamvault-swept"
+"""The tag on a stream that a sweep, or its owner, is deleting. It is never removed."""
+
 TARGET_LEASE = "streamvault-import-"
 """Prefix of the name of the lease beside an unfinished target."""
 
@@ -54,6 +61,9 @@ SOURCE_SEAL = "streamvault-seal-"
 
 CONSUMER_LEASE = "streamvault-consumer-"
 """Prefix of the name of the lease beside a queue."""
+
+EPHEMERAL_LEASE = "streamvault-ephemeral-"
+"""Prefix of the name of the lease beside an ephemeral stream."""
 
 SPARK_LEDGER = "spark-writes-"
 """Prefix of the name of the ledger beside a stream that a named Spark writer writes to."""
@@ -85,13 +95,18 @@ def tag_of(configuration: StreamConfiguration, prefix: str) -> str:
 
 def users_tags(configuration: StreamConfiguration) -> tuple[str, ...]:
     """Return a stream's tags without Streamvault's."""
-    ours = (UNFINISHED, COPY_OF, REPLICA_OF, RESTORED, MOVED_TO)
+    ours = (UNFINISHED, COPY_OF, REPLICA_OF, RESTORED, MOVED_TO, EPHEMERAL, SWEPT)
     return tuple(tag for tag in configuration.tags if tag != OWN and not tag.startswith(ours))
 
 
 def is_own(configuration: StreamConfiguration) -> bool:
     """Return whether a stream with this configuration is an internal one."""
     return OWN in configuration.tags
+
+
+def is_listed(configuration: StreamConfiguration) -> bool:
+    """Return whether a stream is listed in its scope by default: a user's stream that is there to stay."""
+    return not is_own(configuration) and not tag_of(configuration, EPHEMERAL)
 
 
 def describe_source(store: StreamStore, stream: StreamName) -> StreamDescription:

@@ -47,7 +47,7 @@ class StreamStore(ABC):
         """Iterate over the user streams of a scope, sorted.
 
         Omits the store's internal streams (names starting with ``_``) and, unless ``own`` is set, Streamvault's
-        (`streamstore.own`).
+        and ephemeral ones (`streamstore.own`).
         """
 
     @abstractmethod

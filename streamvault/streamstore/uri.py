@@ -84,6 +84,11 @@ class _Scheme:
     store: str
     shared: bool
 
+    def address(self, name: str, location: str, *, target: bool = False) -> StoreAddress:
+        """Return the address of a store whose location was checked; arguments as for `parse_stream`."""
+        location = self.plain(location)
+        return StoreAddress(name, location, self.settings(f"{name}://{location}", target))
+
 
 def is_stream(uri: str) -> bool:
     """Return whether a text has the scheme of a stream URI; it may still be invalid."""
@@ -109,9 +114,37 @@ def parse_stream(uri: str, *, target: bool = False) -> tuple[StoreAddress, Strea
     wrong = scheme.check(location) if stream else "SCOPE/STREAM is missing"
     if wrong:
         raise InvalidName(f"not a stream's URI ({wrong})", where=_shown(uri), todo=f"Write {scheme.form}.")
-    location = scheme.plain(location)
-    address = f"{name}://{location}"
-    return StoreAddress(name, location, scheme.settings(address, target)), StreamName.parse(stream)
+    return scheme.address(name, location, target=target), StreamName.parse(stream)
+
+
+def parse_scope(uri: str) -> tuple[StoreAddress, str]:
+    """Parse the URI of a store, or of a scope, into store and scope, without connecting.
+
+    Args:
+        uri: ``pravega://HOST:PORT`` or ``local:///FOLDER``; with ``/SCOPE/`` behind it, of a scope.
+
+    Returns:
+        The store's address, and the scope; empty if the URI is that of a store.
+
+    Raises:
+        InvalidName: the URI is invalid.
+    """
+    name, _, rest = str(uri).partition("://")
+    scheme = _SCHEMES.get(name)
+    forms = dict.fromkeys(each.form.removesuffix("STREAM") for each in _SCHEMES.values())
+    todo = f"Write {' or '.join(forms)} for a scope, and the same without SCOPE/ for all of them."
+    if scheme is None:
+        raise InvalidName("not a scope's URI", where=_shown(uri), todo=todo)
+    location, scope = rest, ""
+    if rest.endswith("/"):
+        location, _, scope = rest.removesuffix("/").rpartition("/")
+        if not location and not rest.startswith("/"):  # a slash behind HOST:PORT
+            location, scope = scope, ""
+    if wrong := scheme.check(location):
+        raise InvalidName(f"not a scope's URI ({wrong})", where=_shown(uri), todo=todo)
+    if scope:
+        StreamName(scope, "stream")  # checks the scope's name
+    return scheme.address(name, location), scope
 
 
 def is_same_store(one: StoreAddress, other: StoreAddress) -> bool:

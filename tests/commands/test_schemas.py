@@ -77,6 +77,7 @@ def test_archives(vault: Vault, printed: Print) -> None:
     printed(*export)
     vault.add(b"more")
     printed(*export)
+    printed("streams", f"local://{vault.folder}/streams/")
     printed("ls", vault.root)
     printed("check", vault.archive, "--read-data", *INLINE)
     printed("hold", vault.archive, "audit")

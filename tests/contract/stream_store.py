@@ -41,7 +41,7 @@ from streamvault.streamstore.model import (
     StreamCut,
     StreamName,
 )
-from streamvault.streamstore.own import OWN
+from streamvault.streamstore.own import EPHEMERAL, OWN
 from streamvault.streamstore.store import StreamStore
 
 MIB = 1024 * 1024
@@ -141,6 +141,11 @@ class StreamStoreContract:
         assert list(store.list_streams(stream.scope, own=True)) == [ours, stream]
         store.update_stream(ours, replace(fixed(1), tags=("other",)))
         assert list(store.list_streams(stream.scope)) == [ours, stream]
+
+    def test_ephemeral_streams_are_listed_on_request(self, store: StreamStore, stream: StreamName) -> None:
+        store.create_stream(stream, replace(fixed(1), tags=(f"{EPHEMERAL}owner:60",)))
+        assert list(store.list_streams(stream.scope)) == []
+        assert list(store.list_streams(stream.scope, own=True)) == [stream]
 
     def test_only_an_empty_scope_is_deleted(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))

@@ -22,6 +22,7 @@ COPY = "tests/unit/mirrors/test_copy.py"
 LAKE = "tests/unit/lake"
 QUEUE = "tests/unit/requests"
 SPARK = "tests/unit/streamvault/spark"
+MANAGER = "tests/unit/manager"
 
 RULES: tuple[Mutant, ...] = (
     Mutant(
@@ -650,5 +651,37 @@ RULES: tuple[Mutant, ...] = (
         "        state = transactions.commit(newest.transaction)\n",
         "        pass\n",
         tests=(SPARK,),
+    ),
+    Mutant(
+        "ephemeral-archived",
+        "ephemeral stream: its tag never goes along into another stream",
+        "importer/plan.py",
+        " and not tag.startswith(EPHEMERAL)",
+        "",
+        tests=(f"{MANAGER}/test_ephemeral.py",),
+    ),
+    Mutant(
+        "ephemeral-untagged",
+        "ephemeral stream: one whose tag was removed is its user's",
+        "manager/ephemeral.py",
+        "if EphemeralTag.of(found.configuration) != tag:",
+        "if False:",
+        tests=(f"{MANAGER}/test_ephemeral.py",),
+    ),
+    Mutant(
+        "removal-unfenced",
+        "removal: the fence replaces the configuration that was seen",
+        "manager/removal.py",
+        "fenced(seen), was=seen.configuration)",
+        "fenced(seen))",
+        tests=(f"{MANAGER}/test_ephemeral.py",),
+    ),
+    Mutant(
+        "removal-of-another",
+        "removal: seal and deletion name the first epoch",
+        "manager/removal.py",
+        "        store.seal(seen.name, first=seen.epochs[0])\n        store.delete(seen.name, first=seen.epochs[0])\n",
+        "        store.seal(seen.name)\n        store.delete(seen.name)\n",
+        tests=(f"{MANAGER}/test_ephemeral.py",),
     ),
 )

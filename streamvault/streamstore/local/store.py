@@ -43,7 +43,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.own import is_own
+from streamvault.streamstore.own import is_listed
 from streamvault.streamstore.store import StreamStore
 
 DRAFT = ".new-"
@@ -81,7 +81,7 @@ class LocalStore(StreamStore):
         with self._scope(scope) as folder:
             entries = sorted(entry.name for entry in folder.iterdir())
         for name in (StreamName(scope, entry) for entry in entries if _is_name(entry)):
-            if self.exists(name) and (own or not self._is_own(name)):
+            if self.exists(name) and (own or self._is_listed(name)):
                 yield name
 
     def describe(self, stream: StreamName) -> StreamDescription:
@@ -278,11 +278,11 @@ class LocalStore(StreamStore):
         except (ValueError, TypeError, AttributeError):
             raise StreamStoreError("the numbers of deleted streams are damaged", where=str(path)) from None
 
-    def _is_own(self, stream: StreamName) -> bool:
+    def _is_listed(self, stream: StreamName) -> bool:
         try:
-            return is_own(self._folder(stream).record().configuration)
+            return is_listed(self._folder(stream).record().configuration)
         except StreamStoreError:
-            return False  # damaged or gone; using it raises the error
+            return True  # damaged or gone; using it raises the error
 
     def _folder(self, stream: StreamName) -> StreamFolder:
         return StreamFolder(self._root, stream)

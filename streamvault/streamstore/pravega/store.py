@@ -38,7 +38,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.own import is_own
+from streamvault.streamstore.own import is_listed
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.controller import Controller
 from streamvault.streamstore.pravega.patience import looks
@@ -97,7 +97,7 @@ class PravegaStore(StreamStore):
             some = names[at : at + LISTED_AT_ONCE]
             configurations = [None for _ in some] if own else self._controller.configurations(some)
             for name, configuration in zip(some, configurations, strict=True):
-                if configuration is None or not is_own(configuration):
+                if configuration is None or is_listed(configuration):
                     yield name
 
     def _names(self, scope: str) -> Iterator[StreamName]:

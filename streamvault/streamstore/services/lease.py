@@ -144,14 +144,15 @@ class Lease:
 
     @classmethod
     def take(
-        cls, store: StreamStore, name: StreamName, work: str, *, held: LeaseHeld, wait_seconds: float = 0.0
+        cls, store: StreamStore, name: StreamName, work: str | None, *, held: LeaseHeld, wait_seconds: float = 0.0
     ) -> Lease:
         """Acquire a lease.
 
         Args:
             store: the store of the lease's stream.
             name: the lease's stream; created if missing, with its scope.
-            work: identifies the work done under the lease.
+            work: identifies the work done under the lease; None keeps what a dead holder has recorded, for a caller
+                who only looks after what it has left.
             held: the error to raise if the lease is held; `check` raises the same type.
             wait_seconds: how long to wait for a live holder.
 
@@ -165,9 +166,9 @@ class Lease:
         raise copy(held)  # the traceback of one error would grow with every lease
 
     @classmethod
-    def _take(cls, store: StreamStore, name: StreamName, work: str, held: LeaseHeld) -> Lease:
-        pid = os.getpid()
-        mine = Heartbeat(work, uuid.uuid4().hex, finishing=False, host=_this_host(), pid=pid, started=_start_time(pid))
+    def _take(cls, store: StreamStore, name: StreamName, work: str | None, held: LeaseHeld) -> Lease:
+        pid, run = os.getpid(), uuid.uuid4().hex
+        mine = Heartbeat(work or "", run, finishing=False, host=_this_host(), pid=pid, started=_start_time(pid))
         while True:
             with contextlib.suppress(StreamExists):
                 store.create_stream_and_scope(name, StreamConfiguration(tags=(OWN,)))
@@ -184,9 +185,9 @@ class Lease:
                     segment.delete()
                     continue
                 former, offset = _watch(segment, held)
-                if former is not None and former.work == work:
+                if former is not None and work in {None, former.work}:
                     # keep this for the next run, should this one die as well
-                    mine = replace(mine, finishing=former.finishing, about=former.about)
+                    mine = replace(mine, work=former.work, finishing=former.finishing, about=former.about)
                 appender = segment.appender()
                 if appender.offset != offset:
                     appender.close()
@@ -286,7 +287,7 @@ def _watch(segment: OwnSegment, held: LeaseHeld) -> tuple[Heartbeat | None, int]
         last = _heartbeat_before(segment, offset)
     except SegmentTruncated:
         raise copy(held) from None
-    for _ in pauses(0.0 if last and _dead(last) else PATIENCE_SECONDS, first=LOOK_SECONDS, at_once=False):
+    for _ in pauses(0.0 if last and is_dead(last) else PATIENCE_SECONDS, first=LOOK_SECONDS, at_once=False):
         info = segment.info()
         if info.sealed:
             raise SegmentSealed("the lease was released", where=str(segment.name))
@@ -299,7 +300,7 @@ def _heartbeat_before(segment: OwnSegment, end: int) -> Heartbeat | None:
     return Heartbeat.decode(segment.read(max(0, end - RECORD_BYTES), end))
 
 
-def _dead(last: Heartbeat) -> bool:
+def is_dead(last: Heartbeat) -> bool:
     """Return whether the holder ran on this machine and has ended; False if unknown."""
     return last.host == _this_host() and _start_time(last.pid) != last.started
 

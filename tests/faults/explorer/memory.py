@@ -46,7 +46,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.own import is_own
+from streamvault.streamstore.own import is_listed
 from streamvault.streamstore.store import StreamStore
 
 T = TypeVar("T")
@@ -337,7 +337,7 @@ class MemoryStreams(StreamStore):
             if scope not in self._cluster.scopes:
                 raise NoSuchScope("no such scope", where=scope)
             held = sorted(self._cluster.scopes[scope].items())
-            return [StreamName(scope, name) for name, state in held if own or not is_own(state.record.configuration)]
+            return [StreamName(scope, name) for name, state in held if own or is_listed(state.record.configuration)]
 
         yield from _call(self._gate, "list streams", scope, look)
 

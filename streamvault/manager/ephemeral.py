@@ -1,0 +1,161 @@
+"""Ephemeral streams: they exist while a block of a program runs.
+
+A tag on the stream names its owner and says after how many seconds without a renewal it has expired. A lease beside it
+is the renewal: its holder appends a record every two seconds, which names the owner and the stream. The tag alone
+shows nothing, as it can be copied to another stream; a sweep needs both. Renewing the tag itself was rejected: Pravega
+rescales a stream with a fixed policy at each update, and a sealed stream takes none.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Self
+
+from streamvault.common.errors import Conflict, Problem, Usage
+from streamvault.importer.ownership import first_segment_id
+from streamvault.manager.removal import remove_stream
+from streamvault.streamstore.errors import StreamChanged, StreamExists, StreamSealed
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamDescription, StreamName
+from streamvault.streamstore.open_stream import OpenStream, open_stream
+from streamvault.streamstore.own import EPHEMERAL, EPHEMERAL_LEASE, stream_beside, tag_of
+from streamvault.streamstore.services.lease import PATIENCE_SECONDS, Heartbeat, Lease, LeaseHeld
+
+LONGEST_SECONDS = 600.0
+"""The longest expiry: a sweep watches for so long."""
+
+ATTEMPTS = 5
+"""How often a stream is deleted that is configured meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class EphemeralTag:
+    """What the tag on an ephemeral stream says.
+
+    Attributes:
+        owner: who made the stream; the work of the lease beside it.
+        seconds: how long after its last renewal it has expired.
+    """
+
+    owner: str
+    seconds: float
+
+    @classmethod
+    def of(cls, configuration: StreamConfiguration) -> Self | None:
+        """Read it from a stream's tags; None if there is none, or it is not one of ours."""
+        owner, _, seconds = tag_of(configuration, EPHEMERAL).partition(":")
+        with suppress(ValueError):
+            if owner and PATIENCE_SECONDS <= float(seconds) <= LONGEST_SECONDS:
+                return cls(owner, float(seconds))
+        return None
+
+    def __str__(self) -> str:
+        return f"{EPHEMERAL}{self.owner}:{self.seconds:g}"
+
+    def is_owned(self, described: StreamDescription, record: Heartbeat | None) -> bool:
+        """Return whether a lease's record is that of this very stream's owner.
+
+        An owner that died before it could name the stream is told by the stream's being empty.
+        """
+        if record is None or record.work != self.owner:
+            return False
+        is_empty = len(described.epochs) == 1 and not any(described.tail.offsets.values())
+        return record.about == first_segment_id(described) or (not record.about and is_empty)
+
+
+def ephemeral_lease(name: StreamName) -> StreamName:
+    """Return the name of the lease beside an ephemeral stream."""
+    return stream_beside(name, EPHEMERAL_LEASE)
+
+
+@contextmanager
+def ephemeral_stream(stream: str, *, segments: int = 1, expires_after: float = 60.0) -> Iterator[str]:
+    """Make a stream for a block of code; a context manager. It is sealed and deleted at the block's end.
+
+    While the block runs, the stream is renewed. If the process dies, `sweep_scope` deletes the stream once it has
+    expired. Listings of scopes leave it out; verbs that name it take it like any other stream. A copy of it, or a
+    stream that was restored from its archive, is there to stay.
+
+    Args:
+        stream: the stream's URI; its scope is created if missing.
+        segments: number of segments, of equal key ranges.
+        expires_after: seconds without a renewal after which the stream has expired, from 12 to 600: how long this
+            process may be paused, or cut off from the store.
+
+    Yields:
+        The stream's URI.
+
+    Raises:
+        StreamExists: a stream has the name; before the block.
+        Conflict: the stream was deleted, or created again, while the block ran, or has expired; after the block.
+        Usage: ``segments`` or ``expires_after`` is out of range.
+    """
+    if not PATIENCE_SECONDS <= expires_after <= LONGEST_SECONDS:
+        what = f"expires_after must be from {PATIENCE_SECONDS:g} to {LONGEST_SECONDS:g} seconds"
+        raise Usage(what, where=f"{expires_after:g}")
+    if segments < 1:
+        raise Usage("segments must be at least 1", where=str(segments))
+    with open_stream(stream) as opened:
+        tag = EphemeralTag(uuid.uuid4().hex, expires_after)
+        lease, described = _make(opened, tag, segments)
+        try:
+            yield opened.uri
+        except BaseException:
+            with suppress(Problem):  # what was raised says more; a sweep deletes what is left
+                _end(opened, tag, lease, described)
+            raise
+        _end(opened, tag, lease, described)
+
+
+def _make(stream: OpenStream, tag: EphemeralTag, segments: int) -> tuple[Lease, StreamDescription]:
+    """Take the lease, create the stream, and name it in the lease's record."""
+    held = LeaseHeld("another process makes an ephemeral stream of this name", where=stream.uri)
+    if stream.exists():  # before the lease is taken, whose record may be needed to delete what is left of the stream
+        raise _exists(stream)
+    lease = Lease.take(stream.store, ephemeral_lease(stream.name), tag.owner, held=held)
+    try:
+        configuration = StreamConfiguration(Scaling(min_segments=segments), tags=(str(tag),))
+        stream.store.create_stream_and_scope(stream.name, configuration)
+        described = stream.describe()
+        lease.finishing(first_segment_id(described))
+    except StreamExists:
+        lease.release(remove=True)
+        raise _exists(stream) from None
+    except BaseException:
+        lease.release(remove=False)
+        raise
+    return lease, described
+
+
+def _exists(stream: OpenStream) -> StreamExists:
+    return StreamExists(
+        "the stream exists",
+        where=stream.uri,
+        todo="Choose another name, or run 'streamvault sweep' if it is what a killed program has left.",
+    )
+
+
+def _end(stream: OpenStream, tag: EphemeralTag, lease: Lease, made: StreamDescription) -> None:
+    """Delete the stream, then the lease, unless the stream is another one now, or its tag was removed."""
+    try:
+        for attempt in range(ATTEMPTS):
+            found = stream.find()
+            if found is None or found.epochs[0] != made.epochs[0]:
+                raise Conflict("the ephemeral stream was deleted while it was in use", where=stream.uri)
+            if EphemeralTag.of(found.configuration) != tag:
+                raise Conflict(
+                    "the tag of the ephemeral stream was removed, so it was not deleted",
+                    where=stream.uri,
+                    todo="Delete it yourself if it is not to stay.",
+                )
+            try:
+                remove_stream(stream.store, found)
+                break
+            except (StreamChanged, StreamSealed):  # its policies were changed, or it was sealed
+                if attempt == ATTEMPTS - 1:
+                    raise
+        lease.check()
+    finally:
+        lease.release(remove=True)

@@ -1,0 +1,105 @@
+"""Lists the streams of a scope or a store."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from streamvault.common.errors import Problem
+from streamvault.manager.reports import StreamSummary
+from streamvault.manager.roles import role_of
+from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
+from streamvault.streamstore.model import StreamDescription, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_scope
+
+AT_ONCE = 8
+"""How many streams are looked at at once."""
+
+LOOKS = 5
+"""How often a stream is looked at if it is truncated meanwhile."""
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+def list_streams(uri: str) -> Iterator[StreamSummary]:
+    """List the streams of a scope, or of all scopes of a store, with what there is to archive.
+
+    Streams that are deleted meanwhile are left out.
+
+    Args:
+        uri: a scope, ``pravega://HOST:PORT/SCOPE/`` or ``local:///FOLDER/SCOPE/``; or a store, ``pravega://HOST:PORT``
+            or ``local:///FOLDER``.
+
+    Yields:
+        The streams, by scope and name, Streamvault's internal ones among them.
+
+    Raises:
+        InvalidName: the URI is invalid; before the first stream is asked for.
+        NoSuchScope: the scope does not exist.
+    """
+    address, scope = parse_scope(uri)
+
+    def summaries() -> Iterator[StreamSummary]:
+        with address.open() as store:
+            names = (name for each in ([scope] if scope else store.list_scopes()) for name in _streams(store, each))
+            for found in each_of(lambda name: _summary(store, name), names):
+                if found is not None:
+                    yield found
+
+    return summaries()
+
+
+def each_of(function: Callable[[S], R], specs: Iterable[S]) -> Iterator[R]:
+    """Call a function for each value, `AT_ONCE` of them at the same time; yield the results in order."""
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="streams") as pool:
+        begun: deque[Future[R]] = deque()
+        try:
+            for spec in specs:
+                begun.append(pool.submit(function, spec))
+                if len(begun) == 2 * AT_ONCE:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
+        finally:
+            for one in begun:
+                one.cancel()
+
+
+def _streams(store: StreamStore, scope: str) -> Iterator[StreamName]:
+    yield from store.list_streams(scope, own=True)
+
+
+def _summary(store: StreamStore, name: StreamName) -> StreamSummary | None:
+    """Describe a stream; None if it is gone."""
+    uri = f"{store.uri}/{name}"
+    for look in range(LOOKS):
+        try:
+            described = store.describe(name)
+            return StreamSummary(
+                stream=uri,
+                role=role_of(described),
+                segments=len(described.tail.offsets),
+                epochs=len(described.epochs),
+                bytes=_bytes(store, described),
+                sealed=described.sealed,
+            )
+        except (NoSuchStream, NoSuchScope):
+            return None
+        except NoSuchSegment as error:  # it was truncated meanwhile
+            if look == LOOKS - 1:
+                return StreamSummary(stream=uri, role="stream", problem=str(error))
+        except Problem as error:
+            return StreamSummary(stream=uri, role="stream", problem=str(error))
+    raise AssertionError
+
+
+def _bytes(store: StreamStore, described: StreamDescription) -> int:
+    between = segments_between(described, described.head, described.tail)
+    sealed = [segment for segment, (_, end) in between.items() if end is None]
+    ends = {info.segment: info.write_offset for info in store.segment_info(described.name, sealed)} if sealed else {}
+    return sum((ends[segment] if end is None else end) - start for segment, (start, end) in between.items())
