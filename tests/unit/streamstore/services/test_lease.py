@@ -111,7 +111,7 @@ def test_sealed_lease_can_be_taken(store: LocalStore, monkeypatch: pytest.Monkey
 
 def test_lease_sealed_while_it_is_watched_can_be_taken(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     Lease.take(store, NAME, "work", held=HELD).release(remove=False)
-    monkeypatch.setattr(lease, "_dead", lambda _: False)
+    monkeypatch.setattr(lease, "is_dead", lambda _: False)
     monkeypatch.setattr(lease, "LOOK_SECONDS", 0.0)
     looks = iter([store.seal])
     real = store.segment_info
@@ -124,6 +124,16 @@ def test_lease_sealed_while_it_is_watched_can_be_taken(store: LocalStore, monkey
 
     monkeypatch.setattr(store, "segment_info", look)
     Lease.take(store, NAME, "work", held=HELD).release(remove=True)
+
+
+def test_who_only_looks_after_a_dead_holder_keeps_its_record(store: LocalStore) -> None:
+    first = Lease.take(store, NAME, "work", held=HELD)
+    first.finishing("0.#epoch.0")
+    first.release(remove=False)
+    after = Lease.take(store, NAME, None, held=HELD)
+    assert last_heartbeat(store, NAME) == after._mine
+    assert (after._mine.work, after._mine.finishing, after._mine.about) == ("work", True, "0.#epoch.0")
+    after.release(remove=False)
 
 
 def test_late_release_leaves_a_new_lease_alone(
@@ -161,6 +171,6 @@ def test_users_stream_of_the_same_name_is_not_touched(store: LocalStore) -> None
 
 def test_process_ids_are_compared_within_their_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = Heartbeat("work", "run", finishing=False, host=lease._this_host(), pid=2**30, started="1")
-    assert lease._dead(mine)
+    assert lease.is_dead(mine)
     monkeypatch.setattr(Path, "readlink", lambda _: Path("pid:[1]"))
-    assert not lease._dead(mine), "another container on this machine"
+    assert not lease.is_dead(mine), "another container on this machine"
