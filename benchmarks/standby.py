@@ -26,7 +26,7 @@ from streamvault.mirrors.options import ReplicateOptions
 from streamvault.mirrors.replica import Replica
 from streamvault.mirrors.replicate import replicate_stream
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.source import open_source
+from streamvault.reading.open_source import open_source
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.framing import frame_many
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName

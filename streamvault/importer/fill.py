@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from streamvault.common.errors import Conflict
 from streamvault.manifests.archive.range_bytes import DigestMismatch
+from streamvault.reading.source import SourcePart
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.arithmetic.byte_source import ByteSource
 from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES, filler, zeros
 from streamvault.streamstore.arithmetic.splitting import whole_event_blocks
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed
@@ -26,28 +26,6 @@ FOREIGN_APPENDS = 5
 A block of a killed run can still arrive while the next run starts; it holds the same bytes, so the task continues
 after it.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class SourcePart:
-    """A part of an archived range or of a stream's segment, to be restored.
-
-    Attributes:
-        origin: where its bytes are: all of the range, or of a piece of the segment.
-        start: offset of its first byte, in the source's offsets (bytes).
-        end: offset after its last byte.
-        events: number of events in it; None to count them.
-    """
-
-    origin: ByteSource
-    start: int
-    end: int
-    events: int | None = None
-
-    @property
-    def whole(self) -> bool:
-        """Whether it is all of the origin."""
-        return (self.start, self.end) == (self.origin.start, self.origin.end)
 
 
 @dataclass(frozen=True, slots=True)

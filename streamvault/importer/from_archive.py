@@ -7,10 +7,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
-from streamvault.importer.fill import SourcePart
 from streamvault.importer.options import RestoreOptions
 from streamvault.importer.plan import Content, RestorePlan
 from streamvault.manifests.archive.archive import Archive
@@ -20,6 +18,7 @@ from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.selection import RangePart
 from streamvault.manifests.format.field_types import segment_key
+from streamvault.reading.archive_source import ArchiveState, source_parts
 from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.model import Retention, SegmentId, StreamCut
 
@@ -46,12 +45,6 @@ class Selection:
 
     def content(self, options: RestoreOptions) -> Content:
         """Return what the target gets; `RestoreOptions.retention` does not change what it is and how it is named."""
-        parts: dict[SegmentId, list[SourcePart]] = {}
-        for chosen in self.parts:
-            row = chosen.row
-            part = SourcePart(RangeBytes(self.archive.address, chosen.layout, row), chosen.start, chosen.end)
-            is_counted = part.whole or row.content == "bytes"
-            parts.setdefault(chosen.segment, []).append(replace(part, events=row.events) if is_counted else part)
         history, described = self.history, self.history.description
         if options.retention == "off":
             described = replace(described, configuration=replace(described.configuration, retention=Retention()))
@@ -61,7 +54,7 @@ class Selection:
             generation=history.generation,
             head=self.from_cut or history.head,
             tail=tail,
-            parts=parts,
+            parts=source_parts(self.archive, self.parts),
             bases={},
             sealed=described.sealed and tail == history.tail,
             import_id=self.import_id(options),
@@ -136,13 +129,7 @@ class Selection:
 
     def _check_gap(self, segment: SegmentId, start: int, end: int) -> None:
         holes = ((hole.start, hole.end) for hole in self.lost if hole.segment == segment)
-        gaps = [*self.history.gaps(segment), *holes]
-        declared = sum(max(0, min(gap_end, end) - max(gap_start, start)) for gap_start, gap_end in gaps)
-        if declared < end - start:
-            raise Damaged(
-                "the manifests have an undeclared gap",
-                where=f"{segment.in_stream(self.history.stream)} bytes {start} to {end}",
-            )
+        ArchiveState(self.archive, self.history).check_gap(segment, start, end, also=holes)
 
 
 def generation_of(import_id: str) -> int | None:

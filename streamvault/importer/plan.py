@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Usage
-from streamvault.importer.fill import SourcePart, TargetSpan
+from streamvault.importer.fill import TargetSpan
 from streamvault.importer.options import Numbers, Offsets, TargetOptions
 from streamvault.importer.replay import Replay, plan_replay
+from streamvault.reading.source import SourcePart
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import (
     ContentKind,
@@ -103,7 +104,7 @@ class Content:
 
     Attributes:
         described: the source: its epochs, and the configuration that the target gets.
-        generation: the newest generation to restore; 0 if the source is no archive.
+        generation: the newest generation to restore; 0 if it is not an import of an archive.
         head: the cut at which the target begins.
         tail: the cut at which it ends.
         parts: segment → the places of its bytes between the cuts, in order.

@@ -12,13 +12,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
 from streamvault.common.progress import Progress
-from streamvault.importer.fill import FillTask, SourcePart, TargetSegment, TargetSpan, compare_segment, fill_segment
+from streamvault.importer.fill import FillTask, TargetSegment, TargetSpan, compare_segment, fill_segment
 from streamvault.importer.jobs import FillJobs
 from streamvault.importer.ownership import finishing_under_lease, lease_stream, reporting_lost_lease, unfinished_import
 from streamvault.importer.plan import RestorePlan
 from streamvault.importer.target import Target, target_exists_error
 from streamvault.importer.unfinished import Unfinished
 from streamvault.importer.verify import Differs, VerifyTask, verify_range
+from streamvault.reading.source import SourcePart
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream

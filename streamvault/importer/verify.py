@@ -6,8 +6,9 @@ import hashlib
 from dataclasses import dataclass
 
 from streamvault.common.errors import Failed
-from streamvault.importer.fill import SourcePart, TargetSegment, advising_new_import
+from streamvault.importer.fill import TargetSegment, advising_new_import
 from streamvault.objectstore.bulk import WINDOW_BYTES
+from streamvault.reading.source import SourcePart
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 
 

@@ -12,7 +12,7 @@ from streamvault.importer.fill import TargetSpan
 from streamvault.importer.plan import Content, RestorePlan, SegmentPlan
 from streamvault.importer.run import COMPARED_BYTES, SEGMENTS_TO_COMPARE
 from streamvault.importer.target import OTHER_NAME, TargetTaken
-from streamvault.mirrors.from_stream import parts_of
+from streamvault.reading.stream_source import parts_of
 from streamvault.streamstore.arithmetic.counterparts import counterparts
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName

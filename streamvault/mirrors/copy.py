@@ -15,7 +15,7 @@ from streamvault.importer.target import check_other_stream
 from streamvault.mirrors.copying import Copying, FinishedCopy, PlannedCopy
 from streamvault.mirrors.options import CopyOptions
 from streamvault.mirrors.reports import CopyReport
-from streamvault.mirrors.source import StreamSource
+from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.cut_option import parse_cut
 from streamvault.streamstore.arithmetic.cuts import live_ends

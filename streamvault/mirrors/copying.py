@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -22,10 +23,10 @@ from streamvault.importer.plan import Content, RestorePlan, plan_restore
 from streamvault.importer.run import ImportRun, Restored
 from streamvault.importer.target import OTHER_NAME, TargetTaken, target_exists_error
 from streamvault.importer.unfinished import Unfinished, check_missing_filler
+from streamvault.mirrors.content import begin_of, mirrored_content
 from streamvault.mirrors.copied import Copied, examine
-from streamvault.mirrors.from_stream import COPY, begin_of, copy_id
 from streamvault.mirrors.options import CopyOptions
-from streamvault.mirrors.source import StreamSource
+from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream, SegmentTruncated, StreamStoreError
@@ -34,6 +35,9 @@ from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import COPY_OF, LONGEST_TAG, TARGET_LEDGER, is_own, stream_beside, tag_of, users_tags
 from streamvault.streamstore.services.lease import last_heartbeat
 from streamvault.streamstore.services.ledger import Ledger, LedgerNameTaken
+
+COPY = "copy."
+"""Prefix of a copy's name (`importer.plan.RestorePlan.import_id`)."""
 
 TURNS = 10
 """How often a finished copy is looked at if it or its source is truncated meanwhile."""
@@ -114,9 +118,15 @@ class Copying:
         return Ledger(self.target.store, stream_beside(self.target.name, TARGET_LEDGER), self.target.name)
 
     def import_id(self, described: StreamDescription) -> str:
-        """Return the name of this copy of a source."""
-        texts = {name: None if cut is None else cut.to_json() for name, cut in self.cuts.items()}
-        return copy_id(self.source.stream, described, self.options, texts)
+        """Return the name of this copy (`RestorePlan.import_id`): the same for the same source, cuts and options.
+
+        A source that was deleted and recreated is another one.
+        """
+        cuts = {name: None if cut is None else cut.to_json() for name, cut in self.cuts.items()}
+        first = [segment.value for segment in described.epochs[0].segments]
+        source, options = self.source.stream, self.options
+        content = [source.address.uri, str(source.name), first, cuts, options.offsets, options.numbers]
+        return f"{COPY}{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]}"
 
     def tag(self, import_id: str) -> str:
         """Return the tag of the finished copy, which tells copies with other cuts or options apart."""
@@ -138,7 +148,7 @@ class Copying:
             begin = self._begin(import_id, head)
             look = replace(look, described=replace(described, configuration=tagged))
             try:
-                content = self.source.content(look, self.options, import_id=import_id, first_head=begin, **cuts)
+                content = mirrored_content(look, import_id=import_id, first_head=begin, **cuts)
             except SourceTruncated:
                 continue
             plan = plan_restore(content, self.options)

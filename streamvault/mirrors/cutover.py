@@ -18,7 +18,8 @@ from streamvault.importer.ownership import first_segment_id
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import Replica, promoted_configuration
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.source import StreamSource
+from streamvault.mirrors.sealing import is_sealed_by_user, seal_source
+from streamvault.reading.stream_source import StreamSource
 from streamvault.streamstore.errors import AccessDenied, NoSuchScope, NoSuchStream, StreamChanged, StreamExists
 from streamvault.streamstore.model import RetentionKind, Scaling, StreamConfiguration
 from streamvault.streamstore.own import MOST_TAGS, OWN, TARGET_PROBE, is_own, stream_beside, users_tags
@@ -61,14 +62,14 @@ def cut_over(replication: Replication, source: StreamSource, *, retention: KeptR
     replica.note(
         of_sealed=described.sealed,
         sealing=True,
-        sealed=source.is_sealed_by_user(described),
+        sealed=is_sealed_by_user(source, described),
         retention=record.retention,
         claim=replication.claim,
         source_first=first_segment_id(described),
     )
     replication.hold().confirm()
     try:
-        source.seal(described)
+        seal_source(source.stream, described)
     except AccessDenied:
         replica.note(sealing=False, claim=replication.claim)  # who seals it later is its user
         raise

@@ -20,6 +20,7 @@ from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.importer.target import check_other_stream
 from streamvault.importer.verify import Differs
+from streamvault.mirrors.content import mirrored_content
 from streamvault.mirrors.cutover import WAIT_SECONDS, cut_over, retention_warnings
 from streamvault.mirrors.occupancy import replica_id
 from streamvault.mirrors.options import MoveOptions
@@ -27,7 +28,8 @@ from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.reports import MoveReport
-from streamvault.mirrors.source import StreamSource
+from streamvault.mirrors.sealing import forget_seal
+from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.counterparts import counterparts
 from streamvault.streamstore.arithmetic.cuts import later_of
@@ -192,7 +194,7 @@ class _Move:
             progress.warn(warning)
         report = replace(report, warnings=warnings)
         if record.source_first:
-            self._source.forget_seal(record.source_first)
+            forget_seal(self._source.stream, record.source_first)
         self._replica.forget()
         return report
 
@@ -250,9 +252,7 @@ class _Move:
             described = replace(look.described, head=later_of(look.described, head, look.described.head))
             record = self._replica.newest
             first_head = StreamCut.from_json(record.head, self._source.name)
-            content = self._source.content(
-                replace(look, described=described), self._options, import_id=record.work, first_head=first_head
-            )
+            content = mirrored_content(replace(look, described=described), import_id=record.work, first_head=first_head)
             # only the bytes are compared, and the replica may have got other numbers after the seal
             plan = plan_restore(content, self._options.model_copy(update={"numbers": "map"}))
             run = ImportRun(self._replica.stream, plan, window=self._options.window, read_back=True)

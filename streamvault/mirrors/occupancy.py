@@ -17,7 +17,8 @@ from streamvault.importer.ownership import marked_import, unfinished_import
 from streamvault.importer.target import TargetTaken, target_exists_error
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
-from streamvault.mirrors.source import Source, StreamSource
+from streamvault.reading.source import Source
+from streamvault.reading.stream_source import StreamSource
 from streamvault.streamstore.arithmetic.cuts import is_before
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamDescription

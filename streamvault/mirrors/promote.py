@@ -21,7 +21,8 @@ from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, NotAReplica, Replica
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.reports import PromoteReport
-from streamvault.mirrors.source import StreamSource, open_source
+from streamvault.reading.open_source import open_source
+from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.open_stream import open_stream

@@ -21,7 +21,8 @@ from streamvault.mirrors.options import REPLICATE_EVERY, ReplicateOptions
 from streamvault.mirrors.replica import Replica, ReplicaPromoted, replica_tag
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.reports import ReplicateReport
-from streamvault.mirrors.source import StreamSource, open_source
+from streamvault.reading.open_source import open_source
+from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.open_stream import open_stream

@@ -24,6 +24,7 @@ from streamvault.importer.run import ImportRun
 from streamvault.importer.target import TargetTaken, has_data
 from streamvault.importer.unfinished import LOOKS, Unfinished, check_missing_filler, look_again
 from streamvault.manifests.format.entries import Configuration
+from streamvault.mirrors.content import mirrored_content
 from streamvault.mirrors.occupancy import (
     COMPARED_IN_A_ROUND,
     check_promoting,
@@ -34,7 +35,8 @@ from streamvault.mirrors.occupancy import (
 )
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import Replica
-from streamvault.mirrors.source import Source, SourceState, bytes_between
+from streamvault.mirrors.sealing import is_sealed_by_user
+from streamvault.reading.source import Source, SourceState, bytes_after
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
@@ -146,7 +148,7 @@ class Replication:
         check_missing_filler(plan, self._options.filler_limit, unfinished)
         if unfinished is not None and not self.is_new:
             self._is_truncated(look, unfinished)
-            with self.source.reading():
+            with look.reading("replicated"):
                 self._run(plan).check_unfinished(unfinished)
         return look.described
 
@@ -221,7 +223,7 @@ class Replication:
             unfinished = Unfinished.find(self.replica.stream)
             look = self.source.look()
             try:
-                return bytes_between(self.source, look.described, self._reached(look, unfinished))
+                return bytes_after(look, self._reached(look, unfinished))
             except (SourceTruncated, Overtaken):
                 continue
 
@@ -245,7 +247,7 @@ class Replication:
         moved, overtaken = -self.moved_bytes, 0
         while True:
             try:
-                with self.source.reading():
+                with look.reading("replicated"):
                     ends = self._bring_up(look, lease)
                 break
             except Overtaken:  # what was read was merged, or has expired
@@ -268,7 +270,7 @@ class Replication:
             source_head=look.described.head.to_json(),
             of_sealed=look.described.sealed,
             configuration=_document(look.described),
-            sealed=self.source.is_sealed_by_user(look.described),
+            sealed=is_sealed_by_user(self.source, look.described),
             filler_limit=self._options.filler_limit,
             skipping=False,
         )
@@ -292,7 +294,7 @@ class Replication:
             warning = "the source was truncated beyond what the replica had; the replica continues at the source's head"
             self.warnings.append(warning)
             self._progress.warn(warning)
-        left = bytes_between(self.source, look.described, self._reached(look, unfinished))
+        left = bytes_after(look, self._reached(look, unfinished))
         plan = self._plan(look)
         check_missing_filler(plan, self._options.filler_limit, unfinished)
         run = self._run(plan)
@@ -312,7 +314,7 @@ class Replication:
         return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
 
     def _plan(self, look: SourceState) -> RestorePlan:
-        content = self.source.content(look, self._options, import_id=self.replica_id, first_head=self._first_head(look))
+        content = mirrored_content(look, import_id=self.replica_id, first_head=self._first_head(look))
         try:
             return plan_restore(content, self._options)
         except CannotReplay:
@@ -484,7 +486,7 @@ class Replication:
             keep_head=self._keep_head,
             head=described.head.to_json(),
             configuration=_document(described),
-            sealed=former.sealed if former is not None and sealing else self.source.is_sealed_by_user(described),
+            sealed=former.sealed if former is not None and sealing else is_sealed_by_user(self.source, described),
             sealing=sealing,
             target=target,
         )

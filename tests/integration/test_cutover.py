@@ -7,8 +7,9 @@ import os
 import pytest
 
 from streamvault import move_stream, promote_replica, replicate_stream
-from streamvault.mirrors.source import StreamSource
+from streamvault.mirrors.sealing import seal_source
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamDescription, StreamName
+from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import MOST_TAGS
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import Transaction, TransactionState
@@ -35,9 +36,9 @@ def test_transaction_that_was_begun_before_a_scale(
 ) -> None:
     """One is committed right before the seal, so that no stream can get the numbers; one is still open then."""
 
-    def seal(source: StreamSource, described: StreamDescription) -> None:
+    def seal(stream: OpenStream, described: StreamDescription) -> None:
         assert store.transactions().commit(committed) is TransactionState.COMMITTED
-        really(source, described)
+        seal_source(stream, described)
 
     name, other = StreamName(scope_name, "orders"), StreamName(scope_name, "moved")
     source, target = f"{pravega.uri}/{name}", f"{pravega.uri}/{other}"
@@ -48,8 +49,7 @@ def test_transaction_that_was_begun_before_a_scale(
     scaled = store.scale(name, list(store.describe(name).tail.offsets), [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
     for segment in scaled.segments:
         append_events(store, name, segment, [b"after the scale"])
-    really = StreamSource.seal
-    monkeypatch.setattr(StreamSource, "seal", seal)
+    monkeypatch.setattr("streamvault.mirrors.cutover.seal_source", seal)
     if verb == "move":
         report = move_stream(source, target, numbers="keep", master="inline", no_tombstone=True)
     else:

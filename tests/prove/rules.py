@@ -469,7 +469,7 @@ RULES: tuple[Mutant, ...] = (
         "    replica.note(\n"
         "        of_sealed=described.sealed,\n"
         "        sealing=True,\n"
-        "        sealed=source.is_sealed_by_user(described),\n"
+        "        sealed=is_sealed_by_user(source, described),\n"
         "        retention=record.retention,\n"
         "        claim=replication.claim,\n"
         "        source_first=first_segment_id(described),\n"
@@ -481,9 +481,9 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "seal-unnoted",
         "move, promote: a ledger of the source says that a cut-over seals it",
-        "mirrors/source.py",
-        "            _note_seal(ledger)\n",
-        "            pass\n",
+        "mirrors/sealing.py",
+        "        _note_seal(ledger)\n",
+        "        pass\n",
         tests=("tests/unit/mirrors/test_cutover.py",),
         families=("events/new move,target-drop,move-shift !", "events/replica move,target-drop,copy !"),
     ),
@@ -559,9 +559,9 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sealed-another",
         "move, promote: the source that is sealed is named by its first epoch",
-        "mirrors/source.py",
-        "self.stream.store.seal(self.name, first=described.epochs[0])",
-        "self.stream.store.seal(self.name)",
+        "mirrors/sealing.py",
+        "stream.store.seal(stream.name, first=described.epochs[0])",
+        "stream.store.seal(stream.name)",
         families=("events/replica promote-seal,remake", "events/new move,remake"),
     ),
     Mutant(

@@ -9,7 +9,7 @@ import pytest
 
 from streamvault import replicate_stream
 from streamvault.common.errors import Damaged, Problem
-from streamvault.mirrors.source import ArchiveSource
+from streamvault.reading.archive_source import ArchiveState
 from streamvault.streamstore.arithmetic.counterparts import counterparts
 from streamvault.streamstore.errors import NoSuchStream
 from tests.faults.explorer.commands import COMMANDS, MIRRORS, TARGET, TARGET_NAME, Command
@@ -125,5 +125,5 @@ def test_archive_that_changes_while_it_is_replicated_is_not_damaged(text: str) -
 
 
 def test_archive_that_is_not_looked_at_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ArchiveSource, "reading", lambda _: nullcontext())
+    monkeypatch.setattr(ArchiveState, "reading", lambda *_: nullcontext())
     assert any("Damaged" in line for line in of_archives(ARCHIVES[0]))

@@ -19,10 +19,11 @@ from streamvault.importer.target import TargetTaken
 from streamvault.importer.verify import Differs
 from streamvault.mirrors import cutover
 from streamvault.mirrors.replica import ReplicaPromoted
-from streamvault.mirrors.source import StreamSource
+from streamvault.mirrors.sealing import seal_source
 from streamvault.streamstore.errors import AccessDenied, RequestFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName
+from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import MOST_TAGS, TARGET_LEDGER, TARGET_PROBE, stream_beside
 from tests.unit.mirrors.streams import TARGET, Streams, killed_at
 from tests.unit.mirrors.test_replicate import is_replica
@@ -45,13 +46,12 @@ def configure(streams: Streams, **changes: Any) -> None:
 
 def before_seal(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Do something when a cut-over is about to seal the source."""
-    really = StreamSource.seal
 
-    def seal(source: StreamSource, described: StreamDescription) -> None:
+    def seal(stream: OpenStream, described: StreamDescription) -> None:
         act()
-        really(source, described)
+        seal_source(stream, described)
 
-    monkeypatch.setattr(StreamSource, "seal", seal)
+    monkeypatch.setattr("streamvault.mirrors.cutover.seal_source", seal)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -20,7 +20,7 @@ from streamvault.importer.unfinished import LOOKS
 from streamvault.mirrors.occupancy import check_same
 from streamvault.mirrors.replica import NotAReplica, Replica
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.source import open_source
+from streamvault.reading.open_source import open_source
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.own import OWN, is_own

@@ -1,0 +1,134 @@
+"""A source: a live stream, or an archive that grows. It is looked at again and again; each look is one moment of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from streamvault.streamstore.arithmetic.byte_source import ByteSource
+from streamvault.streamstore.arithmetic.cuts import later_of, segments_between
+from streamvault.streamstore.model import ContentKind, SegmentId, StreamCut, StreamDescription, StreamName
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePart:
+    """A part of an archived range or of a stream's segment.
+
+    Attributes:
+        origin: where its bytes are: all of the range, or of a piece of the segment.
+        start: offset of its first byte, in the source's offsets (bytes).
+        end: offset after its last byte.
+        events: number of events in it; None to count them.
+    """
+
+    origin: ByteSource
+    start: int
+    end: int
+    events: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all of the origin."""
+        return (self.start, self.end) == (self.origin.start, self.origin.end)
+
+
+class SourceState(Protocol):
+    """A source at one moment.
+
+    What is read of it later is what it had then, or an error says that the source has lost it since.
+    """
+
+    @property
+    def described(self) -> StreamDescription:
+        """The stream; its head and its tail bound what the source has."""
+
+    @property
+    def taken(self) -> datetime:
+        """When the tail was taken, or a little before."""
+
+    @property
+    def content(self) -> ContentKind:
+        """What an archive says that its segments hold. A stream does not know it: "events"."""
+
+    def parts(self, start: StreamCut, end: StreamCut) -> Mapping[SegmentId, Sequence[SourcePart]]:
+        """Return where the bytes between two cuts are; ranges that are gaps of an archive are left out.
+
+        Args:
+            start: the first cut, not before the head.
+            end: the last cut, not after the tail.
+
+        Returns:
+            Segment → its parts in order, of every segment between the cuts.
+
+        Raises:
+            InvalidCut: a cut is not of the stream, lies outside its head and tail or inside an event, or ``start`` is
+                after ``end``.
+            SourceTruncated: the stream was truncated since.
+        """
+
+    def sealed_ends(self, segments: Iterable[SegmentId]) -> Mapping[SegmentId, int]:
+        """Return the ends (bytes) of sealed segments; those that an archive does not have are absent.
+
+        Raises:
+            SourceTruncated: a stream has lost one of them since.
+        """
+
+    def check_gap(self, segment: SegmentId, start: int, end: int) -> None:
+        """Check that bytes of a segment that no part has are a declared gap.
+
+        Raises:
+            Damaged: they are not.
+        """
+
+    def reading(self, doing: str) -> AbstractContextManager[None]:
+        """Return a context in which the parts are read.
+
+        Args:
+            doing: what is being done to them, for the message: "replicated".
+
+        Raises:
+            Overtaken: on leaving it, in place of `Damaged`, if what was read was replaced or has expired meanwhile.
+                What a stream has lost is a `SourceTruncated` in any case.
+        """
+
+
+class Source(Protocol):
+    """A stream or an archive to be read, whether or not it exists.
+
+    Attributes:
+        uri: its URI.
+        name: the stream.
+    """
+
+    uri: str
+    name: StreamName
+
+    def look(self) -> SourceState:
+        """Return the source as it is now.
+
+        Raises:
+            NoSuchStream, NoSuchArchive: it does not exist.
+            OwnStream: it is an internal stream.
+        """
+
+    def end_of(self, segment: SegmentId) -> int:
+        """Return the end (bytes) of a sealed segment, for the offset -1 in cuts (`streamstore.model.SEGMENT_END`).
+
+        Raises:
+            InvalidCut: it is open, or the source does not have it.
+        """
+
+
+def bytes_after(look: SourceState, reached: StreamCut) -> int:
+    """Return how many bytes a source has after a cut; what it has truncated does not count.
+
+    Raises:
+        SourceTruncated: it was truncated since.
+    """
+    described = look.described
+    between = segments_between(described, later_of(described, reached, described.head), described.tail)
+    ends = look.sealed_ends(segment for segment, (_, end) in between.items() if end is None)
+    return sum(max(0, (ends.get(s, low) if end is None else end) - low) for s, (low, end) in between.items())
