@@ -18,9 +18,9 @@ from streamvault.manifests.archive import damage as damaging
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.streamstore.model import EventPointer
+from tests.commands.importer import restores
+from tests.commands.importer.restores import BACK, stopped_after
 from tests.streams import digest_of, events_of
-from tests.unit.importer import restores
-from tests.unit.importer.restores import BACK, stopped_after
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
 
 Change = Callable[[bytes], bytes | None]

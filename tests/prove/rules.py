@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from tests.prove.mutants import Mutant
 
-ROTATE = "tests/unit/rotation/test_rotate.py"
-COMPACT = "tests/unit/rotation/compact/test_compact.py"
+ROTATE = "tests/commands/rotation/test_rotate.py"
+COMPACT = "tests/commands/rotation/compact/test_compact.py"
 CHUNKS = "tests/unit/layouts/test_chunks.py"
 CUTS = "tests/commands/test_cut_ends.py"
-RANGE_SIZES = "tests/unit/rotation/compact/test_range_sizes.py"
+RANGE_SIZES = "tests/commands/rotation/compact/test_range_sizes.py"
 READ_BACK = "tests/unit/manifests/verbs/test_read_back.py"
-TRUNCATE = "tests/unit/rotation/test_truncate.py"
-IDENTITY = "tests/unit/reading/test_identity.py"
-LATE = "tests/unit/exporter/test_run_late.py"
-RESTART = "tests/unit/exporter/test_restart.py"
+TRUNCATE = "tests/commands/rotation/test_truncate.py"
+IDENTITY = "tests/commands/test_identity.py"
+LATE = "tests/commands/exporter/test_run_late.py"
+RESTART = "tests/commands/exporter/test_restart.py"
 COMMIT = "tests/contract/test_commit.py"
 PLAN = "tests/unit/manifests/archive/test_plan.py"
 LISTING = "tests/unit/manifests/archive/test_listing.py"
-REPLICATE = "tests/unit/mirrors/test_replicate.py"
-COPY = "tests/unit/mirrors/test_copy.py"
-LAKE = "tests/unit/lake"
-QUEUE = "tests/unit/requests"
+REPLICATE = "tests/commands/mirrors/test_replicate.py"
+COPY = "tests/commands/mirrors/test_copy.py"
+LAKE = "tests/commands/lake"
+QUEUE = "tests/commands/requests"
 SPARK = "tests/unit/streamvault/spark"
 MANAGER = "tests/unit/manager"
 
@@ -91,7 +91,7 @@ RULES: tuple[Mutant, ...] = (
         "exporter/convert/run.py",
         "    record_end(archive, planned.plan, attempt)\n",
         "",
-        tests=("tests/unit/exporter/convert/test_convert_restart.py",),
+        tests=("tests/commands/exporter/convert/test_convert_restart.py",),
     ),
     Mutant(
         "end-of-conversion-swept",
@@ -99,7 +99,7 @@ RULES: tuple[Mutant, ...] = (
         "exporter/cleanup.py",
         "    return [one for one in found if one != span and one.first <= span.last and span.first <= one.last]\n",
         "    return []\n",
-        tests=("tests/unit/exporter/convert/test_convert_restart.py",),
+        tests=("tests/commands/exporter/convert/test_convert_restart.py",),
     ),
     Mutant(
         "end-unread",
@@ -436,7 +436,7 @@ RULES: tuple[Mutant, ...] = (
         "importer/run.py",
         "                filled = jobs.next_result(POLL_SECONDS)\n                lease.check()\n",
         "                filled = jobs.next_result(POLL_SECONDS)\n",
-        tests=("tests/unit/importer/test_run_late.py::test_run_that_loses_its_lease_replays_no_scale",),
+        tests=("tests/commands/importer/test_run_late.py::test_run_that_loses_its_lease_replays_no_scale",),
     ),
     Mutant(
         "import-foreign-appends",
@@ -475,7 +475,7 @@ RULES: tuple[Mutant, ...] = (
         "        source_first=first_segment_id(described),\n"
         "    )\n",
         "",
-        tests=("tests/unit/mirrors/test_cutover.py", "tests/faults/explorer/test_cutovers.py"),
+        tests=("tests/commands/mirrors/test_cutover.py", "tests/faults/explorer/test_cutovers.py"),
         families=("events/replica promote-seal,promote !,+!",),
     ),
     Mutant(
@@ -484,7 +484,7 @@ RULES: tuple[Mutant, ...] = (
         "mirrors/sealing.py",
         "        _note_seal(ledger)\n",
         "        pass\n",
-        tests=("tests/unit/mirrors/test_cutover.py",),
+        tests=("tests/commands/mirrors/test_cutover.py",),
         families=("events/new move,target-drop,move-shift !", "events/replica move,target-drop,copy !"),
     ),
     Mutant(
@@ -536,7 +536,7 @@ RULES: tuple[Mutant, ...] = (
         "mirrors/cutover.py",
         "    replication.check_complete()\n",
         "",
-        tests=(REPLICATE, "tests/unit/mirrors/test_cutover.py"),
+        tests=(REPLICATE, "tests/commands/mirrors/test_cutover.py"),
         families=("events/replica promote-seal,target-flip",),
     ),
     Mutant(

@@ -24,9 +24,9 @@ from streamvault.reading.open_source import open_source
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.own import OWN, is_own
+from tests.commands.mirrors.streams import TARGET, Streams, killed_at, leave_leases
 from tests.killed import Killed
 from tests.streams import append_events, digest_of, opened, shape_of
-from tests.unit.mirrors.streams import TARGET, Streams, killed_at, leave_leases
 from tests.unit.small_archives import NAME
 
 

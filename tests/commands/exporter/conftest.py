@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.places import Place
+from tests.commands.places import Place
 
 
 @pytest.fixture

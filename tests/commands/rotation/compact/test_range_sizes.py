@@ -11,9 +11,7 @@ from streamvault import compact_archive, convert_archive, export_stream, import_
 from streamvault.common.errors import Damaged, Failed
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.object_keys import GenerationSpan, chunk_key, plan_key
-from streamvault.manifests.archive.merging import can_merge
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
-from streamvault.rotation.compact import choose
 from streamvault.rotation.compact import run as compact
 from streamvault.streamstore.model import SegmentId, StreamName
 from tests.streams import digest_of
@@ -61,20 +59,6 @@ def is_the_stream(vault: Vault) -> bool:
     return is_sound(vault.root)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "possible"),
-    [((8, 8), True), ((8, 16), True), ((48, 12, 24), True), ((8, 12), False), ((40, 80, 120), False)],
-)
-def test_chunks_are_merged_if_each_range_size_is_a_multiple_of_the_smaller(
-    chunks: Vault, sizes: tuple[int, ...], possible: bool
-) -> None:
-    manifest = archive_of(chunks.root).manifest()
-    held = [manifest.model_copy(update={"range_size": size * K}) for size in sizes]
-    assert can_merge(held) == possible
-    assert can_merge(one.model_copy(update={"layout": "events"}) for one in held), "events do not depend on ranges"
-    assert not can_merge([manifest, manifest.model_copy(update={"compression": "zstd"})])
-
-
 @pytest.mark.parametrize("kind", KINDS, ids="-".join)
 def test_generations_of_other_range_sizes_are_not_merged(tmp_path: Path, kind: tuple[LayoutName, Compression]) -> None:
     vault = grown(tmp_path, kind)
@@ -92,16 +76,6 @@ def test_merged_ranges_of_several_sizes_do_not_depend_on_the_steps(tmp_path: Pat
     assert rows(twin) == rows(vault) == {(1, 6): [(0, 16), (16, 32), (32, 34)]}
     clear(twin)
     assert is_the_stream(twin)
-
-
-def test_run_ends_where_the_range_size_does_not_fit_and_the_next_begins(chunks: Vault) -> None:
-    manifest = archive_of(chunks.root).manifest()
-    held = [
-        manifest.model_copy(update={"generation": number, "range_size": size * K})
-        for number, size in enumerate((8, 8, 12, 12, 24, 16), 4)
-    ]
-    runs = choose.choose_runs(held, set(), target=1 << 30, at_least=1)
-    assert [[one.generation for one in run] for run in runs] == [[4, 5], [6, 7, 8], [9]]
 
 
 def test_row_of_a_chunk_that_ends_elsewhere_does_not_count(chunks: Vault) -> None:
@@ -148,19 +122,3 @@ def test_merge_is_decided_only_if_all_its_objects_are_listed(chunks: Vault, monk
         merges(chunks)
     assert rows(chunks) == before
     assert archive_of(chunks.root).listing().undecided == ()
-
-
-def test_long_run_of_one_kind_is_grouped_in_linear_time(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each generation is compared with one of each kind, not with all before it."""
-    manifest = archive_of(chunks.root).manifest()
-    compared = []
-
-    def counted(manifests: Any) -> bool:
-        held = list(manifests)
-        compared.append(len(held))
-        return can_merge(held)
-
-    monkeypatch.setattr(choose, "can_merge", counted)
-    run = [manifest.model_copy(update={"generation": 4 + number}) for number in range(50)]
-    assert [len(one) for one in choose.choose_runs(run, set(), target=1 << 30, at_least=2)] == [50]
-    assert max(compared) == 2

@@ -35,8 +35,8 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.services import lease
 from streamvault.streamstore.services.lease import Lease, LeaseHeld
+from tests.commands.importer.restores import BACK, killed_at_its_end
 from tests.streams import append_events, digest_of
-from tests.unit.importer.restores import BACK, killed_at_its_end
 from tests.unit.small_archives import NAME, Vault
 
 BY_RATE = Scaling(ScaleKind.BY_EVENTS, target=10, factor=2, min_segments=1)

@@ -10,14 +10,11 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streamvault import follow_stream, import_stream
 from streamvault.cli import main
@@ -25,17 +22,15 @@ from streamvault.common import retries
 from streamvault.common.errors import Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
 from streamvault.common.retries import Retrier
-from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore import retrying
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.rotation.compact import run as compact
-from streamvault.rotation.compact.choose import FACTOR, choose_runs, choose_tiers
+from streamvault.rotation.compact.choose import FACTOR
 from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
-from tests.archives import two_generations
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import NAME, Vault, archive_of, contents, is_sound
 
@@ -359,20 +354,6 @@ def test_endurance_counts_anew_after_progress() -> None:
     assert retrier.retries == 3
 
 
-def piece(first: int, generation: int, size: int) -> Manifest:
-    """A manifest with the fields that the choice needs."""
-    made = two_generations()[0].manifest
-    originals = tuple(range(first, generation + 1)) if first < generation else ()
-    return made.model_construct(
-        **{**dict(made), "generation": generation, "bytes": size, "replaces": tuple(map(_Original, originals))}
-    )
-
-
-class _Original:
-    def __init__(self, generation: int) -> None:
-        self.generation = generation
-
-
 def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lifecycle rule has moved chunks to Glacier: they are not merged, but later ones are."""
     real = compact.join_ranges
@@ -406,48 +387,3 @@ def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatc
     assert report.merges >= 1
     assert archive_of(vault.root).listing().spans[:FACTOR] == tuple((n, n) for n in range(1, FACTOR + 1))
     is_the_stream(vault)
-
-
-def merged(pieces: list[Manifest], runs: list[tuple[Manifest, ...]]) -> list[Manifest]:
-    for run in runs:
-        at = pieces.index(run[0])
-        one = piece(run[0].first, run[-1].generation, sum(each.bytes for each in run))
-        pieces = [*pieces[:at], one, *pieces[at + len(run) :]]
-    return pieces
-
-
-@settings(max_examples=20)
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=300))
-def test_pieces_stay_few_and_bytes_are_written_again_seldom(sizes: list[int]) -> None:
-    pieces: list[Manifest] = []
-    moved = 0
-    for number, size in enumerate(sizes, 1):
-        pieces.append(piece(number, number, size))
-        while runs := choose_tiers(pieces, set(), target=10**9):
-            moved += sum(each.bytes for run in runs for each in run)
-            pieces = merged(pieces, runs)
-        levels = 1
-        while FACTOR**levels <= number:
-            levels += 1
-        assert len(pieces) <= (FACTOR - 1) * levels
-        assert moved <= levels * sum(sizes[:number])
-    assert [each.first for each in pieces] == [1, *(each.generation + 1 for each in pieces[:-1])]
-
-
-@given(st.lists(st.integers(0, 120), min_size=1, max_size=40), st.sets(st.integers(1, 40)), st.integers(2, 4))
-def test_runs_are_as_long_as_the_target_allows(sizes: list[int], held: set[int], at_least: int) -> None:
-    pieces = [piece(number, number, size) for number, size in enumerate(sizes, 1)]
-    runs = choose_runs(pieces, held, target=100, at_least=at_least)
-    for run in runs:
-        assert len(run) >= at_least
-        assert sum(each.bytes for each in run) <= 100
-        assert not {each.generation for each in run} & held
-        assert [each.generation for each in run] == list(range(run[0].generation, run[-1].generation + 1))
-    left = merged(pieces, runs)
-    assert sum(each.bytes for each in left) == sum(sizes)
-    if at_least == 2 and not held:
-        # no two adjacent generations that are left fit together
-        alone = [each for each in left if each.first == each.generation]
-        for one, other in pairwise(alone):
-            if one.generation + 1 == other.generation and max(one.bytes, other.bytes) < 100:
-                assert one.bytes + other.bytes > 100

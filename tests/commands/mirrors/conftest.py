@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.mirrors.streams import Streams
+from tests.commands.mirrors.streams import Streams
 
 
 @pytest.fixture

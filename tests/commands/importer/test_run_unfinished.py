@@ -17,8 +17,8 @@ from streamvault.importer.ownership import lease_stream
 from streamvault.importer.run import ImportRun
 from streamvault.streamstore.own import UNFINISHED
 from streamvault.streamstore.services.lease import last_heartbeat
+from tests.commands.importer.restores import BACK, killed_at_its_end, restore, stopped_after
 from tests.streams import digest_of, shape_of
-from tests.unit.importer.restores import BACK, killed_at_its_end, restore, stopped_after
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault
 
 Stop = Callable[[], None]

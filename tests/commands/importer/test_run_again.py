@@ -11,8 +11,8 @@ import pytest
 
 from streamvault.cli import main
 from streamvault.streamstore.model import KeyRange, Retention, RetentionKind, StreamConfiguration, StreamName
+from tests.commands.importer.restores import BACK, restore
 from tests.streams import append_events
-from tests.unit.importer.restores import BACK, restore
 from tests.unit.small_archives import KINDS, NAME, Vault
 
 KEPT = replace(NAME, stream="kept")

@@ -19,8 +19,8 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.spans import Span
 from streamvault.streamstore.uri import parse_stream
+from tests.commands.places import SEGMENT, Place, lure
 from tests.streams import frame
-from tests.unit.places import SEGMENT, Place, lure
 from tests.unit.small_archives import KINDS, NAME
 
 MOST_RANGES = 40

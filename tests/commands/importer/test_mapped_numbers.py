@@ -19,8 +19,8 @@ from streamvault.streamstore.arithmetic.counterparts import common_counterparts,
 from streamvault.streamstore.arithmetic.numbering import nudge
 from streamvault.streamstore.model import Epoch, EventPointer, KeyRange, SegmentId, StreamName
 from streamvault.streamstore.own import MOST_TAGS
+from tests.commands.importer.restores import BACK, restore, stopped_after
 from tests.streams import append_events, events_of
-from tests.unit.importer.restores import BACK, restore, stopped_after
 from tests.unit.small_archives import NAME, Vault
 
 

@@ -23,8 +23,8 @@ from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
 from streamvault.streamstore.services.ledger import LedgerNameTaken
+from tests.commands.mirrors.streams import TARGET, Streams, killed_at
 from tests.streams import append_events, boundary, events_of, make_stream, shape_of
-from tests.unit.mirrors.streams import TARGET, Streams, killed_at
 from tests.unit.small_archives import NAME
 
 TAG = f"streamvault-copy-of:{NAME}"
