@@ -58,6 +58,9 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
     "airflow": (find_java,),
 }
 ROOT = Path(__file__).parents[1]
+FAST = {"unit", "commands", "contract"}
+"""The folders whose tests are fast if they have none of these markers."""
+SERVERS = ("spark", "pravega", "minio", "versitygw", "trino")
 NOT_FETCHED = pytest.StashKey[dict[str, str]]()
 
 
@@ -90,8 +93,13 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("STREAMVAULT_HEAD_START", "0")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that are marked as late go behind the others of their folder."""
+    """Mark the fast tests; tests that are marked as late go behind the others of their folder."""
+    for item in items:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        if folder in FAST and not any(item.get_closest_marker(server) for server in SERVERS):
+            item.add_marker("fast")
     folders = list(dict.fromkeys(item.path.parent for item in items))
     items.sort(key=lambda item: (folders.index(item.path.parent), item.get_closest_marker("late") is not None))
 
