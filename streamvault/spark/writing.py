@@ -9,7 +9,6 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from streamvault.common.errors import Usage
 from streamvault.spark.options import SourceOptions, stream_of
-from streamvault.streamstore.errors import TransactionsNotOffered
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import StoreAddress
 
@@ -52,8 +51,6 @@ def write_options(given: Mapping[str, str], schema: StructType, *, overwrite: bo
     """
     options = SourceOptions("pravega", given, _OPTIONS)
     address, stream = stream_of(options)
-    if address.scheme == "local":
-        raise TransactionsNotOffered("the embedded store has no transactions", where=str(stream), todo="Use Pravega.")
     if overwrite:
         raise Usage("events cannot be overwritten", where=str(stream), todo="Use mode append.")
     app, version = options.text("txnAppId"), options.number("txnVersion")

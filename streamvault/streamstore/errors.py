@@ -70,10 +70,6 @@ class TransactionEnded(StreamStoreError):
     """The transaction is no longer open: aborted (its lease expired) or already committed."""
 
 
-class TransactionsNotOffered(Usage):
-    """The store does not support transactions."""
-
-
 class StreamExists(Conflict):
     """The stream already exists."""
 

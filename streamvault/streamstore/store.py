@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.errors import NoSuchScope, TransactionsNotOffered
+from streamvault.streamstore.errors import NoSuchScope
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -194,15 +194,9 @@ class StreamStore(ABC):
             self.create_scope(stream.scope)
             self.create_stream(stream, configuration)
 
+    @abstractmethod
     def transactions(self) -> Transactions:
-        """Return the store's transactions.
-
-        Raises:
-            TransactionsNotOffered: the store does not support transactions.
-        """
-        raise TransactionsNotOffered(
-            "this store does not support transactions", where=self.uri, todo="Use a Pravega stream."
-        )
+        """Return the store's transactions."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Transactions: events that become readable together or not at all. An optional feature of a `StreamStore`."""
+"""Transactions: events that become readable together or not at all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.errors import RequestFailed
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamName
 
 
@@ -37,7 +38,8 @@ class Transaction:
         stream: the stream.
         id: its id in the stream.
         segments: its parts with their key ranges: one per segment that was open when it began. Their ids are the
-            transaction's own: the number of the segment, but the epoch in which the transaction began.
+            transaction's own: the number of the segment, but the epoch in which the transaction began (or the one that
+            this epoch repeats, after a commit that rolled).
     """
 
     stream: StreamName
@@ -84,9 +86,8 @@ class Transactions(ABC):
     def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
         """Open one of the transaction's parts for appending; its data is invisible before the commit."""
 
-    @abstractmethod
     def join(self, parts: Sequence[Written]) -> Transaction:
-        """Merge transactions (at least one), in order, into the first one, without moving bytes.
+        """Merge transactions (at least one), in order, into the first one. Pravega moves no bytes for it.
 
         Abort the others afterwards; if this fails, abort all of them.
 
@@ -96,6 +97,40 @@ class Transactions(ABC):
         Raises:
             RequestFailed: they began in different epochs of the stream, or one does not hold the acknowledged data.
         """
+        target = parts[0].transaction
+        if any(part.transaction.segments != target.segments for part in parts):
+            raise RequestFailed(
+                "the stream was scaled during the write",
+                where=str(target.stream),
+                todo="Nothing was committed; write again.",
+            )
+        lengths = dict.fromkeys(target.segments, 0)
+        for part in parts:
+            self._check_holds(part.transaction, part.lengths)
+            full = [segment for segment, length in part.lengths.items() if length]
+            if part is not parts[0] and full:
+                self._merge(target, part.transaction, full)
+            for segment in full:
+                lengths[segment] += part.lengths[segment]
+        # merging a transaction that is gone is reported as success
+        self._check_holds(target, lengths)
+        return target
+
+    def _check_holds(self, transaction: Transaction, lengths: Mapping[SegmentId, int]) -> None:
+        if any(length != lengths.get(segment, 0) for segment, length in self.lengths(transaction).items()):
+            raise RequestFailed(
+                "a transaction does not hold the data written to it (did its lease expire before the commit?)",
+                where=f"{transaction.stream}, {transaction.id}",
+                todo="Nothing was committed; write again, with a longer lease if the server allows one.",
+            )
+
+    @abstractmethod
+    def lengths(self, transaction: Transaction) -> Mapping[SegmentId, int]:
+        """Return the acknowledged bytes of each of its parts; 0 for those of one that has ended."""
+
+    @abstractmethod
+    def _merge(self, target: Transaction, source: Transaction, segments: Sequence[SegmentId]) -> None:
+        """Move a transaction's parts behind those of another one; nothing happens if either has ended."""
 
     @abstractmethod
     def commit(self, transaction: Transaction) -> TransactionState:

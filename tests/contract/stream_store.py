@@ -43,6 +43,7 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.own import EPHEMERAL, OWN
 from streamvault.streamstore.store import StreamStore
+from tests.contract.transactions import TransactionsContract
 
 MIB = 1024 * 1024
 FIRST = SegmentId(0, 0)
@@ -87,7 +88,7 @@ def evenly(low: float, high: float, count: int) -> list[KeyRange]:
     return [KeyRange(a, b) for a, b in pairwise(edges)]
 
 
-class StreamStoreContract:
+class StreamStoreContract(TransactionsContract):
     """The behaviour of every stream store. Subclasses define `open_store`; all opened stores share their contents."""
 
     @pytest.fixture

@@ -183,6 +183,16 @@ def test_invalid_option_is_one_line(spark: SparkSession) -> None:
         spark.read.format("pravega").option("startAt", "0").load("pravega://127.0.0.1:1/a/b")
 
 
+def test_embedded_store_is_written_to(spark: SparkSession, tmp_path: Path) -> None:
+    with parse_stream(f"local://{tmp_path}/a/b")[0].open() as local:
+        name = target(local, "scope")
+        frame = spark.range(2_000).repartition(4).selectExpr("CAST(id AS STRING) AS event")
+        for _ in range(2):
+            named = frame.write.format("pravega").mode("append").option("txnAppId", "test").option("txnVersion", 1)
+            named.save(f"{local.uri}/{name}")
+        assert sorted(int(payload) for _, payload in events_of(local, name)) == list(range(2_000))
+
+
 def test_write_is_atomic_and_a_named_write_happens_once(
     spark: SparkSession, pravega: PravegaServer, store: StreamStore, source: StreamName, scope_name: str
 ) -> None:

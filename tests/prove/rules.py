@@ -23,6 +23,7 @@ LAKE = "tests/commands/lake"
 QUEUE = "tests/commands/requests"
 SPARK = "tests/unit/streamvault/spark"
 MANAGER = "tests/unit/manager"
+LOCAL = "tests/unit/streamstore/local/test_local_transactions.py"
 
 RULES: tuple[Mutant, ...] = (
     Mutant(
@@ -635,6 +636,46 @@ RULES: tuple[Mutant, ...] = (
         "                check_follows(number, newest, place)\n",
         "",
         tests=(LAKE, "tests/contract/test_lake_catalogs.py"),
+    ),
+    Mutant(
+        "local-commit-unfinished",
+        "embedded store: a commit is finished before the stream is read",
+        "streamstore/local/folder.py",
+        "        if record.transactions.committing is None:\n            return record\n",
+        "        if True:\n            return record\n",
+        tests=(LOCAL,),
+    ),
+    Mutant(
+        "local-commit-late",
+        "embedded store: a lease that has run out aborts",
+        "streamstore/local/transactions.py",
+        "            judged = replace(record, transactions=record.transactions.judged(time.time()))\n",
+        "            judged = record\n",
+        tests=(LOCAL,),
+    ),
+    Mutant(
+        "local-commit-twice",
+        "embedded store: bytes are copied where the record says, once",
+        "streamstore/local/segment_files.py",
+        "            if state.write == base + length:\n                return\n            if state.write != base:\n",
+        "            base = state.write\n            if False:\n",
+        tests=(LOCAL,),
+    ),
+    Mutant(
+        "local-append-unchecked",
+        "embedded store: an appender does not write where a commit has written",
+        "streamstore/local/appender.py",
+        "                self._check_end(state)\n                self._write(block)\n",
+        "                self._write(block)\n",
+        tests=(LOCAL,),
+    ),
+    Mutant(
+        "local-commit-no-room",
+        "embedded store: the room on the disk is taken before a commit is decided",
+        "streamstore/local/transactions.py",
+        "            reserve(folder.path, noted, transaction.id)\n",
+        "",
+        tests=(LOCAL,),
     ),
     Mutant(
         "spark-another-query",

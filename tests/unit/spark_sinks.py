@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from streamvault.spark.writing import Writing
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState, Written
+from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState
 from tests.killed import Killed
 from tests.streams import events_of
 
@@ -75,15 +75,12 @@ class ScriptedTransactions(Transactions):
     def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
         return Buffer(self.held[transaction.id][segment])
 
-    def join(self, parts: Sequence[Written]) -> Transaction:
-        target = parts[0].transaction
-        for part in parts:
-            for segment, length in part.lengths.items():
-                assert sum(map(len, self.held[part.transaction.id][segment])) == length
-        for part in parts[1:]:
-            for segment in part.lengths:
-                self.held[target.id][segment] += self.held[part.transaction.id][segment]
-        return target
+    def lengths(self, transaction: Transaction) -> Mapping[SegmentId, int]:
+        return {segment: sum(map(len, parts)) for segment, parts in self.held[transaction.id].items()}
+
+    def _merge(self, target: Transaction, source: Transaction, segments: Sequence[SegmentId]) -> None:
+        for segment in segments:
+            self.held[target.id][segment] += self.held[source.id].pop(segment)
 
     def commit(self, transaction: Transaction) -> TransactionState:
         self._step("commit")

@@ -6,16 +6,33 @@ import contextlib
 import fcntl
 import os
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from io import FileIO
 
 from streamvault.common.errors import Problem
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.errors import OffsetConflict, SegmentSealed, StoreBusy, StreamStoreError
-from streamvault.streamstore.local.files import sync_folder, system_errors, write_all
-from streamvault.streamstore.local.folder import StreamFolder, check_live
+from streamvault.streamstore.errors import OffsetConflict, StoreBusy, StreamStoreError
+from streamvault.streamstore.local.files import system_errors, write_all
+from streamvault.streamstore.local.folder import StreamFolder
 from streamvault.streamstore.local.record import StreamRecord
-from streamvault.streamstore.local.state import create_state, read_state, write_state
-from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.local.segment_files import SegmentFiles
+from streamvault.streamstore.local.state import SegmentState, read_state, write_state
+
+
+@dataclass(frozen=True, slots=True)
+class AppendTarget:
+    """A segment, or a transaction's part of one.
+
+    Attributes:
+        where: its name, for messages.
+        files: its files.
+        check: raises if the stream's record says that it takes no appends.
+    """
+
+    where: str
+    files: SegmentFiles
+    check: Callable[[StreamRecord], None]
 
 
 class LocalAppender(SegmentAppender):
@@ -24,21 +41,21 @@ class LocalAppender(SegmentAppender):
     Blocks go to the file as they come. They are acknowledged together, after ``in_flight`` blocks or at `flush`: the
     file is synced, then the segment's state says that it goes further, under a lock that keeps the stream from being
     scaled, sealed or deleted meanwhile. What lies in the file beyond that was never acknowledged; the next appender
-    cuts it off.
+    cuts it off. A commit may move the segment's end meanwhile: each append checks the end, under the lock that a commit
+    holds while it writes.
     """
 
-    def __init__(self, folder: StreamFolder, segment: SegmentId, in_flight: int) -> None:
+    def __init__(self, folder: StreamFolder, target: AppendTarget, in_flight: int) -> None:
         self._folder = folder
-        self._segment = segment
-        self._where = segment.in_stream(folder.stream)
-        self._path = folder.data(segment)
+        self._target = target
+        self._path = target.files.data
         self._in_flight = max(in_flight, 1)
         self._unsynced = 0
         self._broken: Problem | None = None
         # without it, `close` in another thread would let the next appender cut off what is just being acknowledged
         self._acknowledging = threading.RLock()
         with folder.locked(shared=True) as record:
-            self._check_open(record)
+            target.check(record)
             self._file = self._open()
             try:
                 self.acknowledged = self.offset = self._cut_torn_tail()
@@ -53,12 +70,13 @@ class LocalAppender(SegmentAppender):
         if self._unsynced >= self._in_flight:
             self._acknowledge()
         try:
-            with system_errors(self._path):
-                write_all(self._file.fileno(), block, self.offset)
-        except StreamStoreError:
-            with contextlib.suppress(OSError):
-                self._file.truncate(self.offset)
-            raise
+            with system_errors(self._path), self._target.files.writing() as state:
+                self._check_end(state)
+                self._write(block)
+        except FileNotFoundError:
+            with self._folder.locked(shared=True) as record:
+                self._target.check(record)  # raises if it was truncated, deleted or ended in the meantime
+            raise StreamStoreError("a segment's file was removed", where=str(self._target.files.state)) from None
         self.offset += len(block)
         self._unsynced += 1
 
@@ -83,10 +101,14 @@ class LocalAppender(SegmentAppender):
             with contextlib.suppress(OSError):
                 self._file.close()
 
-    def _check_open(self, record: StreamRecord) -> None:
-        check_live(record, self._segment)
-        if not record.is_open(self._segment):
-            raise SegmentSealed("the segment is sealed", where=self._where)
+    def _write(self, block: memoryview) -> None:
+        try:
+            with system_errors(self._path):
+                write_all(self._file.fileno(), block, self.offset)
+        except StreamStoreError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self.offset)
+            raise
 
     def _open(self) -> FileIO:
         """Open the segment's file exclusively, creating it for the first append."""
@@ -96,17 +118,16 @@ class LocalAppender(SegmentAppender):
         except BlockingIOError:
             file.close()
             raise StoreBusy(
-                "another process appends to the segment", where=self._where, todo="Wait for it to end, or stop it."
+                "another process appends to the segment",
+                where=self._target.where,
+                todo="Wait for it to end, or stop it.",
             ) from None
         return file
 
     def _cut_torn_tail(self) -> int:
         """Drop what was written and never acknowledged; returns how far the segment goes."""
-        path = self._folder.state(self._segment)
-        if not path.exists():
-            create_state(path)
-        sync_folder(path.parent)
-        write = read_state(path).write
+        self._target.files.prepare()
+        write = self._target.files.end()
         size = os.fstat(self._file.fileno()).st_size
         if size < write:
             raise StreamStoreError(f"the segment's file ends at {size} instead of {write}", where=str(self._path))
@@ -124,21 +145,25 @@ class LocalAppender(SegmentAppender):
             with system_errors(self._path):
                 os.fdatasync(self._file.fileno())
             with self._folder.locked(shared=True) as record:
-                self._check_open(record)
-                path = self._folder.state(self._segment)
+                self._target.check(record)
+                path = self._target.files.state
                 state = read_state(path)
-                if state.write != self.acknowledged:
-                    raise OffsetConflict(
-                        f"another writer appended to the segment: it ends at {state.write}, not {self.acknowledged}",
-                        where=self._where,
-                        write_offset=state.write,
-                    )
+                self._check_end(state)
                 write_state(path, start=state.start, write=self.offset)
         except Problem as problem:
             self._broken = problem
             raise
         self.acknowledged = self.offset
         self._unsynced = 0
+
+    def _check_end(self, state: SegmentState) -> None:
+        if state.write != self.acknowledged:
+            self._broken = OffsetConflict(
+                f"another writer appended to the segment: it ends at {state.write}, not {self.acknowledged}",
+                where=self._target.where,
+                write_offset=state.write,
+            )
+            raise self._broken
 
     def _check_usable(self) -> None:
         if self._file.closed:

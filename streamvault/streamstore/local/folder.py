@@ -17,8 +17,10 @@ from streamvault.streamstore.errors import (
     StreamChanged,
     StreamStoreError,
 )
+from streamvault.streamstore.local.commit import finish_commit
 from streamvault.streamstore.local.files import locked, punch_hole, system_errors
 from streamvault.streamstore.local.record import StreamRecord, load_record, read_revision
+from streamvault.streamstore.local.segment_files import SegmentFiles
 from streamvault.streamstore.local.state import read_state
 from streamvault.streamstore.model import Epoch, SegmentId, SegmentInfo, StreamCut, StreamName
 
@@ -40,13 +42,17 @@ class StreamFolder:
         self.stream = stream
         self.path = root / stream.scope / stream.stream  # below the root: names have no slash and no leading dot
 
+    def files(self, segment: SegmentId) -> SegmentFiles:
+        """Return a segment's files, which need not exist."""
+        return SegmentFiles.of_segment(self.path, segment)
+
     def data(self, segment: SegmentId) -> Path:
         """Return the path of a segment's data file."""
-        return self.path / f"{segment}.data"
+        return self.files(segment).data
 
     def state(self, segment: SegmentId) -> Path:
         """Return the path of a segment's state file."""
-        return self.path / f"{segment}.state"
+        return self.files(segment).state
 
     def exists(self) -> bool:
         """Return whether the stream exists."""
@@ -67,12 +73,19 @@ class StreamFolder:
             return read_revision(self.path)
 
     def record(self) -> StreamRecord:
-        """The stream's record now.
+        """The stream's record now; a commit that is decided is finished before.
 
         Raises:
             NoSuchScope: the scope does not exist.
             NoSuchStream: the stream does not exist.
         """
+        record = self._recorded()
+        if record.transactions.committing is None:
+            return record
+        with self.locked() as finished:
+            return finished
+
+    def _recorded(self) -> StreamRecord:
         last = _records.get(self.path)
         if last is not None and last.revision == self.revision():
             return last
@@ -92,14 +105,25 @@ class StreamFolder:
             NoSuchStream: the stream does not exist.
         """
         with contextlib.ExitStack() as stack:
-            with self._errors():
-                stack.enter_context(locked(self.path, shared=shared))
-            record = self.record()
-            try:
-                with system_errors(self.path):
-                    yield record
-            except FileNotFoundError as error:
-                raise StreamStoreError("a file of the stream was removed", where=str(error.filename)) from None
+            record = self._lock(stack, shared=shared)
+            with self._file_errors():
+                yield record
+
+    def _lock(self, stack: contextlib.ExitStack, *, shared: bool) -> StreamRecord:
+        """Take the lock until the stack is closed, at a moment when no commit is to be finished."""
+        while True:
+            with contextlib.ExitStack() as held:
+                with self._errors():
+                    held.enter_context(locked(self.path, shared=shared))
+                record = self._recorded()
+                if record.transactions.committing is None:
+                    stack.push(held.pop_all())
+                    return record
+                if not shared:
+                    with self._file_errors():
+                        finish_commit(self.path, record)
+            if shared:
+                self.record()
 
     def settled(self, look: Callable[[StreamRecord], _Seen]) -> _Seen:
         """Look at the stream's files without its lock; again if the stream was changed or deleted in the meantime."""
@@ -160,6 +184,14 @@ class StreamFolder:
         if length > 0 and path.exists():
             with path.open("r+b", buffering=0) as file:
                 punch_hole(file.fileno(), length)
+
+    @contextlib.contextmanager
+    def _file_errors(self) -> Iterator[None]:
+        try:
+            with system_errors(self.path):
+                yield
+        except FileNotFoundError as error:
+            raise StreamStoreError("a file of the stream was removed", where=str(error.filename)) from None
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ from typing import Any
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.errors import InvalidName, StreamStoreError
 from streamvault.streamstore.local.files import replace_file
+from streamvault.streamstore.local.transaction_record import StreamTransactions
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -28,6 +29,8 @@ from streamvault.streamstore.model import (
 
 RECORD = "stream.json"
 _FORMAT = 1
+_COMMITTING_FORMAT = 2
+"""While a commit is to be finished, so that an earlier version does not overlook it."""
 _REVISION_BYTES = 64
 _NO_LIMIT = 2**63 - 1
 
@@ -37,6 +40,7 @@ class StreamRecord:
     """A stream's configuration and history; it says which segments are open.
 
     Attributes:
+        transactions: those that are open, and how the last ones ended.
         revision: the beginning of the file it was read from; another one with each change.
     """
 
@@ -45,6 +49,7 @@ class StreamRecord:
     epochs: tuple[Epoch, ...]
     head: StreamCut
     sealed: bool = False
+    transactions: StreamTransactions = field(default_factory=StreamTransactions)
     revision: bytes = field(default=b"", compare=False)
 
     @property
@@ -92,9 +97,9 @@ def load_record(folder: Path, stream: StreamName) -> StreamRecord:
     content = (folder / RECORD).read_bytes()
     try:
         value = json.loads(content)
-        if value["format"] != _FORMAT:
+        if value["format"] not in {_FORMAT, _COMMITTING_FORMAT}:
             raise StreamStoreError(
-                f"the stream has format {value['format']!r}, but this version supports {_FORMAT}", where=str(folder)
+                f"the stream has format {value['format']!r}, but this version supports 1 and 2", where=str(folder)
             )
         return StreamRecord(
             stream=stream,
@@ -102,6 +107,7 @@ def load_record(folder: Path, stream: StreamName) -> StreamRecord:
             epochs=_epochs(value["epochs"]),
             head=StreamCut(stream, {SegmentId.parse(name): offset for name, offset in value["head"].items()}),
             sealed=value["sealed"],
+            transactions=_transactions(value),
             revision=content[:_REVISION_BYTES],
         )
     except (ValueError, KeyError, TypeError, AttributeError, InvalidName) as error:
@@ -118,13 +124,20 @@ def save_record(folder: Path, record: StreamRecord) -> None:
         before = dict(epoch.segments)
     value = {
         "revision": secrets.token_hex(20),  # first, and so among the bytes that `read_revision` reads
-        "format": _FORMAT,
+        "format": _FORMAT if record.transactions.committing is None else _COMMITTING_FORMAT,
         "sealed": record.sealed,
         "configuration": asdict(record.configuration),
         "head": {str(segment): offset for segment, offset in record.head.offsets.items()},
         "epochs": epochs,
     }
+    if record.transactions != StreamTransactions():
+        value["transactions"] = record.transactions.to_json()
     replace_file(folder / RECORD, json.dumps(value, indent=1).encode() + b"\n")
+
+
+def _transactions(value: dict[str, Any]) -> StreamTransactions:
+    held = value.get("transactions")
+    return StreamTransactions() if held is None else StreamTransactions.from_json(held)
 
 
 def _epochs(value: list[dict[str, Any]]) -> tuple[Epoch, ...]:

@@ -22,17 +22,20 @@ from streamvault.streamstore.errors import (
     NoSuchScope,
     ScaleRefused,
     ScopeNotEmpty,
+    SegmentSealed,
     StreamChanged,
     StreamExists,
     StreamSealed,
     StreamStoreError,
     StreamStoreUnavailable,
 )
-from streamvault.streamstore.local.appender import LocalAppender
+from streamvault.streamstore.local.appender import AppendTarget, LocalAppender
+from streamvault.streamstore.local.commit import remove_ended
 from streamvault.streamstore.local.files import locked, make_folder, replace_file, sync_folder, system_errors
 from streamvault.streamstore.local.folder import StreamFolder, check_first, check_live, truncated
 from streamvault.streamstore.local.record import StreamRecord, save_record
 from streamvault.streamstore.local.state import write_state
+from streamvault.streamstore.local.transactions import LocalTransactions
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -45,6 +48,7 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.own import is_listed
 from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.transactions import Transactions
 
 DRAFT = ".new-"
 REMAINS = ".deleted-"
@@ -179,10 +183,18 @@ class LocalStore(StreamStore):
 
     def appender(self, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
         """Open a segment for appending, exclusively until the appender is closed or its process ends."""
-        appender = LocalAppender(self._folder(stream), segment, in_flight)
-        with self._mutex:
-            self._appenders.add(appender)
-        return appender
+        folder, where = self._folder(stream), segment.in_stream(stream)
+
+        def check(record: StreamRecord) -> None:
+            check_live(record, segment)
+            if not record.is_open(segment):
+                raise SegmentSealed("the segment is sealed", where=where)
+
+        return self._opened(LocalAppender(folder, AppendTarget(where, folder.files(segment), check), in_flight))
+
+    def transactions(self) -> Transactions:
+        """See `StreamStore.transactions`."""
+        return LocalTransactions(self._root, self._opened)
 
     def truncate_segment(self, stream: StreamName, segment: SegmentId, offset: int) -> None:
         """See `StreamStore.truncate_segment`."""
@@ -215,7 +227,9 @@ class LocalStore(StreamStore):
         with folder.locked() as record:
             check_first(record, first)
             if not record.sealed:
-                save_record(folder.path, replace(record, sealed=True))
+                transactions = record.transactions.dropped(*record.transactions.going)
+                save_record(folder.path, replace(record, sealed=True, transactions=transactions))
+                remove_ended(folder.path, transactions)
 
     def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
         """See `StreamStore.delete`; a later stream of this name continues the segment numbers."""
@@ -283,6 +297,11 @@ class LocalStore(StreamStore):
             return is_listed(self._folder(stream).record().configuration)
         except StreamStoreError:
             return True  # damaged or gone; using it raises the error
+
+    def _opened(self, appender: LocalAppender) -> LocalAppender:
+        with self._mutex:
+            self._appenders.add(appender)
+        return appender
 
     def _folder(self, stream: StreamName) -> StreamFolder:
         return StreamFolder(self._root, stream)

@@ -17,7 +17,7 @@ from streamvault.streamstore.pravega.controller import Controller, ranges_from, 
 from streamvault.streamstore.pravega.patience import looks
 from streamvault.streamstore.pravega.refusals import refusal
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
-from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState, Written
+from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState
 
 COMMIT_SECONDS = 120.0
 """How long to wait for a commit, which the controller does in the background, usually within 0.2 s."""
@@ -56,27 +56,6 @@ class PravegaTransactions(Transactions):
         name = SegmentName(transaction.stream, segment, _part(transaction))
         return PravegaAppender(self._stores, name, in_flight=in_flight)
 
-    def join(self, parts: Sequence[Written]) -> Transaction:
-        """See `Transactions.join`."""
-        target = parts[0].transaction
-        if any(part.transaction.segments != target.segments for part in parts):
-            raise RequestFailed(
-                "the stream was scaled during the write",
-                where=str(target.stream),
-                todo="Nothing was committed; write again.",
-            )
-        wanted = dict.fromkeys(target.segments, 0)
-        for part in parts:
-            self._check_holds(part.transaction, part.lengths)
-            full = [segment for segment, length in part.lengths.items() if length]
-            if part is not parts[0] and full:
-                self._merge(target, part.transaction, full)
-            for segment in full:
-                wanted[segment] += part.lengths[segment]
-        # merging a transaction that is gone is reported as success
-        self._check_holds(target, wanted)
-        return target
-
     def commit(self, transaction: Transaction) -> TransactionState:
         """See `Transactions.commit`."""
         self._end(transaction, "commitTransaction")
@@ -104,14 +83,10 @@ class PravegaTransactions(Transactions):
         if answer.status == pb.TxnStatus.STREAM_NOT_FOUND:
             raise self._controller.missing(transaction.stream)
 
-    def _check_holds(self, transaction: Transaction, lengths: Mapping[SegmentId, int]) -> None:
+    def lengths(self, transaction: Transaction) -> Mapping[SegmentId, int]:
+        """See `Transactions.lengths`."""
         infos = self._stores.infos_if_there(transaction.stream, list(transaction.segments), _part(transaction))
-        if any((info.write_offset if info else 0) != lengths.get(segment, 0) for segment, info in infos.items()):
-            raise RequestFailed(
-                "a transaction does not hold the data written to it (did its lease expire before the commit?)",
-                where=f"{transaction.stream}, {transaction.id}",
-                todo="Nothing was committed; write again, with a longer lease if the server allows one.",
-            )
+        return {segment: info.write_offset if info else 0 for segment, info in infos.items()}
 
     def _merge(self, target: Transaction, source: Transaction, segments: Sequence[SegmentId]) -> None:
         def request(number: int, name: SegmentName, token: str) -> WireCommand:

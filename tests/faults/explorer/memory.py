@@ -6,12 +6,14 @@ keeps another from appending, and an append at a wrong offset is refused.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from threading import Lock
 from typing import Protocol, TypeVar
+from uuid import UUID
 
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, TooLarge, WrongSize
 from streamvault.objectstore.paths import check_key, check_prefix
@@ -34,8 +36,11 @@ from streamvault.streamstore.errors import (
     StreamExists,
     StreamSealed,
 )
+from streamvault.streamstore.local.commit import decided, first_of_kind, renumbered
 from streamvault.streamstore.local.folder import check_first, check_live
 from streamvault.streamstore.local.record import StreamRecord
+from streamvault.streamstore.local.transaction_record import TransactionRecord
+from streamvault.streamstore.local.transactions import check_lease, open_one
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -48,6 +53,7 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.own import is_listed
 from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState
 
 T = TypeVar("T")
 READ_BYTES = 1024 * 1024
@@ -253,12 +259,14 @@ class StreamState:
     Attributes:
         number: tells it from others that had its name.
         record: as the embedded store keeps it. data: all bytes ever, by segment. starts: of truncated segments.
+        parts: the bytes of transactions, by transaction and number of the segment.
     """
 
     number: int
     record: StreamRecord
     data: dict[SegmentId, bytes]
     starts: dict[SegmentId, int] = field(default_factory=dict)
+    parts: dict[tuple[UUID, int], bytes] = field(default_factory=dict)
 
     def info(self, segment: SegmentId) -> SegmentInfo:
         check_live(self.record, segment)
@@ -285,7 +293,7 @@ class Cluster:
 
     Attributes:
         numbers: where the numbers of segments go on once a stream of this name is made again.
-        made: how many streams there ever were.
+        made: how many streams there ever were. begun: how many transactions.
         lost: told when a stream is truncated or deleted: what it was and what is left.
         changed: told at each change of a stream: what it was (None if it is new) and is (None if it was deleted).
     """
@@ -293,11 +301,14 @@ class Cluster:
     scopes: dict[str, dict[str, StreamState]] = field(default_factory=dict)
     numbers: dict[StreamName, int] = field(default_factory=dict)
     made: int = 0
+    begun: int = 0
     lost: Callable[[StreamName, StreamState, StreamState | None], None] = _told
     changed: Callable[[StreamName, StreamState | None, StreamState | None], None] = _told
 
     def copy(self) -> Cluster:
-        return Cluster({name: dict(held) for name, held in self.scopes.items()}, dict(self.numbers), self.made)
+        return Cluster(
+            {name: dict(held) for name, held in self.scopes.items()}, dict(self.numbers), self.made, self.begun
+        )
 
     def find(self, name: StreamName) -> StreamState:
         held = self.scopes.get(name.scope)
@@ -317,10 +328,13 @@ class Cluster:
 class MemoryStreams(StreamStore):
     """The streams of a cluster."""
 
-    def __init__(self, cluster: Cluster, uri: str, gate: Gate = open_gate) -> None:
+    def __init__(
+        self, cluster: Cluster, uri: str, gate: Gate = open_gate, clock: Callable[[], float] = time.time
+    ) -> None:
         self._cluster = cluster
         self._uri = uri
         self._gate = gate
+        self._clock = clock
         self._appenders: list[MemoryAppender] = []
 
     @property
@@ -463,6 +477,9 @@ class MemoryStreams(StreamStore):
         self._appenders.append(appender)
         return appender
 
+    def transactions(self) -> Transactions:
+        return MemoryTransactions(self._cluster, self._gate, self._clock)
+
     def truncate_segment(self, stream: StreamName, segment: SegmentId, offset: int) -> None:
         def truncate() -> None:
             state = self._cluster.find(stream)
@@ -498,7 +515,9 @@ class MemoryStreams(StreamStore):
         def seal() -> None:
             state = self._cluster.find(stream)
             check_first(state.record, first)
-            self._cluster.keep(stream, replace(state, record=replace(state.record, sealed=True)))
+            transactions = state.record.transactions.dropped(*state.record.transactions.going)
+            sealed = replace(state.record, sealed=True, transactions=transactions)
+            self._cluster.keep(stream, replace(state, record=sealed, parts={}))
 
         _call(self._gate, "seal", str(stream), seal)
 
@@ -537,6 +556,7 @@ class MemoryAppender(SegmentAppender):
         self._cluster = cluster
         self._stream = stream
         self._segment = segment
+        self._where = segment.in_stream(stream)
         self._offset = offset
         self._gate = gate
         self._is_open = True
@@ -555,27 +575,27 @@ class MemoryAppender(SegmentAppender):
             raise ValueError(f"a block has 1 byte to {MAX_APPEND_BYTES} bytes, not {len(data)}")
         if not self._is_open:
             raise ValueError("the appender is closed")
-        where, offset = self._segment.in_stream(self._stream), self._offset
+        offset = self._offset
+        _call(self._gate, "append", f"{self._where}:{offset}", lambda: self._append(data, offset))
 
-        def append() -> None:
-            state = self._cluster.find(self._stream)
-            try:
-                info = state.info(self._segment)
-            except NoSuchSegment:
-                raise SegmentSealed("the segment is sealed and gone", where=where) from None
-            if info.sealed:
-                raise SegmentSealed("the segment is sealed", where=where)
-            if info.write_offset != offset:
-                raise OffsetConflict(
-                    f"another writer appended to the segment: it ends at {info.write_offset}, not at {offset}",
-                    where=where,
-                    write_offset=info.write_offset,
-                )
-            held = state.data.get(self._segment, b"")
-            self._cluster.keep(self._stream, replace(state, data={**state.data, self._segment: held + data}))
-            self._offset = offset + len(data)
-
-        _call(self._gate, "append", f"{where}:{offset}", append)
+    def _append(self, data: bytes, offset: int) -> None:
+        where = self._where
+        state = self._cluster.find(self._stream)
+        try:
+            info = state.info(self._segment)
+        except NoSuchSegment:
+            raise SegmentSealed("the segment is sealed and gone", where=where) from None
+        if info.sealed:
+            raise SegmentSealed("the segment is sealed", where=where)
+        if info.write_offset != offset:
+            raise OffsetConflict(
+                f"another writer appended to the segment: it ends at {info.write_offset}, not at {offset}",
+                where=where,
+                write_offset=info.write_offset,
+            )
+        held = state.data.get(self._segment, b"")
+        self._cluster.keep(self._stream, replace(state, data={**state.data, self._segment: held + data}))
+        self._offset = offset + len(data)
 
     def flush(self) -> int:
         if not self._is_open:
@@ -584,3 +604,157 @@ class MemoryAppender(SegmentAppender):
 
     def close(self) -> None:
         self._is_open = False
+
+
+class MemoryTransactions(Transactions):
+    """Transactions of a cluster's streams; a commit takes effect at once."""
+
+    def __init__(self, cluster: Cluster, gate: Gate, clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._gate = gate
+        self._clock = clock
+
+    def begin(self, stream: StreamName, lease: float) -> Transaction:
+        check_lease(stream, lease)
+
+        def begin() -> Transaction:
+            state = self._judged(stream)
+            if state.record.sealed:
+                raise StreamSealed("the stream is sealed and cannot be changed", where=str(stream))
+            self._cluster.begun += 1
+            id_, epoch = UUID(int=self._cluster.begun), first_of_kind(state.record)
+            self._note(state, id_, TransactionRecord(epoch.number, self._clock() + lease))
+            return Transaction(stream, id_, renumbered(epoch, epoch.number))
+
+        return _call(self._gate, "begin transaction", str(stream), begin)
+
+    def ping(self, transaction: Transaction, lease: float) -> None:
+        check_lease(transaction.stream, lease)
+
+        def ping() -> None:
+            state = self._judged(transaction.stream)
+            longer = replace(open_one(state.record, transaction), expires=self._clock() + lease)
+            self._note(state, transaction.id, longer)
+
+        _call(self._gate, "ping transaction", _name(transaction), ping)
+
+    def appender(
+        self,
+        transaction: Transaction,
+        segment: SegmentId,
+        *,
+        in_flight: int = 4,  # noqa: ARG002  (what is appended is acknowledged at once)
+    ) -> SegmentAppender:
+        def look() -> int:
+            return len(self.part(transaction, segment))
+
+        offset = _call(self._gate, "open appender", f"{segment} of {_name(transaction)}", look)
+        appender = PartAppender(self._cluster, transaction.stream, segment, offset, self._gate)
+        appender.into(self, transaction)
+        return appender
+
+    def commit(self, transaction: Transaction) -> TransactionState:
+        def commit() -> TransactionState:
+            state = self._judged(transaction.stream)
+            record, id_ = state.record, transaction.id
+            if record.transactions.state(id_) is not TransactionState.OPEN:
+                return record.transactions.state(id_)
+            lengths = {number: len(part) for (owner, number), part in state.parts.items() if owner == id_}
+            record = decided(record, id_, lengths, state.describe().tail.offsets)
+            data = dict(state.data)
+            for segment in record.transactions.going[id_].into or ():
+                data[segment] = data.get(segment, b"") + state.parts[id_, segment.number]
+            record = replace(record, transactions=record.transactions.finished(id_))
+            self._keep(replace(state, record=record, data=data))
+            return TransactionState.COMMITTED
+
+        return _call(self._gate, "commit transaction", _name(transaction), commit)
+
+    def abort(self, transaction: Transaction) -> None:
+        def abort() -> None:
+            state = self._judged(transaction.stream)
+            record = replace(state.record, transactions=state.record.transactions.dropped(transaction.id))
+            self._keep(replace(state, record=record))
+
+        _call(self._gate, "abort transaction", _name(transaction), abort)
+
+    def state(self, transaction: Transaction) -> TransactionState:
+        def look() -> TransactionState:
+            return self._judged(transaction.stream).record.transactions.state(transaction.id)
+
+        return _call(self._gate, "transaction state", _name(transaction), look)
+
+    def lengths(self, transaction: Transaction) -> Mapping[SegmentId, int]:
+        def look() -> Mapping[SegmentId, int]:
+            parts = self._judged(transaction.stream).parts
+            return {segment: len(parts.get((transaction.id, segment.number), b"")) for segment in transaction.segments}
+
+        return _call(self._gate, "transaction lengths", _name(transaction), look)
+
+    def _merge(self, target: Transaction, source: Transaction, segments: Sequence[SegmentId]) -> None:
+        def merge() -> None:
+            state = self._judged(target.stream)
+            if {target.id, source.id} <= state.record.transactions.going.keys():
+                parts = dict(state.parts)
+                for number in (segment.number for segment in segments):
+                    moved = parts.pop((source.id, number), b"")
+                    parts[target.id, number] = parts.get((target.id, number), b"") + moved
+                self._cluster.keep(target.stream, replace(state, parts=parts))
+
+        _call(self._gate, "merge transactions", f"{_name(source)} into {target.id}", merge)
+
+    def extend(self, transaction: Transaction, segment: SegmentId, data: bytes, offset: int) -> None:
+        """Append to a part; the caller has asked the gate."""
+        held = self.part(transaction, segment)
+        if len(held) != offset:
+            raise OffsetConflict(
+                "another writer appended to the part", where=_name(transaction), write_offset=len(held)
+            )
+        state = self._cluster.find(transaction.stream)
+        parts = {**state.parts, (transaction.id, segment.number): held + data}
+        self._cluster.keep(transaction.stream, replace(state, parts=parts))
+
+    def part(self, transaction: Transaction, segment: SegmentId) -> bytes:
+        """The bytes of a part of an open transaction."""
+        state = self._judged(transaction.stream)
+        told = state.record.transactions.state(transaction.id)
+        if told is not TransactionState.OPEN or segment not in transaction.segments:
+            raise NoSuchSegment(f"the transaction has no such part; it is {told}", where=_name(transaction))
+        return state.parts.get((transaction.id, segment.number), b"")
+
+    def _judged(self, stream: StreamName) -> StreamState:
+        state = self._cluster.find(stream)
+        judged = state.record.transactions.judged(self._clock())
+        if judged != state.record.transactions:
+            state = self._keep(replace(state, record=replace(state.record, transactions=judged)))
+        return state
+
+    def _note(self, state: StreamState, id_: UUID, noted: TransactionRecord) -> None:
+        transactions = state.record.transactions.changed(id_, noted)
+        self._keep(replace(state, record=replace(state.record, transactions=transactions)))
+
+    def _keep(self, state: StreamState) -> StreamState:
+        """Keep a stream, and of parts those of open transactions."""
+        going = state.record.transactions.going
+        state = replace(state, parts={key: part for key, part in state.parts.items() if key[0] in going})
+        self._cluster.keep(state.record.stream, state)
+        return state
+
+
+class PartAppender(MemoryAppender):
+    """Appends to a part of a transaction."""
+
+    _transactions: MemoryTransactions
+    _transaction: Transaction
+
+    def into(self, transactions: MemoryTransactions, transaction: Transaction) -> None:
+        self._transactions, self._transaction = transactions, transaction
+        self._where = f"{self._segment} of {_name(transaction)}"
+
+    def _append(self, data: bytes, offset: int) -> None:
+        self._transactions.extend(self._transaction, self._segment, data, offset)
+        self._offset = offset + len(data)
+
+
+def _name(transaction: Transaction) -> str:
+    return f"{transaction.stream}, transaction {transaction.id}"

@@ -132,7 +132,8 @@ class World:
         return RetryingStore(store) if self.harsh else store
 
     def open_streams(self, address: StoreAddress) -> MemoryStreams:
-        return MemoryStreams(self.cluster(address.location), address.uri, partial(_gate, f"{address.location}/"))
+        gate = partial(_gate, f"{address.location}/")
+        return MemoryStreams(self.cluster(address.location), address.uri, gate, lambda: self.now)
 
     def arrive(self) -> None:
         """The oldest pending request takes effect, as a call of the command that has sent it."""
@@ -147,11 +148,21 @@ class World:
         """Equal for worlds with equal contents."""
         objects = frozenset((place, frozenset(held.objects.items())) for place, held in self.buckets.items())
         streams = frozenset(
-            (place, name, state.number, state.record.head, state.record.sealed, len(state.record.epochs), described)
+            (
+                place,
+                name,
+                state.number,
+                state.record.head,
+                state.record.sealed,
+                len(state.record.epochs),
+                described,
+                begun,
+            )
             for place, cluster in self.clusters.items()
             for held in cluster.scopes.values()
             for name, state in held.items()
             for described in [(frozenset(state.data.items()), repr(state.starts), state.record.configuration.tags)]
+            for begun in [(repr(state.record.transactions), frozenset(state.parts.items()))]
         )
         return hash((objects, streams, self.now, self.skew))
 

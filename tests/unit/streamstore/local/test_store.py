@@ -311,7 +311,7 @@ def test_damage_is_named_in_one_line(store: LocalStore, folder: Path) -> None:
         ("0.#epoch.0.data", b"short", "file ends at 5 instead of 13"),
         ("0.#epoch.0.state", b"nothing", "state file is damaged"),
         ("stream.json", b"{", "record is damaged"),
-        ("stream.json", b'{"format": 2}', "format 2, but this version supports 1"),
+        ("stream.json", b'{"format": 3}', "format 3, but this version supports 1 and 2"),
         ("stream.json", b'{"format": 1}', "record is damaged"),
         ("stream.json", b"[]", "record is damaged"),
     ):

@@ -20,6 +20,8 @@ import pytest
 from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.transactions import Transaction
+from tests.contract.transactions import write
 
 NAME = StreamName("scope", "stream")
 LEFT, RIGHT = SegmentId(0, 0), SegmentId(0, 1)
@@ -108,6 +110,15 @@ def append(store: LocalStore, segment: SegmentId, payload: bytes) -> None:
         appender.append(frame(payload * 2))
 
 
+begun: list[Transaction] = []
+
+
+def begin(store: LocalStore, *segments: SegmentId) -> Transaction:
+    begun.append(store.transactions().begin(NAME, 600))
+    write(store, begun[-1], {segment: [b"of a transaction" * 50, b"x"] for segment in segments})
+    return begun[-1]
+
+
 def half(low: float, high: float) -> list[KeyRange]:
     return [KeyRange(low, (low + high) / 2), KeyRange((low + high) / 2, high)]
 
@@ -118,6 +129,7 @@ CHANGES: list[tuple[str, Callable[[LocalStore], object]]] = [
     ("append", lambda store: append(store, LEFT, b"first" * 100)),
     ("append again", lambda store: append(store, LEFT, b"second" * 1000)),
     ("append elsewhere", lambda store: append(store, RIGHT, b"third")),
+    ("commit", lambda store: store.transactions().commit(begin(store, LEFT, RIGHT))),
     ("scale", lambda store: store.scale(NAME, [LEFT], half(0.0, 0.5))),
     ("append to a new one", lambda store: append(store, SegmentId(1, 2), b"fourth" * 300)),
     ("update", lambda store: store.update_stream(NAME, ONE)),
@@ -128,6 +140,9 @@ CHANGES: list[tuple[str, Callable[[LocalStore], object]]] = [
     ("delete", lambda store: store.delete(NAME)),
     ("create again", lambda store: store.create_stream(NAME, ONE)),
     ("append once more", lambda store: append(store, SegmentId(0, 4), b"fifth")),
+    ("begin and append", lambda store: (begin(store, SegmentId(0, 4)), append(store, SegmentId(0, 4), b"sixth"))),
+    ("scale again", lambda store: store.scale(NAME, [SegmentId(0, 4)], half(0.0, 1.0))),
+    ("commit that rolls", lambda store: store.transactions().commit(begun[-1])),
     ("delete again", lambda store: store.delete(NAME)),
     ("delete scope", lambda store: store.delete_scope("scope")),
 ]

@@ -12,7 +12,6 @@ from tests.unit.spark_reads import schema_of
 @pytest.mark.parametrize(
     ("options", "schema", "overwrite", "said"),
     [
-        ({"path": "local:///a/s/t"}, "event binary", False, "the embedded store has no transactions"),
         ({}, "event binary", True, "events cannot be overwritten"),
         ({}, "payload binary", False, "the column event is missing: payload"),
         ({}, "event binary, key string", False, "unknown column: key"),
