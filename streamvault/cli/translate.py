@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-from streamvault.cli.options import argument
+from streamvault.cli.options import argument, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
+from streamvault.common.errors import Usage
 from streamvault.mirrors.reports import TranslateReport
 
 
@@ -20,21 +21,29 @@ def translate(
         argument("TARGET", "The restored stream. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on."),
     ],
     positions: Annotated[
-        list[str], argument("CUT|POINTER", "Stream cuts, each as JSON or a file's name, and event pointers.")
-    ],
+        list[str] | None, argument("CUT|POINTER", "Stream cuts, each as JSON or a file's name, and event pointers.")
+    ] = None,
     *,
+    reader_group: Annotated[
+        list[str] | None,
+        option("--reader-group", "Translate the position of this reader group of SOURCE. Repeatable.", metavar="NAME"),
+    ] = None,
     running: Running,
 ) -> int:
-    """Translate cuts and pointers into a restored stream's.
+    """Translate cuts, pointers and reader groups' positions into a restored stream's.
 
-    The output has a line for each, in the same order.
+    The output has a line for each, in the same order; those of reader groups follow.
     """
     with running.command() as command:
         from streamvault.streamstore.arithmetic.cut_option import load_cut
         from streamvault.streamstore.model import is_pointer
 
-        given = [one if is_pointer(one) else load_cut(one, "CUT") for one in positions]
-        command.call("translate", source, stream, given, show=_show)
+        given = [one if is_pointer(one) else load_cut(one, "CUT") for one in positions or ()]
+        if not given and not reader_group:
+            raise Usage(
+                "no position is given", todo="Give cuts or pointers, or a reader group's name with --reader-group."
+            )
+        command.call("translate", source, stream, given, reader_group or (), show=_show)
     return command.exit_code
 
 

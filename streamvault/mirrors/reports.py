@@ -18,10 +18,12 @@ class Translation:
     Attributes:
         old: the position in the source.
         new: the position in the restored stream.
+        reader_group: the name of the reader group whose position it is; empty for a position that was given.
     """
 
     old: str | Mapping[str, int]
     new: str | Mapping[str, int]
+    reader_group: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class TranslateReport(Report):
     Attributes:
         source: what they belong to.
         stream: URI of the restored stream.
-        positions: in the order given.
+        positions: in the order given; those of reader groups follow.
     """
 
     source: str

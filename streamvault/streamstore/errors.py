@@ -70,6 +70,16 @@ class TransactionEnded(StreamStoreError):
     """The transaction is no longer open: aborted (its lease expired) or already committed."""
 
 
+class ReaderGroupsNotOffered(Usage):
+    """The store does not support reader groups."""
+
+
+class UnreadableReaderGroup(StreamStoreError):
+    """A reader group's state was written by a client that is not known here, or is damaged."""
+
+    retriable = False
+
+
 class StreamExists(Conflict):
     """The stream already exists."""
 

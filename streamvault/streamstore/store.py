@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.errors import NoSuchScope
+from streamvault.streamstore.errors import NoSuchScope, ReaderGroupsNotOffered
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -22,6 +22,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
+from streamvault.streamstore.reader_groups import ReaderGroups
 from streamvault.streamstore.transactions import Transactions
 
 
@@ -197,6 +198,16 @@ class StreamStore(ABC):
     @abstractmethod
     def transactions(self) -> Transactions:
         """Return the store's transactions."""
+
+    def reader_groups(self) -> ReaderGroups:
+        """Return the store's reader groups.
+
+        Raises:
+            ReaderGroupsNotOffered: the store does not support reader groups.
+        """
+        raise ReaderGroupsNotOffered(
+            "this store does not support reader groups", where=self.uri, todo="Use a Pravega stream."
+        )
 
     @abstractmethod
     def close(self) -> None:

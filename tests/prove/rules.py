@@ -24,6 +24,7 @@ QUEUE = "tests/commands/requests"
 SPARK = "tests/unit/streamvault/spark"
 MANAGER = "tests/unit/manager"
 LOCAL = "tests/unit/streamstore/local/test_local_transactions.py"
+GROUP_STATE = "tests/unit/streamstore/pravega/test_group_state.py"
 
 RULES: tuple[Mutant, ...] = (
     Mutant(
@@ -724,5 +725,29 @@ RULES: tuple[Mutant, ...] = (
         "        store.seal(seen.name, first=seen.epochs[0])\n        store.delete(seen.name, first=seen.epochs[0])\n",
         "        store.seal(seen.name)\n        store.delete(seen.name)\n",
         tests=(f"{MANAGER}/test_ephemeral.py",),
+    ),
+    Mutant(
+        "group-newer-client",
+        "reader group: a state of a client that is not known is not read",
+        "streamstore/pravega/versioned.py",
+        "if (revision := self.byte()) != number or number >= known:",
+        "if (revision := self.byte()) != number:",
+        tests=(GROUP_STATE,),
+    ),
+    Mutant(
+        "group-silent-checkpoint",
+        "reader group: a silent checkpoint moves no position",
+        "streamstore/pravega/group_state.py",
+        "if _SILENT not in checkpoint:",
+        "if checkpoint:",
+        tests=(GROUP_STATE,),
+    ),
+    Mutant(
+        "group-ahead",
+        "reader group: where some successors wait, the cut is before all of them",
+        "streamstore/arithmetic/group_cuts.py",
+        "            del offsets[later]\n            done += before[later]\n",
+        "            del offsets[segment]\n            break\n",
+        tests=("tests/unit/streamstore/arithmetic/test_group_cuts.py",),
     ),
 )

@@ -52,6 +52,7 @@ _MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
     "STREAM_SEALED": (StreamSealed, "the stream is sealed", ""),
     "STREAM_NOT_SEALED": (StreamNotSealed, "the stream is not sealed", "Seal it first."),
     "INVALID_STREAM_NAME": (InvalidName, "Pravega rejected the stream name", ""),
+    "INVALID_RG_NAME": (InvalidName, "Pravega rejected the reader group's name", ""),
     "PRECONDITION_FAILED": (
         ScaleRefused,
         "the controller refused to scale",
@@ -179,6 +180,26 @@ class Controller:
         """The policies and tags of several; None for one that is gone."""
         answers = self._calls.call_all([("getStreamConfiguration", stream_message(stream)) for stream in streams])
         return [None if answer is None else configuration_from(answer) for answer in answers]
+
+    # reader groups
+
+    def reader_group(self, scope: str, name: str) -> Any:
+        """A reader group's ``ReaderGroupConfiguration``; None if there is no group of this name."""
+        request = pb.ReaderGroupInfo(scope=scope, readerGroup=name)
+        try:
+            answer = self._calls.call("getReaderGroupConfig", request)
+        except NotFound:
+            return None
+        kinds = pb.ReaderGroupConfigResponse.Status
+        found = self._status(kinds, answer.status, f"{scope}/{name}", "SUCCESS", "RG_NOT_FOUND")
+        return answer.config if found == "SUCCESS" else None
+
+    def create_reader_group(self, configuration: Any) -> Any:
+        """Create a reader group; return the configuration of the one that has its name now."""
+        about = f"{configuration.scope}/{configuration.readerGroupName}"
+        answer = self._calls.call("createReaderGroup", configuration, seconds=WORKFLOW_SECONDS)
+        self._status(pb.CreateReaderGroupResponse.Status, answer.status, about)
+        return answer.config
 
     # segments
 

@@ -43,6 +43,7 @@ from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.controller import Controller
 from streamvault.streamstore.pravega.patience import looks
 from streamvault.streamstore.pravega.reader import BlockReader
+from streamvault.streamstore.pravega.reader_groups import PravegaReaderGroups
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
 from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.pravega.transactions import PravegaTransactions
@@ -337,6 +338,10 @@ class PravegaStore(StreamStore):
     def transactions(self) -> PravegaTransactions:
         """Pravega's transactions; usable as long as the store is open."""
         return PravegaTransactions(self._controller, self._stores)
+
+    def reader_groups(self) -> PravegaReaderGroups:
+        """Pravega's reader groups; usable as long as the store is open."""
+        return PravegaReaderGroups(self._controller, self._stores)
 
     def close(self) -> None:
         """Close all connections."""

@@ -21,6 +21,7 @@ from streamvault.streamstore.model import Epoch, EventPointer, KeyRange, Segment
 from streamvault.streamstore.own import MOST_TAGS
 from tests.commands.importer.restores import BACK, restore, stopped_after
 from tests.streams import append_events, events_of
+from tests.told import assert_ends
 from tests.unit.small_archives import NAME, Vault
 
 
@@ -131,7 +132,7 @@ def test_translate_prints_a_line_for_each(vault: Vault, tmp_path: Path, capfd: p
     # and back, from stream to stream
     there = EventPointer(BACK, pointer.segment, pointer.offset, pointer.length)
     assert main(["translate", vault.uri(), vault.uri(BACK), lines[0], "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["positions"] == [{"old": lines[0], "new": str(there)}]
+    assert json.loads(capfd.readouterr().out)["positions"] == [{"old": lines[0], "new": str(there), "reader_group": ""}]
 
 
 @pytest.mark.parametrize(
@@ -340,3 +341,18 @@ def test_common_counterparts_end_where_histories_differ() -> None:
     halves = Epoch(1, {SegmentId(1, 2): KeyRange(0.0, 0.7), SegmentId(1, 3): KeyRange(0.7, 1.0)})
     assert common_counterparts(ROLLED, [ROLLED[0], halves]) == counterparts(ROLLED[:1], ROLLED[:1])
     assert common_counterparts(ROLLED, [halves]) == {}
+
+
+@pytest.mark.parametrize(
+    ("is_archive", "options", "what"),
+    [
+        (True, ("--reader-group", "app"), "an archive has no reader groups"),
+        (False, ("--reader-group", "app"), "this store does not support reader groups"),
+        (False, (), "no position is given"),
+    ],
+)
+def test_translate_without_reader_groups(
+    vault: Vault, capfd: pytest.CaptureFixture[str], is_archive: bool, options: tuple[str, ...], what: str
+) -> None:
+    source = vault.archive if is_archive else vault.uri()
+    assert_ends(["translate", source, vault.uri(), *options], 2, f"{what}.*", capfd)
