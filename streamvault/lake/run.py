@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from streamvault.common.errors import Conflict
+from streamvault.common.errors import Conflict, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.lake.plan import (
     TablePlan,
@@ -23,8 +23,6 @@ from streamvault.lake.plan import (
 from streamvault.lake.resolve import ResolvedTable
 from streamvault.lake.task import FileTask, WrittenFile, blank_file, write_file
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.errors import AccessDenied
@@ -142,7 +140,8 @@ def _finish(resolved: ResolvedTable, plan: TablePlan, done: HandoffTotals, runne
     manifest = finished(plan, rows, table.uri)
     if end_plan(table, plan.after, given_up=False):
         raise _gave_up(table, plan)
-    _begin(table, plan)
+    if plan.first > 1 and not plan.after:  # the archive's first generations have expired
+        table.decide(lambda listing: listing.begin_after(plan.first - 1))
     table.commit(manifest, rows)
     done.manifests.append(manifest)
 
@@ -171,9 +170,8 @@ def _give_up(resolved: ResolvedTable, plan: TablePlan) -> None:
     _blank(resolved, plan)
 
 
-def _gave_up(table: Archive, plan: TablePlan) -> Conflict:
-    what = f"another run abandoned generation {plan.generation} in the meantime"
-    return Conflict(what, where=table.uri, todo="Run the same command again.")
+def _gave_up(table: Archive, plan: TablePlan) -> Overtaken:
+    return Overtaken(f"another run abandoned generation {plan.generation} in the meantime", where=table.uri)
 
 
 def _blank(resolved: ResolvedTable, plan: TablePlan) -> None:
@@ -199,15 +197,3 @@ def _following(resolved: ResolvedTable, last: Manifest | None) -> tuple[TablePla
         return None
     origin.check(plan, table.uri)
     return plan, is_fixed
-
-
-def _begin(table: Archive, plan: TablePlan) -> None:
-    """Record the table's first generation if it is not the archive's first."""
-    before = plan.first - 1
-
-    def change(listing: Listing) -> Decision | None:
-        is_behind = listing.is_new and listing.dropped < before
-        return listing.decision.begin_after(before) if is_behind else None
-
-    if before and not plan.after:
-        table.decide(change)

@@ -19,13 +19,11 @@ from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.changed import unless_changed
 from streamvault.manifests.archive.history import Generation, History
-from streamvault.manifests.archive.listing import Listing, manifest_lost
-from streamvault.manifests.archive.marks import Decision
+from streamvault.manifests.archive.listing import manifest_lost
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.verbs.costs import cost_of_conversion
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.opening import open_runner
-from streamvault.streamstore.model import StreamCut
 
 
 @verb(ConvertOptions)
@@ -87,7 +85,9 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
     _check_beginning(target, history)
     if options.dry_run:
         return _planned(report, _rehearse(todo, target, options))
-    _begin_where(target, history, source.listing().decision.begin)
+    begin = source.listing().decision.begin
+    # a new archive has none of the generations that have expired here
+    target.decide(lambda listing: listing.begin_after(history.first - 1, begin))
     moved = 0
     with open_runner(options.master if todo else "inline", [convert_range]) as runner:
         for generation in kept:
@@ -126,17 +126,3 @@ def _check_beginning(target: Archive, history: History) -> None:
             where=target.uri,
             todo=ANOTHER_ROOT,
         )
-
-
-def _begin_where(target: Archive, history: History, begin: StreamCut | None) -> None:
-    """Let a new archive begin with the old one's first generation, by a decision that earlier ones have expired.
-
-    `begin` is the cut at which the old archive's first generation began, if that is recorded.
-    """
-    before = history.first - 1
-
-    def change(listing: Listing) -> Decision | None:
-        is_behind = listing.is_new and listing.dropped < before
-        return listing.decision.begin_after(before, begin) if is_behind else None
-
-    target.decide(change)

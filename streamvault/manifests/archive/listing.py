@@ -24,6 +24,7 @@ from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.format.jsonfile import find_file
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import ObjectStore
+from streamvault.streamstore.model import StreamCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,15 @@ class Listing:
     def unfinished(self) -> bool:
         """Whether data of expired generations may still exist."""
         return self.decision.swept < self.dropped
+
+    def begin_after(self, before: int, head: StreamCut | None = None) -> Decision | None:
+        """Return the decision by which a new archive begins after a generation; None if there is nothing to decide.
+
+        Args:
+            before: the last generation that it does not get; 0 for none.
+            head: where the archive began that it is made of, see `Decision.begin`.
+        """
+        return self.decision.begin_after(before, head) if self.is_new and self.dropped < before else None
 
     def holder(self, original: int) -> GenerationSpan | None:
         """Return the generation in force that contains an original one; None if none does."""
