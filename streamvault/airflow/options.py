@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
 from typing import Annotated, Any, TypeVar
@@ -53,7 +53,7 @@ class OptionArgument:
     @property
     def is_repeated(self) -> bool:
         """Whether the option may be given several times."""
-        return self.declared.annotation == Sequence[str]
+        return self.declared.annotation == Iterable[str]
 
     def parameter(self) -> Parameter:
         """Return the argument for the signature of ``__init__``; not given: the command's default."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, get_type_hints
@@ -138,7 +138,7 @@ def _type(annotation: Any, form: CommandLine) -> Any:
         return str | None
     if form.choices:
         return Literal[tuple(form.choices)]
-    return list[str] | None if annotation == Sequence[str] else annotation
+    return list[str] | None if annotation == Iterable[str] else annotation
 
 
 def _parser(form: CommandLine) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
-from streamvault.common.report import Report
+from streamvault.common.report import Report, attribute_names
 from streamvault.demo.report import DemoReport
 from streamvault.exporter.reports import ConvertReport, ExportReport
 from streamvault.importer.reports import ImportReport
@@ -75,7 +75,7 @@ def schema_of(report: type[Report]) -> dict[str, Any]:
         described = schema if kind is report else schema["$defs"][name]
         texts = _texts(kind)
         described["description"] = _summary(kind)
-        described["required"] = [*kind.__annotations__, *(name for name in texts if name not in kind.__annotations__)]
+        described["required"] = attribute_names(kind)
         described["properties"] = {
             name: {**_plain(described["properties"][name]), "description": texts[name]}
             for name in described["required"]

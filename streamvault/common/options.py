@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
@@ -20,6 +20,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    PlainValidator,
     ValidationError,
     model_validator,
 )
@@ -180,6 +181,17 @@ def command_line(declared: FieldInfo) -> CommandLine:
 def moment(option: str) -> BeforeValidator:
     """Return the validator of an option that is a time: RFC 3339 text or a timezone-aware datetime, made UTC."""
     return BeforeValidator(lambda value: value if value is None else parse_moment(value, option))
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (None,)
+    if not all(isinstance(each, str) for each in found):
+        raise ValueError("it must be a list of texts")
+    return found
+
+
+TEXTS = PlainValidator(_texts)
+"""The validator of an option that is several texts: any iterable of them, made a tuple."""
 
 
 def load_file(name: str, option: str, todo: str = "") -> str:

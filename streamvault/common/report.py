@@ -11,14 +11,19 @@ class Report:
     """Base class of the reports."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the attributes as a dict of plain values, those that several reports have last."""
+        """Return the attributes as a dict of plain values, in the order of `attribute_names`."""
         values = asdict(self)
-        return {**{name: values[name] for name in type(self).__annotations__}, **values}
+        return {name: values[name] for name in attribute_names(type(self))}
 
     @property
     def exit_code(self) -> int:
         """The exit code of a command with this result."""
         return 0
+
+
+def attribute_names(kind: type[Any]) -> list[str]:
+    """Return the names of a dataclass's attributes: its own first, then those that it shares with ever more classes."""
+    return list(dict.fromkeys(name for one in kind.__mro__ for name in vars(one).get("__annotations__", {})))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

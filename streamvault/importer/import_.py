@@ -78,7 +78,8 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
     source = open_source(archive, options)
     plan_began = time.monotonic()
     planner = Planner(source, options, options.master, progress)
-    generation = options.generation if options.at is None else generation_at(source, options.at)
+    at = options.at_time
+    generation = options.generation if at is None else generation_at(source, at)
     with open_stream(stream) as target:
         begun = None if generation is not None else planner.plan_unfinished(unfinished_import(target))
         planned = begun or planner.plan(generation)
@@ -88,7 +89,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         history.check_fingerprints(options.fingerprints, source.uri)
         check_boundaries(source.place, history.stream, selection.parts)
         gaps = selection.gaps(plan)
-        warnings = [*warnings_of(planned, gaps, options.at)]
+        warnings = [*warnings_of(planned, gaps, at)]
         if begun and (newest := source.generations()[-1]) > plan.generation:
             warnings.append(
                 f"the archive has generation {newest}, but the unfinished import is resumed up to generation "
@@ -96,7 +97,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
             )
         for warning in warnings:
             progress.warn(warning)
-        report = replace(_report(stream, planned, options.at), gaps=gaps, warnings=tuple(warnings))
+        report = replace(_report(stream, planned, at), gaps=gaps, warnings=tuple(warnings))
         run = ImportRun(target, plan, window=options.window, read_back=options.read_back)
         restored = run.find_finished()
         if restored is not None and is_own_name:

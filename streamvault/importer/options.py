@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Usage
 from streamvault.common.options import SIZE, TIME, CommandLine, Options, Rehearsed, moment
+from streamvault.common.times import parse_moment
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import Fingerprints, Window
 from streamvault.sparkrun.options import Distributed
@@ -63,7 +64,7 @@ class RestoreOptions(PartOptions):
         CommandLine(metavar="G"),
     ] = None
     at: Annotated[
-        datetime | None,
+        str | datetime | None,
         moment("--at"),
         Field(description="Restore up to the last generation taken by this time, e.g. 2026-01-31T18:00:00Z."),
         TIME,
@@ -74,6 +75,11 @@ class RestoreOptions(PartOptions):
             description="Whether the new stream gets the archived retention policy, which may delete events at once."
         ),
     ] = "keep"
+
+    @property
+    def at_time(self) -> datetime | None:
+        """The time `at`, in UTC."""
+        return None if self.at is None else parse_moment(self.at, "--at")
 
     @model_validator(mode="after")
     def _check_end(self) -> Self:

@@ -30,44 +30,26 @@ class MovedBoundary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportReport(RunReport):
-    """Result of an import.
+class NewStreamReport(RunReport):
+    """Result of a verb that makes a stream from a source.
 
     Attributes:
-        stream: URI of the restored stream.
-        archive: URI of the archive.
-        generation: the newest restored generation.
-        created: when the tail of that generation was taken, RFC 3339.
-        at: the requested time, RFC 3339; empty if none was given.
-        seconds_before: how long before `at` the tail was taken.
-        resumed: True if an unfinished import was resumed.
-        unchanged: True if the stream had been restored before.
-        verified: True if every range was compared with the archive, or would be.
-        events: events in the restored stream.
-        bytes: bytes in the restored stream, with event headers, without filler.
+        stream: URI of the new stream.
+        resumed: True if an unfinished run was resumed.
+        unchanged: True if an earlier run had finished it.
+        bytes: bytes in the new stream, with event headers, without filler.
         moved_bytes: bytes that this run appended, without filler.
-        segments: number of segments of the restored stream.
-        epochs: number of epochs of the restored stream.
+        segments: number of segments of the new stream.
+        epochs: number of epochs of the new stream.
         offsets: "keep" or "shift".
-        shifts: segment name → by how many bytes its offsets are lower than in the archive.
-        renumbered: archived segment → restored segment, of those whose numbers differ, e.g. ``0.#epoch.0``.
+        shifts: segment name → by how many bytes its offsets are lower than in the source.
+        renumbered: segment in the source → in the new stream, of those whose numbers differ, e.g. ``0.#epoch.0``.
         moved_boundaries: the key-range boundaries that had to move.
-        gaps: bytes that the archive does not have; with offsets kept, filler of the same length takes their place.
-        findings: one line for each damaged part of the archive that was left out, with ``skip_damaged``.
-        damage: the same, with their fields.
-        cost: the estimated cost, in a dry run.
     """
 
     stream: str
-    archive: str
-    generation: int
-    created: str = ""
-    at: str = ""
-    seconds_before: float | None = None
     resumed: bool = False
     unchanged: bool = False
-    verified: bool = False
-    events: int = 0
     bytes: int = 0
     moved_bytes: int = 0
     segments: int = 0
@@ -76,6 +58,33 @@ class ImportReport(RunReport):
     shifts: Mapping[str, int] = field(default_factory=dict)
     renumbered: Mapping[str, str] = field(default_factory=dict)
     moved_boundaries: tuple[MovedBoundary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport(NewStreamReport):
+    """Result of an import.
+
+    Attributes:
+        archive: URI of the archive.
+        generation: the newest restored generation.
+        created: when the tail of that generation was taken, RFC 3339.
+        at: the requested time, RFC 3339; empty if none was given.
+        seconds_before: how long before `at` the tail was taken.
+        verified: True if every range was compared with the archive, or would be.
+        events: events in the restored stream.
+        gaps: bytes that the archive does not have; with offsets kept, filler of the same length takes their place.
+        findings: one line for each damaged part of the archive that was left out, with ``skip_damaged``.
+        damage: the same, with their fields.
+        cost: the estimated cost, in a dry run.
+    """
+
+    archive: str
+    generation: int
+    created: str = ""
+    at: str = ""
+    seconds_before: float | None = None
+    verified: bool = False
+    events: int = 0
     gaps: tuple[GapReport, ...] = ()
     findings: tuple[str, ...] = ()
     damage: tuple[DamageReport, ...] = ()

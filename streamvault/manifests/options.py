@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from streamvault.common.options import DURATION, PERCENT, SIZE, CommandLine, Options, Rehearsed, Watched
+from streamvault.common.options import DURATION, PERCENT, SIZE, TEXTS, CommandLine, Options, Rehearsed, Watched
+from streamvault.common.sizes import size_text
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.object_keys import line_folder
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
@@ -31,7 +32,9 @@ POLL_SECONDS = 300.0
 """S3 takes minutes (Expedited) to days (Bulk)."""
 
 Window = Annotated[
-    int, Field(ge=MIN_WINDOW, description="Maximum data that a task buffers in memory: 16MiB or more."), SIZE
+    int,
+    Field(ge=MIN_WINDOW, description=f"Maximum data that a task buffers in memory: {size_text(MIN_WINDOW)} or more."),
+    SIZE,
 ]
 LargestEvent = Annotated[
     int,
@@ -59,7 +62,8 @@ StorageClass = Annotated[
     CommandLine(metavar="CLASS"),
 ]
 Fingerprints = Annotated[
-    Sequence[str],
+    Iterable[str],
+    TEXTS,
     Field(
         description="Reject the archive unless its newest manifest has this SHA-256, as printed by export and show. "
         "Repeat for earlier generations."

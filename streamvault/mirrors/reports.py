@@ -8,7 +8,7 @@ from typing import Literal
 
 from streamvault.common.report import Report, RunReport
 from streamvault.common.rounds import Ended
-from streamvault.importer.reports import MovedBoundary
+from streamvault.importer.reports import NewStreamReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,47 +42,25 @@ class TranslateReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyReport(RunReport):
+class CopyReport(NewStreamReport):
     """Result of copying a stream.
 
     Attributes:
         source: URI of the source.
-        stream: URI of the copy.
-        resumed: True if an unfinished copy was resumed.
-        unchanged: True if the copy had been finished before.
         read_back: True if every byte was read back and compared, or would be.
-        bytes: bytes in the copy, with event headers, without filler.
-        moved_bytes: bytes that this run appended, without filler.
         behind_bytes: if `unchanged`, bytes that the source has now and the copy does not have. What the source has
             truncated is not counted, nor are segments whose shift can no longer be told.
-        segments: number of segments of the copy.
-        epochs: number of epochs of the copy.
         head: the copy's head, in the source's segments and offsets.
         tail: the copy's tail, likewise.
         truncated: True if the copy begins later than asked, as the source was truncated.
-        offsets: "keep" or "shift".
-        shifts: segment name → by how many bytes its offsets are lower than in the source.
-        renumbered: see `ImportReport`.
-        moved_boundaries: the key-range boundaries that had to move.
     """
 
     source: str
-    stream: str
-    resumed: bool = False
-    unchanged: bool = False
     read_back: bool = False
-    bytes: int = 0
-    moved_bytes: int = 0
     behind_bytes: int = 0
-    segments: int = 0
-    epochs: int = 0
     head: Mapping[str, int] = field(default_factory=dict)
     tail: Mapping[str, int] = field(default_factory=dict)
     truncated: bool = False
-    offsets: Literal["keep", "shift"] = "keep"
-    shifts: Mapping[str, int] = field(default_factory=dict)
-    renumbered: Mapping[str, str] = field(default_factory=dict)
-    moved_boundaries: tuple[MovedBoundary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

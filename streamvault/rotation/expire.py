@@ -60,11 +60,12 @@ def plan_expiry(
         coming: number of generations with data that will be published before (dry run).
     """
     spans = listing.spans[: _stays_from(archive, listing, options.keep or 1, coming)]
-    if (options.keep, options.keep_for, options.until) == (None, None, None) or not spans:
+    until = options.until_time
+    if (options.keep, options.keep_for, until) == (None, None, None) or not spans:
         return Expiry()
     now = now_utc()
     newest = _latest(archive, listing, options.keep_for, made)
-    if options.until is not None and options.until > newest:
+    if until is not None and until > newest:
         reason = f"--until, which is later than the newest generation ({moment_text(newest)})"
         return Expiry((), StoppedReport(generation=spans[0].last, reason=reason))
     gone: list[Manifest] = []
@@ -84,9 +85,11 @@ def plan_expiry(
             locks = archive.root.open_locks()
         lock = None if locks is None else _lock_of(archive, manifest, locks)
         if lock is not None:
-            until = "" if lock.until is None else moment_text(lock.until)
-            reason = f"{lock.reason} of {lock.key}"
-            return Expiry(tuple(gone), StoppedReport(generation=manifest.generation, reason=reason, until=until))
+            locked_until = "" if lock.until is None else moment_text(lock.until)
+            stopped = StoppedReport(
+                generation=manifest.generation, reason=f"{lock.reason} of {lock.key}", until=locked_until
+            )
+            return Expiry(tuple(gone), stopped)
         gone.append(manifest)
     return Expiry(tuple(gone))
 
@@ -95,7 +98,7 @@ def _expires(options: RotateOptions, created: datetime, now: datetime) -> bool:
     """Return whether a generation expires whose tail was taken at a time; ages count back from now."""
     if options.keep is not None:
         return True
-    until = options.until if options.keep_for is None else now - timedelta(seconds=options.keep_for)
+    until = options.until_time if options.keep_for is None else now - timedelta(seconds=options.keep_for)
     return until is not None and created <= until
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Usage
 from streamvault.common.options import DURATION, TIME, CommandLine, Rehearsed, moment
+from streamvault.common.times import parse_moment
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import (
     GRACE,
@@ -57,7 +58,7 @@ class RotateOptions(ArchivingOptions, Distributed, Rehearsed):
     keep: Keep = None
     keep_for: KeepFor = None
     until: Annotated[
-        datetime | None,
+        str | datetime | None,
         moment("--until"),
         Field(description="Expire generations whose tail was taken by this time, e.g. 2026-01-31T18:00:00Z."),
         TIME.destroying(),
@@ -68,6 +69,11 @@ class RotateOptions(ArchivingOptions, Distributed, Rehearsed):
         str, Field(description="Queue deletions for a worker instead of deleting now."), CommandLine(metavar="QUEUE")
     ] = ""
     restart: Restart = False
+
+    @property
+    def until_time(self) -> datetime | None:
+        """The time `until`, in UTC."""
+        return None if self.until is None else parse_moment(self.until, "--until")
 
     @model_validator(mode="after")
     def _check_expiry(self) -> Self:

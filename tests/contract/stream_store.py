@@ -376,14 +376,53 @@ class StreamStoreContract(TransactionsContract):
         assert tails == sorted(tails)
         assert store.describe(stream).tail.offsets[FIRST] == len(data)
 
-    def test_segments_are_appended_to_in_parallel(self, stores: Open, stream: StreamName) -> None:
+    @pytest.mark.parametrize("shared", [False, True])
+    def test_segments_are_appended_to_and_read_in_parallel(
+        self, stores: Open, stream: StreamName, *, shared: bool
+    ) -> None:
         store = stores()
         store.create_stream(stream, fixed(4))
         contents = {SegmentId(0, number): events(3 * MIB, number) for number in range(4)}
+
+        def opened() -> StreamStore:
+            return store if shared else stores()
+
+        def fill(item: tuple[SegmentId, bytes]) -> None:
+            append(opened(), stream, *item, block=300_000)
+
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda item: append(stores(), stream, *item, block=300_000), contents.items()))
-        for segment, data in contents.items():
-            assert read(store, stream, segment, 0, len(data)) == data
+            list(pool.map(fill, contents.items()))
+            found = pool.map(lambda item: read(opened(), stream, item[0], 0, len(item[1])), [*contents.items()] * 2)
+            assert list(found) == [*contents.values()] * 2
+
+    def test_one_of_two_appenders_of_equal_blocks_is_refused(self, stores: Open, stream: StreamName) -> None:
+        """Concurrent restores of the same bytes: each block is appended by one of them, and the other is refused."""
+        store = stores()
+        store.create_stream(stream, fixed(1))
+        block, appenders, refused = frame(b"same" * 100), [store.appender(stream, FIRST)], list[Exception]()
+        try:
+            appenders.append(stores().appender(stream, FIRST))
+        except StoreBusy as error:
+            refused.append(error)
+        together = Barrier(len(appenders))
+
+        def fill(appender: SegmentAppender) -> int:
+            with closing(appender):
+                together.wait()
+                try:
+                    for _ in range(50):
+                        appender.append(block)
+                    appender.flush()
+                except OffsetConflict as error:
+                    refused.append(error)
+                return appender.acknowledged
+
+        with ThreadPoolExecutor(2) as pool:
+            acknowledged = max(pool.map(fill, appenders))
+        assert refused
+        end = store.segment_info(stream, [FIRST])[0].write_offset
+        assert end >= acknowledged
+        assert read(store, stream, FIRST, 0, end) == block * (end // len(block))
 
     def test_one_of_two_appenders_is_refused_and_no_bytes_are_mixed(self, stores: Open, stream: StreamName) -> None:
         store = stores()

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
@@ -21,7 +20,6 @@ import pytest
 
 from streamvault.streamstore.errors import (
     AccessDenied,
-    OffsetConflict,
     StreamStoreUnavailable,
 )
 from streamvault.streamstore.model import (
@@ -159,23 +157,6 @@ def test_fixed_policy_with_another_number_scales_the_stream(store: PravegaStore)
 # data
 
 
-def test_concurrent_readers_and_appenders_share_a_store(store: PravegaStore) -> None:
-    stream = new_stream(store, 4)
-    segments = list(store.describe(stream).tail.offsets)
-    written = {segment: blocks_of(8 * MIB, segment.number) for segment in segments}
-
-    def fill(segment: SegmentId) -> None:
-        with store.appender(stream, segment) as appender:
-            for block in written[segment]:
-                appender.append(block)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(fill, segments))
-        found = list(pool.map(lambda segment: read(store, stream, segment), segments * 2))
-    for segment, data in zip(segments * 2, found, strict=True):
-        assert data == b"".join(written[segment])
-
-
 def test_events_of_the_public_python_client_are_read(pravega: PravegaServer, store: PravegaStore) -> None:
     pravega_client = pytest.importorskip("pravega_client", reason="the PyPI client has a wheel for CPython 3.11 only")
     stream = new_stream(store)
@@ -186,36 +167,6 @@ def test_events_of_the_public_python_client_are_read(pravega: PravegaServer, sto
         writer.write_event_bytes(payload)
     writer.flush()
     assert read(store, stream) == b"".join(map(frame, payloads))
-
-
-def test_one_of_two_appenders_of_equal_blocks_is_refused(store: PravegaStore) -> None:
-    """Concurrent restores of the same bytes: each block is appended by one of them, and the other gets a conflict."""
-    stream = new_stream(store)
-    block = frame(b"same" * 100)
-    conflicts, acknowledged = [], []
-    together = threading.Barrier(2)
-
-    def fill() -> None:
-        with suppress(OffsetConflict):
-            appender = store.appender(stream, FIRST)
-            together.wait()
-            try:
-                for _ in range(50):
-                    appender.append(block)
-                appender.flush()
-            except OffsetConflict as error:
-                conflicts.append(error)
-            acknowledged.append(appender.acknowledged)
-            appender.close()
-
-    threads = [threading.Thread(target=fill) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert conflicts
-    assert len(read(store, stream)) >= max(acknowledged)
-    assert read(store, stream) == block * (len(read(store, stream)) // len(block))
 
 
 # errors

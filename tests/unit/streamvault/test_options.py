@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,22 @@ def test_address_that_is_no_text_is_wrong_usage(wrong: Any) -> None:
         streamvault.export_stream(wrong, "file:///d")
     with pytest.raises(Usage, match="--at is not a time"):
         streamvault.import_stream("file:///d/b/c", "local:///a/b/c", at=wrong or 0)
+
+
+@pytest.mark.parametrize("at", ["2026-01-31T19:00:00+01:00", datetime(2026, 1, 31, 18, tzinfo=UTC)], ids=repr)
+def test_time_is_a_text_or_a_datetime(at: str | datetime) -> None:
+    assert ImportOptions(at=at).at_time == datetime(2026, 1, 31, 18, tzinfo=UTC)
+    assert RotateOptions(until=at).until_time == datetime(2026, 1, 31, 18, tzinfo=UTC)
+    assert (ImportOptions().at_time, RotateOptions().until_time) == (None, None)
+
+
+def test_fingerprints_are_any_iterable_of_texts() -> None:
+    for some in (["a", "b"], {"a": 1, "b": 2}, (name for name in "ab")):
+        assert ImportOptions(fingerprints=some).fingerprints == ("a", "b")
+    wrong: Any
+    for wrong in ("ab", [1], None, 5):
+        with pytest.raises(Usage, match=r"--fingerprint is not valid: .*it must be a list of texts"):
+            ImportOptions(fingerprints=wrong)
 
 
 def test_integers_of_numpy_are_integers() -> None:
