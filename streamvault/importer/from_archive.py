@@ -11,10 +11,7 @@ from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
 from streamvault.importer.options import RestoreOptions
 from streamvault.importer.plan import Content, RestorePlan
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.changed import check_in_force
 from streamvault.manifests.archive.damage import Lost, Remains, find_remains
-from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.selection import RangePart
 from streamvault.manifests.format.field_types import segment_key
@@ -28,16 +25,14 @@ class Selection:
     """What is restored of an archive.
 
     Attributes:
-        archive: the archive.
-        history: its generations to restore.
+        source: the archive, with its generations to restore.
         parts: the parts of ranges between the cuts (see `select_parts`).
         from_cut: begin at this cut; None for the archive's head.
         to_cut: end at this cut; None for the archive's tail.
         lost: what is left out of the ranges because it is damaged; it becomes gaps.
     """
 
-    archive: Archive
-    history: History
+    source: ArchiveState
     parts: Sequence[RangePart]
     from_cut: StreamCut | None = None
     to_cut: StreamCut | None = None
@@ -45,7 +40,7 @@ class Selection:
 
     def content(self, options: RestoreOptions) -> Content:
         """Return what the target gets; `RestoreOptions.retention` does not change what it is and how it is named."""
-        history, described = self.history, self.history.description
+        history, described = self.source.history, self.source.described
         if options.retention == "off":
             described = replace(described, configuration=replace(described.configuration, retention=Retention()))
         tail = self.to_cut or history.tail
@@ -54,18 +49,18 @@ class Selection:
             generation=history.generation,
             head=self.from_cut or history.head,
             tail=tail,
-            parts=source_parts(self.archive, self.parts),
+            parts=source_parts(self.source.archive, self.parts),
             bases={},
             sealed=described.sealed and tail == history.tail,
             import_id=self.import_id(options),
             ends={hole.segment: hole.end for hole in self.lost},
             check_gap=self._check_gap,
-            kind=history.generations[-1].manifest.content,
+            kind=self.source.content,
         )
 
     def import_id(self, options: RestoreOptions) -> str:
         """Return the name of the import, see `RestorePlan`; an unfinished one can be resumed with either retention."""
-        history = self.history
+        history = self.source.history
         head, tail = self.from_cut or history.head, self.to_cut or history.tail
         content = [str(history.stream), history.generation, history.content_digest]
         content += [head.to_json(), tail.to_json(), options.offsets]
@@ -79,11 +74,11 @@ class Selection:
         """Return the gaps of the restored segments: those that the manifests declare, and what is damaged."""
         declared = (
             GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
-            for generation in self.history.generations
+            for generation in self.source.history.generations
             for gap in generation.manifest.gaps
             if segment_key(gap.segment) in plan.segments
         )
-        name = self.history.stream
+        name = self.source.history.stream
         damaged = (
             GapReport(segment=one.segment.in_stream(name), start=one.start, end=one.end, reason=f"damaged: {one.what}")
             for one in self.lost
@@ -98,18 +93,18 @@ class Selection:
         Raises:
             Conflict: the ranges were not damaged, but expired or were merged meanwhile.
         """
-        archive, history, selected = self.archive, self.history, self.parts
+        selected = self.parts
         progress.begin("checking", sum(part.row.end - part.row.start for part in selected))
         found: dict[int, Remains] = {}
         with open_runner(master, [find_remains]) as runner:
-            origins = [RangeBytes(archive.address, part.layout, part.row) for part in selected]
+            origins = [RangeBytes(self.source.archive.address, part.layout, part.row) for part in selected]
             for index, remains in runner.run(find_remains, origins):
                 row = selected[index].row
                 progress.advance(row.events, row.end - row.start)
                 if remains is not None:
                     found[index] = remains
         if found:
-            check_in_force(archive, history, history.first, doing="restored", expired_todo="Import again.")
+            self.source.check_in_force("restored", expired_todo="Import again.")
         left: list[RangePart] = []
         lost: list[Lost] = []
         for index, part in enumerate(selected):
@@ -129,7 +124,7 @@ class Selection:
 
     def _check_gap(self, segment: SegmentId, start: int, end: int) -> None:
         holes = ((hole.start, hole.end) for hole in self.lost if hole.segment == segment)
-        ArchiveState(self.archive, self.history).check_gap(segment, start, end, also=holes)
+        self.source.check_gap(segment, start, end, also=holes)
 
 
 def generation_of(import_id: str) -> int | None:

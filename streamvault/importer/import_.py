@@ -18,7 +18,6 @@ from streamvault.importer.ownership import unfinished_import
 from streamvault.importer.planner import PlannedRestore, Planner, generation_at, open_source
 from streamvault.importer.reports import ImportReport, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
-from streamvault.manifests.archive.changed import check_in_force
 from streamvault.manifests.archive.selection import check_boundaries
 from streamvault.manifests.options import POLL_SECONDS
 from streamvault.manifests.verbs.cold import NeededPart, touch
@@ -83,7 +82,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
     with open_stream(stream) as target:
         begun = None if generation is not None else planner.plan_unfinished(unfinished_import(target))
         planned = begun or planner.plan(generation)
-        selection, history = planned.selection, planned.selection.history
+        selection, history = planned.selection, planned.selection.source.history
         is_own_name = (target.store.uri, target.name) == (history.generations[-1].manifest.source, history.stream)
         plan = tagged(planned.plan, is_own_name=is_own_name)
         history.check_fingerprints(options.fingerprints, source.uri)
@@ -129,7 +128,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
                         "Import into another name; what the target has of it may be nowhere else. 'streamvault hold' "
                         "keeps generations from expiring."
                     )
-                    check_in_force(source, history, history.first, doing="restored", expired_todo=todo)
+                    selection.source.check_in_force("restored", expired_todo=todo)
                     raise
                 waited = runner.start_seconds
     return replace(
@@ -151,7 +150,7 @@ def _refuse_cold(selection: Selection, *, wait: bool, progress: Progress) -> Non
     Raises:
         InArchiveClass: an object is in an archive class; with ``wait``, S3 was never asked to restore it.
     """
-    archive = selection.archive
+    archive = selection.source.archive
     needed = [NeededPart(part.layout, part.segment.value, part.row.start, part.row.end) for part in selection.parts]
     if wait:
         from streamvault.manifests.verbs.warm import await_warm  # noqa: PLC0415  (it imports botocore)
@@ -169,11 +168,11 @@ def _refuse_cold(selection: Selection, *, wait: bool, progress: Progress) -> Non
 def _report(stream: str, planned: PlannedRestore, at: datetime | None) -> ImportReport:
     """Return the report of the plan; ranges that are restored in part count as whole ones."""
     plan, selection = planned.plan, planned.selection
-    created = selection.history.newest.created
-    damage = damage_reports(selection.history, selection.lost)
+    created = selection.source.taken
+    damage = damage_reports(selection.source.history, selection.lost)
     return ImportReport(
         stream=stream,
-        archive=selection.archive.uri,
+        archive=selection.source.archive.uri,
         generation=plan.generation,
         created=moment_text(created),
         at="" if at is None else moment_text(at),

@@ -22,7 +22,7 @@ def warnings_of(planned: PlannedRestore, gaps: Sequence[GapReport], moment: date
         moment: the time up to which it is restored; None if none was given.
     """
     selection, plan = planned.selection, planned.plan
-    history = selection.history
+    history = selection.source.history
     if moment is not None:
         created = history.newest.created
         before = age_text((moment - created).total_seconds())

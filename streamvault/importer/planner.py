@@ -16,6 +16,7 @@ from streamvault.importer.plan import RestorePlan, check_filler, plan_restore
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.selection import select_parts
+from streamvault.reading.archive_source import ArchiveState
 from streamvault.streamstore.arithmetic.cut_option import parse_cut
 
 
@@ -45,10 +46,10 @@ class Planner:
 
     def select(self, generation: int | None) -> Selection:
         """Select what is restored up to a generation; None for the newest."""
-        history = self.archive.history(generation)
+        source = ArchiveState(self.archive, history := self.archive.history(generation))
         cuts = (self.options.from_cut, self.options.to_cut)
         from_cut, to_cut = (parse_cut(cut, history.stream, history.sealed_end) for cut in cuts)
-        selected = Selection(self.archive, history, select_parts(history, from_cut, to_cut), from_cut, to_cut)
+        selected = Selection(source, select_parts(history, from_cut, to_cut), from_cut, to_cut)
         return selected.without_damaged(self.master, self.progress) if self.options.skip_damaged else selected
 
     def plan(self, generation: int | None) -> PlannedRestore:

@@ -13,13 +13,13 @@ from streamvault.lake.recorded import OriginKind, TableOptions
 from streamvault.lake.sources import ArchivedEvents, TableRange
 from streamvault.layouts.layout import open_layout, open_reader
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.changed import unless_changed
-from streamvault.manifests.archive.history import Generation, History
+from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.remainder import remainder_of
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.field_types import segment_key
 from streamvault.manifests.format.manifest import Manifest
+from streamvault.reading.archive_source import ArchiveState
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, SegmentId
 
@@ -28,17 +28,17 @@ class ArchiveOrigin(Origin):
     """An archive as the origin of a table. A generation without events counts.
 
     Args:
-        archive: the archive.
-        history: its generations in force.
+        source: the archive, with its generations in force.
         window: maximum data a task buffers in memory (bytes).
     """
 
     kind: OriginKind = "archive"
 
-    def __init__(self, archive: Archive, history: History, window: int) -> None:
-        super().__init__(history.stream, archive.uri, ArchivedEvents(window))
-        self._archive = archive
-        self._history = history
+    def __init__(self, source: ArchiveState, window: int) -> None:
+        super().__init__(source.history.stream, source.archive.uri, ArchivedEvents(window))
+        self._source = source
+        self._archive = source.archive
+        self._history = source.history
 
     @property
     def raw_segments(self) -> Sequence[SegmentId]:
@@ -54,7 +54,7 @@ class ArchiveOrigin(Origin):
 
     def unless_archive_changed(self, first: int = 0) -> AbstractContextManager[None]:
         """See `Origin.unless_archive_changed`."""
-        return unless_changed(self._archive, self._history, first or self._history.first)
+        return self._source.reading("handed off", first=first)
 
     def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
         """See `Origin.draft`. Draft the first generation that the table does not have, or not completely."""

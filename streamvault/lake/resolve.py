@@ -29,6 +29,7 @@ from streamvault.lake.recorded import (
 )
 from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.uri import RootAddress
+from streamvault.reading.archive_source import ArchiveState
 from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.uri import is_stream, parse_stream
 
@@ -71,7 +72,7 @@ def resolved_table(source: str, options: DdlOptions) -> Iterator[ResolvedTable]:
         root = archive.root if options.root is None else RootAddress.parse(options.root).resolve()
         history = archive.history()
         history.generations[-1].manifest.require_events(archive.uri)
-        yield _resolve(ArchiveOrigin(archive, history, limits.window), root, options)
+        yield _resolve(ArchiveOrigin(ArchiveState(archive, history), limits.window), root, options)
         return
     if options.root is None:
         _, name = parse_stream(source)

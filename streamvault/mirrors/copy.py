@@ -18,7 +18,6 @@ from streamvault.mirrors.reports import CopyReport
 from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.cut_option import parse_cut
-from streamvault.streamstore.arithmetic.cuts import live_ends
 from streamvault.streamstore.model import StreamCut
 from streamvault.streamstore.open_stream import open_stream
 
@@ -52,9 +51,9 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
     """
     with open_stream(source) as origin, open_stream(stream, target=True) as target, ExitStack() as stack:
         check_other_stream(origin, target)
-        given, end_of = {"from_cut": options.from_cut, "to_cut": options.to_cut}, live_ends(origin.store, origin.name)
-        cuts = {option: parse_cut(cut, origin.name, end_of) for option, cut in given.items()}
-        copying = Copying(StreamSource(origin), target, options, cuts)
+        copied, given = StreamSource(origin), {"from_cut": options.from_cut, "to_cut": options.to_cut}
+        cuts = {option: parse_cut(cut, copied.name, copied.end_of) for option, cut in given.items()}
+        copying = Copying(copied, target, options, cuts)
         tasks = Tasks(options.master, stack, RESTORE_TASKS)
         planned, finished = copying.look(None if options.dry_run or not options.read_back else tasks, progress)
         if finished is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from streamvault.common.errors import Damaged
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.changed import unless_changed
+from streamvault.common.errors import Conflict, Damaged, Overtaken
+from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.selection import RangePart, check_boundaries, select_parts
@@ -41,8 +40,8 @@ class ArchiveSource:
         return ArchiveState(self._archive, self._history)
 
     def end_of(self, segment: SegmentId) -> int:
-        """See `Source.end_of`."""
-        return self.look().history.sealed_end(segment)
+        """See `Source.end_of`; in the archive as it was looked at last."""
+        return (self._history or self.look().history).sealed_end(segment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +93,41 @@ class ArchiveState:
                 where=f"{segment.in_stream(self.history.stream)} bytes {start} to {end}",
             )
 
-    def reading(self, doing: str) -> AbstractContextManager[None]:
-        """See `SourceState.reading`."""
-        return unless_changed(self.archive, self.history, self.history.first, doing=doing)
+    @contextmanager
+    def reading(self, doing: str, *, first: int = 0) -> Iterator[None]:
+        """See `SourceState.reading`; ``first`` is the first original generation that matters, 0 for all."""
+        try:
+            yield
+        except (Damaged, NoSuchArchive):
+            self.check_in_force(doing, first=first)
+            raise
+
+    def check_in_force(self, doing: str, *, first: int = 0, expired_todo: str = "") -> None:
+        """Check, after data were found missing, that they were not deleted because they expired or were merged.
+
+        Args:
+            doing: what was being done to them, for the message: "restored".
+            first: the first original generation that matters; 0 for all.
+            expired_todo: what to do if they have expired; empty if the same command can continue with the rest.
+
+        Raises:
+            Conflict: they have expired or were merged meanwhile.
+        """
+        archive, first = self.archive, first or self.history.first
+        listing = archive.listing()
+        if listing.dropped >= first:
+            what = f"generation {first} expired while it was being {doing}"
+            if expired_todo:
+                raise Conflict(what, where=archive.uri, todo=expired_todo) from None
+            todo = "Run the same command again; a hold ('streamvault hold') keeps generations from expiring."
+            raise Overtaken(what, where=archive.uri, todo=todo) from None
+        read = [one.manifest for one in self.history.generations if one.manifest.generation >= first]
+        if not {manifest.span for manifest in read}.issubset(listing.spans):
+            raise Overtaken(
+                f"generations were merged while they were being {doing}",
+                where=archive.uri,
+                todo="Run the same command again: it continues with the merged generation.",
+            ) from None
 
 
 def source_parts(archive: Archive, parts: Iterable[RangePart]) -> dict[SegmentId, list[SourcePart]]:

@@ -17,12 +17,12 @@ from streamvault.exporter.reports import ConvertReport
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.changed import unless_changed
 from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.archive.listing import manifest_lost
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.verbs.costs import cost_of_conversion
 from streamvault.objectstore.uri import RootAddress
+from streamvault.reading.archive_source import ArchiveState
 from streamvault.sparkrun.opening import open_runner
 
 
@@ -91,7 +91,7 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
     moved = 0
     with open_runner(options.master if todo else "inline", [convert_range]) as runner:
         for generation in kept:
-            with unless_changed(source, history, generation.manifest.first, doing="converted"):
+            with ArchiveState(source, history).reading("converted", first=generation.manifest.first):
                 done = convert_generation(source, generation, target, options, runner, progress)
             moved += done.moved_bytes
             report = _planned(report, done.planned)

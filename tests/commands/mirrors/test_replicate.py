@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamvault import export_stream, import_stream, promote_replica, replicate_stream
+from streamvault import export_stream, import_stream, promote_replica, replicate_stream, rotate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Overtaken, Problem, Usage
 from streamvault.common.rounds import Round
@@ -224,6 +224,27 @@ def test_archive_is_replicated(streams: Streams, tmp_path: Path) -> None:
     assert streams.same_events()
     streams.promote()
     assert streams.same_events()
+
+
+def test_archive_that_expires_inside_a_later_segment_keeps_shifted_offsets(streams: Streams, tmp_path: Path) -> None:
+    """The segments that a scale has opened begin at 0 in the replica, wherever the archive begins by now."""
+    root = f"file://{tmp_path}/vault"
+    streams.truncate()
+    streams.add(b"first")
+    export_stream(streams.source, root, master="inline")
+    replicate_stream(f"{root}/{NAME}", streams.target, offsets="shift", master="inline")
+    streams.scale()
+    for event in (b"second", b"third"):
+        streams.add(event)
+        export_stream(streams.source, root, master="inline")
+        replicate_stream(f"{root}/{NAME}", streams.target, offsets="shift", master="inline")
+    rotate_stream(streams.source, root, keep=1, master="inline")
+    streams.add(b"fourth")
+    export_stream(streams.source, root, master="inline")
+    replicate_stream(f"{root}/{NAME}", streams.target, offsets="shift", keep_head=True, master="inline")
+    newest = max(streams.tail())
+    assert streams.tail(TARGET)[newest] == streams.tail()[newest]
+    assert streams.payloads(TARGET)[-1] == b"fourth"
 
 
 def test_options_of_a_replica_stay(streams: Streams) -> None:
