@@ -18,7 +18,7 @@ from streamvault.layouts.object_keys import (
 )
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive import listing
-from streamvault.manifests.archive.listing import Listing, read_listing
+from streamvault.manifests.archive.listing import Listing, manifest_lost, read_listing
 from streamvault.manifests.archive.marks import Decision, Hold
 from streamvault.objectstore.uri import RootAddress
 
@@ -131,6 +131,39 @@ def test_generation_with_a_mark_or_an_index_but_no_plan_was_published() -> None:
 def test_merged_generation_whose_manifest_is_lost_is_missing() -> None:
     assert listing_of(*published(1, 2, 3), decision=NOTHING.merge(GenerationSpan(2, 3), 0)).missing == 2
     assert listing_of(*published(1, 2), decision=NOTHING.merge(GenerationSpan(1, 2), 0)).missing == 1
+
+
+TWICE = NOTHING.merge(GenerationSpan(1, 2), 0).merge(GenerationSpan(3, 4), 0)
+COPY = "Without a copy, export"
+
+
+@pytest.mark.parametrize(
+    ("keys", "decision", "key", "first", "said"),
+    [
+        (published(1, 3), NOTHING, manifest_key(GenerationSpan.of(2)), 2, ["'import --generation 1'"]),
+        (published(2, 3), NOTHING, manifest_key(GenerationSpan.of(1)), 1, []),
+        (
+            [*published(1, 2), *checked(3)],
+            NOTHING,
+            manifest_key(GenerationSpan.of(3)),
+            3,
+            ["'import --generation 2'", COPY],
+        ),
+        ([merged(1, 2)], TWICE, merged(3, 4), 3, ["'import --generation 2'", COPY]),
+        ([merged(1, 2), *published(5)], TWICE, merged(3, 4), 3, ["'import --generation 2'"]),
+        # published by another run, and lost, since the listing
+        (published(1), NOTHING, manifest_key(GenerationSpan.of(2)), 2, ["'import --generation 1'", COPY]),
+    ],
+)
+def test_advice_on_a_lost_manifest_names_the_object_and_what_is_left(
+    keys: list[str], decision: Decision, key: str, first: int, said: list[str]
+) -> None:
+    lost = manifest_lost(listing_of(*keys, decision=decision), "memory://vault/scope/stream")
+    assert (lost.what, lost.where) == (f"the manifest of generation {first} is missing", "memory://vault/scope/stream")
+    todo = str(lost.todo)
+    assert f"Restore {key} from a version or a copy" in todo
+    assert all(text in todo for text in said)
+    assert todo.count("--generation") + todo.count(COPY) == len(said)
 
 
 def test_merged_generation_counts_once_it_is_decided() -> None:

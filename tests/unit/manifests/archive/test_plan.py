@@ -163,6 +163,7 @@ def test_row_of_a_range_with_gaps_round_trips(place: Place) -> None:
         (((0, 10), (20, 30)), (), None),
         (((0, 10), (5, 30)), (), None),
         (((0, 10),), ((20, 30),), None),
+        (((0, 10),), ((10, 3),), 3),
         (((0, 3),), (), None),  # no room for its header
     ],
 )
