@@ -53,7 +53,7 @@ def test_killed_copy_is_complete_after_a_restart(
         assert found == sorted(payload for _, payload in events_of(store, source))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "folders"])
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("folders", marks=pytest.mark.long)])
 def test_killed_query_writes_complete_files_after_a_restart(pravega: PravegaServer, tmp_path: Path, kind: str) -> None:
     """Killed when a batch is planned, when its first file exists, when all exist, or when the query has recorded it."""
     source = StreamName(f"scope-{uuid.uuid4().hex[:8]}", "source")
