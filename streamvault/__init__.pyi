@@ -4,6 +4,7 @@ from streamvault.demo.tour import run_demo as run_demo
 from streamvault.exporter.convert.convert import convert_archive as convert_archive
 from streamvault.exporter.export import export_stream as export_stream
 from streamvault.importer.import_ import import_stream as import_stream
+from streamvault.joining.append import append_streams as append_streams
 from streamvault.lake.handoff import table_ddl as table_ddl
 from streamvault.lake.handoff import write_table as write_table
 from streamvault.lake.read import read_archive as read_archive

@@ -21,6 +21,7 @@ COMMANDS = {
     "export": "Archive a stream, or the events since the last export.",
     "import": "Restore an archive into a new stream.",
     "copy": "Copy a stream, or a part of it, into a new stream.",
+    "append": "Append streams and archives to a stream, all at once.",
     "replicate": "Keep a replica of a stream or an archive up to date.",
     "promote": "Make a replica a stream like any other.",
     "move": "Move a stream to another name or cluster.",

@@ -19,6 +19,7 @@ from streamvault.common.report import Report, attribute_names
 from streamvault.demo.report import DemoReport
 from streamvault.exporter.reports import ConvertReport, ExportReport
 from streamvault.importer.reports import ImportReport
+from streamvault.joining.reports import AppendReport
 from streamvault.lake.reports import HandoffReport
 from streamvault.manager.reports import StreamListing
 from streamvault.manifests.verbs.reports import ArchiveList, CheckReport, HoldReport, Timeline, WarmReport
@@ -32,6 +33,7 @@ REPORTS: Mapping[str, type[Report]] = {
     "export": ExportReport,
     "import": ImportReport,
     "copy": CopyReport,
+    "append": AppendReport,
     "replicate": ReplicateReport,
     "promote": PromoteReport,
     "move": MoveReport,

@@ -71,10 +71,13 @@ class ArchiveState:
         """See `SourceState.content`."""
         return self.history.generations[-1].manifest.content
 
-    def parts(self, start: StreamCut, end: StreamCut) -> Mapping[SegmentId, Sequence[SourcePart]]:
+    def parts(
+        self, start: StreamCut, end: StreamCut, *, known: Sequence[StreamCut] = ()
+    ) -> Mapping[SegmentId, Sequence[SourcePart]]:
         """See `SourceState.parts`."""
         chosen = select_parts(self.history, start, end)
-        check_boundaries(self.archive.place, self.history.stream, chosen)
+        if not {start, end}.issubset({self.history.head, self.history.tail, *known}):
+            check_boundaries(self.archive.place, self.history.stream, chosen)
         between = segments_between(self.history.description, start, end)
         return dict.fromkeys(between, ()) | source_parts(self.archive, chosen)
 

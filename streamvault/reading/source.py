@@ -53,12 +53,15 @@ class SourceState(Protocol):
     def content(self) -> ContentKind:
         """What an archive says that its segments hold. A stream does not know it: "events"."""
 
-    def parts(self, start: StreamCut, end: StreamCut) -> Mapping[SegmentId, Sequence[SourcePart]]:
+    def parts(
+        self, start: StreamCut, end: StreamCut, *, known: Sequence[StreamCut] = ()
+    ) -> Mapping[SegmentId, Sequence[SourcePart]]:
         """Return where the bytes between two cuts are; ranges that are gaps of an archive are left out.
 
         Args:
             start: the first cut, not before the head.
             end: the last cut, not after the tail.
+            known: cuts that lie between events, as is known; others are checked, for which a stream is read up to them.
 
         Returns:
             Segment → its parts in order, of every segment between the cuts.

@@ -70,7 +70,9 @@ class LiveState:
     taken: datetime
     content: ContentKind = "events"
 
-    def parts(self, start: StreamCut, end: StreamCut) -> Mapping[SegmentId, Sequence[SourcePart]]:
+    def parts(
+        self, start: StreamCut, end: StreamCut, *, known: Sequence[StreamCut] = ()
+    ) -> Mapping[SegmentId, Sequence[SourcePart]]:
         """See `SourceState.parts`."""
         described = self.described
         for cut in (start, end):
@@ -78,8 +80,9 @@ class LiveState:
                 validate_cut(described, cut)
         between = segments_between(described, start, end)
         with self._unless_truncated():
-            _check_events(self.stream, start, described.head)
-            if end != described.tail:
+            if start not in known:
+                _check_events(self.stream, start, described.head)
+            if end not in (described.tail, *known):
                 _check_events(self.stream, end, start)
             ends = self._ends(segment for segment, (_, high) in between.items() if high is None)
         return {

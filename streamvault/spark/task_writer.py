@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +16,7 @@ from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES, frame_into
 from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.services.pinger import Pinger
 from streamvault.streamstore.transactions import Transaction, Transactions, Written
 
 _BUFFERS_BYTES = 32 * 1024 * 1024
@@ -44,7 +43,7 @@ def write_rows(writing: Writing, transactions: Transactions, batches: Iterator[p
         return None
     transaction = transactions.begin(writing.stream, writing.lease)
     try:
-        with _Pinger(transactions, transaction, writing.lease) as pinger, ExitStack() as stack:
+        with Pinger(transactions, transaction, writing.lease) as pinger, ExitStack() as stack:
             segments = _Segments(transactions, transaction, stack)
             _add(writing, segments, first)
             for batch in batches:
@@ -119,36 +118,3 @@ class _Segments:
             appender = self._appenders[place] = self._stack.enter_context(opened)
         for low in range(0, len(block), MAX_BLOCK_BYTES):
             appender.append(block[low : low + MAX_BLOCK_BYTES])
-
-
-class _Pinger:
-    """Keeps a transaction open by pings, as rows may arrive slowly."""
-
-    def __init__(self, transactions: Transactions, transaction: Transaction, lease: float) -> None:
-        self._transactions = transactions
-        self._transaction = transaction
-        self._lease = lease
-        self._done = threading.Event()
-        self._failure: Problem | None = None
-        self._thread = threading.Thread(target=self._ping, name="transaction", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def check(self) -> None:
-        """Raise the error of a failed ping, if any."""
-        if self._failure is not None:
-            raise self._failure
-
-    def _ping(self) -> None:
-        while not self._done.wait(self._lease / 3):
-            try:
-                self._transactions.ping(self._transaction, self._lease)
-            except Problem as problem:
-                self._failure = problem
-                return

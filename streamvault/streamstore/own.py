@@ -68,6 +68,12 @@ EPHEMERAL_LEASE = "streamvault-ephemeral-"
 SPARK_LEDGER = "spark-writes-"
 """Prefix of the name of the ledger beside a stream that a named Spark writer writes to."""
 
+APPEND_LEDGER = "streamvault-append-"
+"""Prefix of the name of the ledger beside a stream that other streams or archives were appended to."""
+
+APPEND_LEASE = "streamvault-appending-"
+"""Prefix of the name of the lease beside a stream that other streams or archives are being appended to."""
+
 FAILED_SUFFIX = "-failed"
 """Suffix of the name of the queue that holds the failed entries of another one."""
 

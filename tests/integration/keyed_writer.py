@@ -27,12 +27,19 @@ class KeyedWriter:
     """
 
     def __init__(
-        self, store: StreamStore, name: StreamName, *, keys: int = 40, rate: float = 400, size: int = 200
+        self,
+        store: StreamStore,
+        name: StreamName,
+        *,
+        keys: int = 40,
+        rate: float = 400,
+        size: int = 200,
+        prefix: str = "key",
     ) -> None:
         self._store, self._name = store, name
         self._rate, self._size = rate, size
         self._random = random.Random(7)
-        self.written = {f"key-{number}": 0 for number in range(keys)}
+        self.written = {f"{prefix}-{number}": 0 for number in range(keys)}
         self.error: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keyed writer")

@@ -23,6 +23,7 @@ LAKE = "tests/commands/lake"
 QUEUE = "tests/commands/requests"
 SPARK = "tests/unit/streamvault/spark"
 MANAGER = "tests/unit/manager"
+STITCHES = "tests/faults/explorer/test_stitches.py"
 LOCAL = "tests/unit/streamstore/local/test_local_transactions.py"
 GROUP_STATE = "tests/unit/streamstore/pravega/test_group_state.py"
 
@@ -749,5 +750,61 @@ RULES: tuple[Mutant, ...] = (
         "            del offsets[later]\n            done += before[later]\n",
         "            del offsets[segment]\n            break\n",
         tests=("tests/unit/streamstore/arithmetic/test_group_cuts.py",),
+    ),
+    Mutant(
+        "stitch-unrecorded",
+        "append: a commit is recorded before it is made",
+        "joining/stitching.py",
+        "        return self._ledger.record(record.committing(lengths, ends), record)\n",
+        "        return record.committing(lengths, ends)\n",
+        tests=(STITCHES,),
+    ),
+    Mutant(
+        "stitch-given-up",
+        "append: a transaction that may have been committed is not given up for another one",
+        "joining/stitching.py",
+        "        if state is TransactionState.UNKNOWN:\n            raise",
+        "        if False:\n            raise",
+        tests=("tests/commands/joining/test_stitching.py",),
+    ),
+    Mutant(
+        "stitch-of-another-target",
+        "append: a transaction is recorded only if the target is still the ledger's",
+        "joining/stitching.py",
+        "            target.describe()  # a transaction of another stream of this name must not be recorded\n",
+        "",
+        tests=(STITCHES,),
+    ),
+    Mutant(
+        "stitch-scaled",
+        "append: a transaction is filled only if each stretch lies in one of its segments",
+        "joining/stitching.py",
+        "            if Places(transaction.segments).scale_for(stretch.keys for stretch in stretches) is None:\n",
+        "            if True:\n",
+        tests=(STITCHES,),
+    ),
+    Mutant(
+        "stitch-not-reached",
+        "append: a plan that is replaced begins where it began, not where it would have ended",
+        "joining/planning.py",
+        "            reached = before.from_cut if begun else before.to_cut\n",
+        "            reached = before.to_cut\n",
+        tests=(STITCHES,),
+    ),
+    Mutant(
+        "stitch-of-another-source",
+        "append: a source that was created again is appended from its head",
+        "joining/planning.py",
+        "        if before is not None and before.first != first:\n",
+        "        if False:\n",
+        tests=(STITCHES,),
+    ),
+    Mutant(
+        "stitch-keys",
+        "append: the segments of which a stretch has keys are merged first",
+        "joining/placing.py",
+        "        joined = [self._ordered[first : last + 1] for first, last in groups if last > first]\n",
+        "        joined = [self._ordered[first : last + 1] for first, last in groups if last > first + 1]\n",
+        tests=(STITCHES, "tests/commands/joining"),
     ),
 )

@@ -456,6 +456,7 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     import streamvault.importer.jobs  # noqa: PLC0415
     import streamvault.manifests.verbs.cold  # noqa: PLC0415
     import streamvault.streamstore.services.lease  # noqa: PLC0415
+    import streamvault.streamstore.services.pinger  # noqa: PLC0415
 
     yield from _remembering()
     yield RootAddress, "open", lambda self, **_: current().open_root(self)
@@ -472,5 +473,6 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     yield streamvault.manifests.verbs.cold, "ThreadPoolExecutor", Pool
     yield streamvault.importer.jobs, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=Lock)
     yield streamvault.streamstore.services.lease, "threading", SimpleNamespace(Thread=NoThread, Event=Event, Lock=Lock)
+    yield streamvault.streamstore.services.pinger, "threading", SimpleNamespace(Thread=NoThread, Event=Event)
     yield streamvault.streamstore.services.lease, "_this_host", lambda: "host"
     yield streamvault.streamstore.services.lease, "_start_time", lambda _: "0"

@@ -1,0 +1,60 @@
+"""`streamvault append`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from streamvault.cli.lines import exact_text, time_text
+from streamvault.cli.options import argument, option
+from streamvault.cli.output import Results
+from streamvault.cli.running import Running
+from streamvault.common.sizes import bytes_text
+from streamvault.joining.options import AppendOptions
+from streamvault.joining.reports import AppendReport, PlaceReport
+
+SourcesArgument = Annotated[list[str], argument("SOURCE", "Streams and archives, in the order in which they are read.")]
+IntoOption = Annotated[str, option("--into", "The stream to append to.", environment=False, metavar="TARGET")]
+
+_SHOWN = 20
+"""How many places are printed; ``--json`` has all."""
+
+
+def append(sources: SourcesArgument, into: IntoOption, options: AppendOptions, *, running: Running) -> int:
+    """Append streams and archives to a stream, all at once.
+
+    Everything becomes readable together, behind the stream's last event; its writers go on.
+    """
+    return running.verb("append_streams", sources, into, options, show=_show, resumable=True)
+
+
+def _show(results: Results, report: AppendReport) -> None:
+    sources = ", ".join(report.sources)
+    if report.unchanged:
+        results.line(f"nothing new to append to {report.stream} since the last time")
+        return
+    if report.dry_run:
+        results.line(f"would {'finish appending' if report.resumed else 'append'} {sources} to {report.stream}")
+    else:
+        resumed = " (resumed an unfinished run)" if report.resumed else ""
+        results.line(f"appended {sources} to {report.stream}{resumed}")
+    earlier = report.bytes - report.moved_bytes
+    results.fields(
+        {
+            "bytes": exact_text(report.bytes),
+            "of these": f"{bytes_text(earlier)} written by an earlier run" if earlier and not report.dry_run else "",
+            "merged": ", ".join(report.merged_segments),
+            "left out": ", ".join(report.left_out),
+            "commit": f"{report.commit_seconds:.2f} s" if report.commit_seconds else "",
+            "time": time_text(report),
+        }
+    )
+    for place in report.places[:_SHOWN]:
+        results.line(f"  {place.segment} {place.start} to {place.end}{_landed(place)}")
+    if len(report.places) > _SHOWN:
+        results.line(f"  and {len(report.places) - _SHOWN:,} more (--json has all)")
+
+
+def _landed(place: PlaceReport) -> str:
+    if not place.target_segment:
+        return ""
+    return f" -> {place.target_segment} {'from' if place.exact else 'not before'} {place.offset}"

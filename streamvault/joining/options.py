@@ -1,0 +1,33 @@
+"""Options of *append*."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from streamvault.common.options import Rehearsed
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.options import Window
+from streamvault.sparkrun.options import Distributed
+from streamvault.streamstore.arithmetic.cut_option import ToCut
+
+
+class StitchOptions(Distributed, Rehearsed):
+    """How parts of streams are put together."""
+
+    distinct: Annotated[
+        bool,
+        Field(description="Leave out a segment whose length and SHA-256 an earlier source's segment has already."),
+    ] = False
+    window: Window = WINDOW
+
+
+class AppendOptions(StitchOptions):
+    """Options of *append*."""
+
+    own_segments: Annotated[
+        bool,
+        Field(description="Let what is appended become segments of its own, sealed at once, by a scale of TARGET."),
+    ] = False
+    to_cut: ToCut = None

@@ -1,0 +1,156 @@
+"""Decides what is appended: what the sources have after what was appended before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from streamvault.common.errors import Conflict, Usage
+from streamvault.joining.filling import digest_of
+from streamvault.joining.record import LeftOut, SourceCuts, Stage, StitchRecord
+from streamvault.joining.sources import Sources, Stretch, has_history, history_digest
+from streamvault.reading.source import Source
+from streamvault.sparkrun.opening import Tasks
+from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
+from streamvault.streamstore.arithmetic.cut_option import Cut, parse_cut
+from streamvault.streamstore.arithmetic.cuts import later_of
+from streamvault.streamstore.model import SegmentId
+
+BySegment = Mapping[SegmentId, Sequence[Stretch]]
+
+
+class StitchPlanner:
+    """Plans stitches of some sources.
+
+    Args:
+        sources: the sources, in the order in which they are appended.
+        distinct: whether to leave out a segment that an earlier source's segment is equal to.
+        to_cut: append only what comes before this cut of the only source; None for its tail.
+        window: maximum data a task buffers in memory (bytes).
+
+    Attributes:
+        sources: the sources as they were when they were last looked at.
+        warnings: what the user is to be warned of.
+
+    Raises:
+        Usage: a cut is given for several sources.
+        InvalidCut: the cut is not one of the source.
+    """
+
+    def __init__(self, sources: Sequence[Source], *, distinct: bool, to_cut: Cut | None, window: int) -> None:
+        if to_cut is not None and len(sources) > 1:
+            raise Usage("--to is a stream cut of one source, but several are given")
+        self.sources = Sources(sources)
+        self.warnings: list[str] = []
+        self._distinct = distinct
+        self._to_cut = parse_cut(to_cut, sources[0].name, sources[0].end_of)
+        self._window = window
+        self._known: tuple[StitchRecord, list[Stretch]] | None = None
+
+    def keeps(self, record: StitchRecord) -> bool:
+        """Return whether a record's plan is to be finished: it has this run's sources and options, or is too far."""
+        if record.stage in {Stage.COMMITTING, Stage.COMMITTED}:
+            return True
+        has_sources = all(self.sources.first_ids[part.uri] == part.first for part in record.parts)
+        return has_sources and record.distinct == self._distinct and self._to_cut in (None, record.parts[0].to_cut)
+
+    def plan(self, newest: StitchRecord | None, tasks: Tasks) -> StitchRecord | None:
+        """Plan what the sources have now and was not appended yet; None if that is nothing.
+
+        Args:
+            newest: the newest record; if it is not committed, its plan is replaced.
+            tasks: run what reads segments of equal length, if equal ones are to be left out.
+
+        Raises:
+            Conflict: an archive is not the one that was appended before.
+            InvalidCut: the cut lies inside an event, or before what was appended already.
+        """
+        self.sources = Sources(self.sources.sources)
+        self._known = None
+        self.warnings = []
+        before = {part.uri: part for part in newest.parts} if newest else {}
+        begun = newest is not None and newest.stage is not Stage.COMMITTED
+        parts = [
+            self._cuts(index, before.get(source.uri), begun=begun) for index, source in enumerate(self.sources.sources)
+        ]
+        planned = StitchRecord(Stage.PLANNED, tuple(parts), self._distinct, frozenset())
+        held = self._by_source(planned)
+        if not any(held):
+            return None
+        if self._distinct:
+            planned = StitchRecord(Stage.PLANNED, tuple(parts), self._distinct, self._equal(held, tasks))
+        return planned
+
+    def stretches(self, record: StitchRecord) -> list[Stretch]:
+        """Return what a record's plan appends, in order. Errors as `Sources.stretches`."""
+        plan = StitchRecord(Stage.PLANNED, record.parts, record.distinct, record.left_out)
+        if self._known is None or self._known[0] != plan:
+            by_source = enumerate(self._by_source(plan))
+            left = [
+                stretch
+                for index, held in by_source
+                for segment, some in held.items()
+                if (index, segment) not in plan.left_out
+                for stretch in some
+            ]
+            self._known = plan, left
+        return self._known[1]
+
+    def left_out(self, record: StitchRecord) -> list[str]:
+        """Return the URI of each segment that a plan leaves out: that of its source, and the segment's name."""
+        return [f"{record.parts[index].uri}/{segment}" for index, segment in sorted(record.left_out)]
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Return a context in which the sources are read; see `SourceState.reading`."""
+        with ExitStack() as stack:
+            for look in self.sources.looks:
+                stack.enter_context(look.reading("appended"))
+            yield
+
+    def _cuts(self, index: int, before: SourceCuts | None, *, begun: bool) -> SourceCuts:
+        described, source = self.sources.looks[index].described, self.sources.sources[index]
+        begin = described.head
+        first = self.sources.first_ids[source.uri]
+        if before is not None and before.first != first:
+            self.warnings.append(f"{source.uri} was deleted and created again; it is appended from its head")
+        elif before is not None:
+            if not has_history(described, before.history):
+                todo = "Another archive is in its place; move that to another root."
+                raise Conflict("the source is not the one that was appended before", where=source.uri, todo=todo)
+            reached = before.from_cut if begun else before.to_cut
+            begin = later_of(described, reached, described.head)
+            if begin != reached:
+                self.warnings.append(
+                    f"{source.uri} was truncated beyond what was appended; what is missing is left out"
+                )
+        if self._to_cut is not None:
+            self.sources.looks[index].parts(begin, self._to_cut, known=(begin,))  # checks the cut
+        return SourceCuts(source.uri, first, begin, self._to_cut or described.tail, history_digest(described.epochs))
+
+    def _by_source(self, record: StitchRecord) -> list[dict[SegmentId, list[Stretch]]]:
+        """Return what each part of a record has, by segment."""
+        if any(self.sources.first_ids[part.uri] != part.first for part in record.parts):
+            raise SourceTruncated("a source was deleted and created again", where=record.parts[0].uri)
+        places = {source.uri: index for index, source in enumerate(self.sources.sources)}
+        return [self.sources.stretches(places[part.uri], part.from_cut, part.to_cut) for part in record.parts]
+
+    def _equal(self, held: Sequence[BySegment], tasks: Tasks) -> LeftOut:
+        """Return the segments that have the same bytes as one of an earlier source; only those of one size are read."""
+        sizes: dict[int, list[tuple[int, SegmentId]]] = {}
+        for index, by_segment in enumerate(held):
+            for segment, stretches in by_segment.items():
+                sizes.setdefault(sum(stretch.size for stretch in stretches), []).append((index, segment))
+        asked = [one for some in sizes.values() if len({index for index, _ in some}) > 1 for one in some]
+        specs = [(stretch, self._window) for index, segment in asked for stretch in held[index][segment]]
+        digests = {}
+        with self.reading():
+            for at, digest in tasks.runner.run(digest_of, specs):
+                digests[specs[at][0].key] = digest
+        first: dict[tuple[str, ...], int] = {}
+        left_out = set()
+        for index, segment in sorted(asked):
+            content = tuple(f"{stretch.size} {digests[stretch.key]}" for stretch in held[index][segment])
+            if first.setdefault(content, index) != index:
+                left_out.add((index, segment))
+        return frozenset(left_out)

@@ -1,0 +1,160 @@
+"""What is appended: the bytes of the sources' segments between their cuts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from streamvault.common.errors import Usage
+from streamvault.importer.ownership import first_segment_id
+from streamvault.reading.open_source import open_source
+from streamvault.reading.source import Source, SourcePart, SourceState
+from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
+from streamvault.streamstore.arithmetic.cuts import is_before
+from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamCut, StreamDescription
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Consecutive bytes of one segment of a source.
+
+    Attributes:
+        uri: the source.
+        segment: the segment's full name.
+        keys: its key range.
+        parts: where the bytes are, in order, without holes; at least one.
+    """
+
+    uri: str
+    segment: str
+    keys: KeyRange
+    parts: tuple[SourcePart, ...]
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells it from the others of a stitch."""
+        return self.uri, self.segment, self.start
+
+    @property
+    def start(self) -> int:
+        """Offset of the first byte (bytes)."""
+        return self.parts[0].start
+
+    @property
+    def end(self) -> int:
+        """Offset after the last byte (bytes)."""
+        return self.parts[-1].end
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self.end - self.start
+
+    def blocks(self, window: int) -> Iterator[bytes | memoryview]:
+        """Yield its bytes, as blocks that may split events; errors as `ByteSource.blocks`.
+
+        Args:
+            window: maximum data buffered in memory (bytes).
+        """
+        for part in self.parts:
+            yield from part.origin.blocks(part.start, part.end, window)
+
+
+class Sources:
+    """The sources of a stitch, in the order in which they are appended, as they are at one moment.
+
+    Args:
+        sources: the sources, none of which is given twice.
+
+    Raises:
+        NoSuchStream, NoSuchArchive: one does not exist.
+        OwnStream: one is an internal stream.
+        Usage: one is the archive of a byte stream, which has no events.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources = sources
+        self.looks: Sequence[SourceState] = [source.look() for source in sources]
+        for source, look in zip(sources, self.looks, strict=True):
+            if look.content == "bytes":
+                raise Usage("an archive of a byte stream has no events to append", where=source.uri)
+
+    @cached_property
+    def first_ids(self) -> dict[str, str]:
+        """URI → which stream of that name it is, see `importer.ownership.first_segment_id`."""
+        pairs = zip(self.sources, self.looks, strict=True)
+        return {source.uri: first_segment_id(look.described) for source, look in pairs}
+
+    def stretches(self, index: int, from_cut: StreamCut, to_cut: StreamCut) -> dict[SegmentId, list[Stretch]]:
+        """Return what a source has between two cuts that are known to lie between events.
+
+        Returns:
+            Segment → its stretches in order, of each segment that has bytes there; in the stream's order. There are
+            several where an archive has gaps.
+
+        Raises:
+            Damaged: an archive lacks bytes, and does not declare it.
+            SourceTruncated: the source was truncated since this look.
+        """
+        source, look = self.sources[index], self.looks[index]
+        if not is_before(look.described, look.described.head, from_cut):
+            raise SourceTruncated("the source was truncated meanwhile", where=source.uri, todo="Run it again.")
+        ranges = look.described.ranges()
+        found: dict[SegmentId, list[Stretch]] = {}
+        for segment, parts in look.parts(from_cut, to_cut, known=(from_cut, to_cut)).items():
+            pieces = list(_without_holes(parts))
+            for before, after in pairwise(pieces):
+                look.check_gap(segment, before[-1].end, after[0].start)
+            name = segment.in_stream(source.name)
+            if pieces:
+                found[segment] = [Stretch(source.uri, name, ranges[segment], tuple(piece)) for piece in pieces]
+        return dict(sorted(found.items()))
+
+
+def _without_holes(parts: Iterable[SourcePart]) -> Iterator[list[SourcePart]]:
+    """Group consecutive parts; empty ones are left out."""
+    group: list[SourcePart] = []
+    for part in parts:
+        if part.start == part.end:
+            continue
+        if group and group[-1].end != part.start:
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group
+
+
+def open_sources(uris: Sequence[str], stack: ExitStack) -> list[Source]:
+    """Open the sources; ``stack`` closes them.
+
+    Raises:
+        InvalidName: a URI is not valid.
+        Usage: there is none, or one is given twice.
+    """
+    if not uris:
+        raise Usage("no source is given")
+    found: list[Source] = []
+    for uri in uris:
+        source = open_source(uri, stack)
+        if any(one.uri == source.uri for one in found):
+            raise Usage("the sources overlap: one is given twice", where=source.uri, todo="Give each source once.")
+        found.append(source)
+    return found
+
+
+def history_digest(epochs: Sequence[Epoch]) -> str:
+    """Return how many epochs a source has, and their digest: a source that goes on keeps its first ones."""
+    content = [[(s.value, keys.low, keys.high) for s, keys in epoch.segments.items()] for epoch in epochs]
+    return f"{len(epochs)}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"
+
+
+def has_history(described: StreamDescription, digest: str) -> bool:
+    """Return whether a source goes on from where an earlier look, with this `history_digest`, found it."""
+    count = int(digest.partition(".")[0])
+    return len(described.epochs) >= count and history_digest(described.epochs[:count]) == digest

@@ -1,0 +1,289 @@
+"""Appends sources to a stream by one transaction; `joining.record` says what makes that safe.
+
+Each step leads from one record of the ledger to the next, and begins with what the newest record says. A step that
+finds that something has changed meanwhile leaves the record as it is, or begins a new transaction for the same plan; in
+both cases the loop looks again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from streamvault.common.errors import Failed, Problem
+from streamvault.common.progress import Progress
+from streamvault.common.retries import pauses
+from streamvault.joining.filling import StitchTask, fill_transaction
+from streamvault.joining.placing import Places, TargetScale
+from streamvault.joining.planning import StitchPlanner
+from streamvault.joining.record import Stage, StitchLedger, StitchRecord
+from streamvault.joining.sources import Stretch
+from streamvault.joining.target import StitchTarget
+from streamvault.sparkrun.opening import Tasks
+from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
+from streamvault.streamstore.errors import StreamStoreError
+from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.own import APPEND_LEASE, APPEND_LEDGER, stream_beside
+from streamvault.streamstore.services.lease import Lease, LeaseHeld
+from streamvault.streamstore.services.ledger import LedgerConflict
+from streamvault.streamstore.services.pinger import Pinger
+from streamvault.streamstore.transactions import Transaction, TransactionState, Written
+
+LEASE_SECONDS = 600.0
+"""How long a transaction stays open without a ping: Pravega's default maximum."""
+
+TURNS = 20
+"""How often a stitch begins again because the target or a source changes, or a transaction ends."""
+
+END_SECONDS = 60.0
+"""How long to wait until an aborted transaction has ended."""
+
+LOOK_SECONDS = 0.1
+
+ENDED = (
+    "the stream ended the transaction before it was complete: it keeps one open for a day at most, until it is sealed"
+)
+UNKNOWN = "the store no longer knows the transaction, so it is unknown whether an earlier run has appended the sources"
+
+
+@dataclass
+class Stitched:
+    """What a run has done.
+
+    Attributes:
+        record: the newest record, which is committed; None if there was nothing to append.
+        resumed: whether an earlier run had begun.
+        moved: bytes that this run appended.
+        commit_seconds: how long the commit took; 0 if an earlier run made it.
+        merged: the segments that were merged first.
+        digests: `Stretch.key` → SHA-256 of the stretch, hexadecimal, of those that this run read.
+    """
+
+    record: StitchRecord | None
+    resumed: bool
+    moved: int = 0
+    commit_seconds: float = 0.0
+    merged: tuple[SegmentId, ...] = ()
+    digests: dict[tuple[str, str, int], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What a run would do.
+
+    Attributes:
+        record: the plan; None if there is nothing to append.
+        resumed: whether an earlier run had begun.
+        scale: the scale that the target needs first.
+    """
+
+    record: StitchRecord | None
+    resumed: bool
+    scale: TargetScale | None
+
+
+class Stitching:
+    """Appends sources to a target.
+
+    Args:
+        target: the target.
+        planner: decides what is appended.
+        own_segments: whether the bytes become segments of their own.
+        window: maximum data a task buffers in memory (bytes).
+    """
+
+    def __init__(self, target: StitchTarget, planner: StitchPlanner, *, own_segments: bool, window: int) -> None:
+        self._target = target
+        self._planner = planner
+        self._own_segments = own_segments
+        self._window = window
+        stream = target.stream
+        self._transactions = stream.store.transactions()
+        # a target that was created again is another one
+        what = (target.first_segment_id, *sorted(source.uri for source in planner.sources.sources))
+        self._ledger = StitchLedger(stream.store, stream_beside(stream.name, APPEND_LEDGER, *what), stream.name)
+        self._lease_name = stream_beside(stream.name, APPEND_LEASE, *what)
+
+    def rehearse(self, tasks: Tasks) -> Rehearsal:
+        """Return what `run` would do; changes nothing. Errors as `run`."""
+        record = self._ledger.newest()
+        resumed = record is not None and record.stage is not Stage.COMMITTED
+        if record is None or record.stage is Stage.COMMITTED or not self._planner.keeps(record):
+            record = self._planner.plan(record, tasks)
+        if record is None:
+            return Rehearsal(None, resumed, None)
+        scale = None
+        if record.stage is not Stage.COMMITTING:
+            scale = self._target.scale_for(self._target.describe(), self._planner.stretches(record))
+        return Rehearsal(record, resumed, scale)
+
+    def run(self, tasks: Tasks, progress: Progress) -> Stitched:
+        """Append what is new in the sources, or finish what an earlier run has begun.
+
+        Raises:
+            LeaseHeld: another process does the same.
+            Conflict: the target is sealed, was deleted and created again, or its policy forbids the scale it needs.
+            Damaged: an archive is damaged.
+            Failed: it is unknown whether an earlier run has committed.
+        """
+        where = self._target.stream.uri
+        held = LeaseHeld("another process appends the same sources", where=where, todo="Wait for it.")
+        lease = Lease.take(self._target.stream.store, self._lease_name, "append", held=held)
+        try:
+            return self._run(lease, tasks, progress)
+        finally:
+            lease.release(remove=True)
+
+    def _run(self, lease: Lease, tasks: Tasks, progress: Progress) -> Stitched:
+        record = self._ledger.newest(create=True)
+        stitched = Stitched(record, resumed=record is not None and record.stage is not Stage.COMMITTED)
+        for _ in range(TURNS):
+            try:
+                record = self._step(stitched, lease, tasks, progress)
+            except LedgerConflict:
+                lease.confirm()  # another process has taken over
+                record = self._ledger.newest()
+            except SourceTruncated:
+                record = self._plan(stitched.record, tasks)
+            stitched.record = record
+            if record is None or record.stage is Stage.COMMITTED:
+                return stitched
+        raise Failed(
+            "the stream or a source changes too often to append to it",
+            where=self._target.stream.uri,
+            todo="Nothing was appended. Run it again when it is not scaled or truncated all the time.",
+        )
+
+    def _step(self, stitched: Stitched, lease: Lease, tasks: Tasks, progress: Progress) -> StitchRecord | None:
+        """Go on from the newest record; return the one that is the newest then, None if there is nothing to append."""
+        record = stitched.record
+        if record is None or record.stage is Stage.COMMITTED or not self._planner.keeps(record):
+            return self._plan(record, tasks)
+        if record.transaction is None:
+            return self._begin(record, stitched)
+        state = self._settled(record.transaction)
+        if record.stage is Stage.FILLING:
+            if state is TransactionState.OPEN:
+                return self._fill(record, stitched, lease, tasks, progress)
+            if state.is_committed:
+                raise self._went_on(record, "something else has committed the transaction")
+            return self._begin(record, stitched)
+        if state is TransactionState.OPEN:
+            state = self._commit(record.transaction, stitched)
+        if state.is_committed:
+            return self._ledger.record(record.committed(), record)
+        if state is TransactionState.UNKNOWN:
+            raise self._went_on(record, UNKNOWN, f"To append again, delete the stream {self._ledger.name} first.")
+        return self._begin(record, stitched)
+
+    def _plan(self, record: StitchRecord | None, tasks: Tasks) -> StitchRecord | None:
+        """Decide what is appended next, and record it; None if there is nothing.
+
+        The transaction of a record that is not committed is aborted first, so that it never will be.
+        """
+        if record is not None and record.stage is not Stage.COMMITTED and record.transaction is not None:
+            self._abort(record.transaction)
+            state = self._settled(record.transaction)
+            may_be_committed = record.stage is Stage.COMMITTING and state is TransactionState.UNKNOWN
+            if may_be_committed or state not in {TransactionState.ABORTED, TransactionState.UNKNOWN}:
+                raise self._went_on(record, "an earlier run's transaction cannot be aborted")
+        planned = self._planner.plan(record, tasks)
+        if planned is None:
+            return None
+        self._target.scale_for(self._target.describe(), self._planner.stretches(planned))
+        return self._ledger.record(planned, record)
+
+    def _begin(self, record: StitchRecord, stitched: Stitched) -> StitchRecord:
+        """Begin a transaction for a plan, of which no other transaction can be committed any more, and record it."""
+        target, stretches = self._target, self._planner.stretches(record)
+        scale = target.scale_for(target.describe(), stretches)
+        if scale is not None:
+            target.scale(scale)
+            stitched.merged += scale.seal
+        transaction = self._transactions.begin(target.stream.name, LEASE_SECONDS)
+        try:
+            target.describe()  # a transaction of another stream of this name must not be recorded
+            if Places(transaction.segments).scale_for(stretch.keys for stretch in stretches) is None:
+                return self._ledger.record(record.filling(transaction), record)
+        except BaseException:
+            self._abort(transaction)
+            raise
+        self._abort(transaction)  # the stream was scaled meanwhile
+        return record
+
+    def _fill(
+        self, record: StitchRecord, stitched: Stitched, lease: Lease, tasks: Tasks, progress: Progress
+    ) -> StitchRecord:
+        """Fill the transaction that the newest record names; record that it may be committed."""
+        transaction = _transaction_of(record)
+        places = Places(transaction.segments)
+        by_segment: dict[SegmentId, list[Stretch]] = {}
+        for stretch in self._planner.stretches(record):
+            by_segment.setdefault(places.of(stretch.keys)[0], []).append(stretch)
+        address, window = self._target.stream.address, self._window
+        specs = [StitchTask(address, transaction, s, tuple(held), window) for s, held in by_segment.items()]
+        progress.begin("appending", sum(task.size for task in specs))
+        with self._explaining_end(record), self._planner.reading():
+            self._transactions.ping(transaction, LEASE_SECONDS)
+            with Pinger(self._transactions, transaction, LEASE_SECONDS) as pinger:
+                for index, filled in tasks.runner.run(fill_transaction, specs):
+                    pinger.check()
+                    lease.check()
+                    stitched.moved += filled.appended
+                    stitched.digests.update(zip(specs[index].keys, filled.digests, strict=True))
+                    progress.advance(0, specs[index].size)
+            lengths = {task.segment: task.size for task in specs}
+            self._transactions.join([Written(transaction, lengths)])  # compares the lengths, as there is but one
+        progress.end()
+        if self._own_segments:
+            self._target.make_roll(transaction)
+        ends = self._target.ends_of_parents(transaction)
+        return self._ledger.record(record.committing(lengths, ends), record)
+
+    def _commit(self, transaction: Transaction, stitched: Stitched) -> TransactionState:
+        """Commit a transaction whose record says that it may be committed."""
+        began = time.monotonic()
+        state = self._transactions.commit(transaction)
+        stitched.commit_seconds = round(time.monotonic() - began, 3)
+        return state
+
+    def _abort(self, transaction: Transaction) -> None:
+        """Abort a transaction; if that fails, it ends when its lease expires."""
+        with suppress(Problem):
+            self._transactions.abort(transaction)
+
+    def _settled(self, transaction: Transaction) -> TransactionState:
+        """Return a transaction's state once it is not being aborted any more."""
+        for _ in pauses(END_SECONDS, first=LOOK_SECONDS):
+            if (state := self._transactions.state(transaction)) is not TransactionState.ABORTING:
+                return state
+        raise Failed("the transaction is not aborted yet", where=self._where(transaction), todo="Run it again.")
+
+    @contextmanager
+    def _explaining_end(self, record: StitchRecord) -> Iterator[None]:
+        """Say why a transaction ended while it was filled."""
+        try:
+            yield
+        except SourceTruncated:
+            raise
+        except StreamStoreError:
+            if self._settled(_transaction_of(record)) is TransactionState.OPEN:
+                raise
+            todo = "Run it again; if that takes longer than a day, append the source by cuts (--to)."
+            raise self._went_on(record, ENDED, todo) from None
+
+    def _went_on(self, record: StitchRecord, what: str, todo: str = "Run it again.") -> Problem:
+        """Return the error for a transaction that has ended, or `LedgerConflict` if another process has ended it."""
+        if self._ledger.newest() != record:
+            return LedgerConflict("another process has gone on", where=self._target.stream.uri)
+        return Failed(what, where=self._where(_transaction_of(record)), todo=todo)
+
+    def _where(self, transaction: Transaction) -> str:
+        return f"{self._target.stream.uri}, transaction {transaction.id}"
+
+
+def _transaction_of(record: StitchRecord) -> Transaction:
+    assert record.transaction is not None  # noqa: S101  (its stage says so)
+    return record.transaction

@@ -1,0 +1,114 @@
+"""An append that is interrupted at a certain step, or finds that something has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault.common.errors import Conflict, Failed
+from streamvault.streamstore.local.transactions import LocalTransactions
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.services.ledger import Ledger
+from streamvault.streamstore.transactions import TransactionState
+from tests.commands.joining.keyed import Keyed
+from tests.commands.mirrors.streams import leave_leases
+from tests.killed import Killed
+
+STEPS = ["planned", "filling", "committing", "committed"]
+
+
+@pytest.fixture
+def keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keyed:
+    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    keyed = Keyed(tmp_path / "streams")
+    keyed.make("target", 2, events=10)
+    keyed.make("one", 3, events=30)
+    return keyed
+
+
+@contextmanager
+def killed_at(stage: str, *, after: bool) -> Iterator[None]:
+    """Kill the run when it is about to record a stage, or right after it."""
+    real = Ledger.record
+
+    def record(self: Ledger, what: Any) -> None:
+        if what.get("stage") != stage or after:
+            real(self, what)
+        if what.get("stage") == stage:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Ledger, "record", record)
+        leave_leases(patched)
+        with pytest.raises(Killed):
+            yield
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("stage", STEPS)
+def test_interrupted_append_goes_on(keyed: Keyed, stage: str, *, after: bool) -> None:
+    with killed_at(stage, after=after):
+        keyed.append("one")
+    keyed.write("target", 5)
+    report = keyed.append("one")
+    expected = {"one": range(30), "target": range(15)}
+    assert {event for events in keyed.by_key("target").values() for event in events} == {
+        f"{name} {number}" for name, numbers in expected.items() for number in numbers
+    }
+    assert len(keyed.payloads("target")) == 45
+    is_begun = (stage, after) not in {("planned", False), ("committed", True)}
+    assert (report.resumed, report.unchanged) == (is_begun, (stage, after) == ("committed", True))
+
+
+def test_it_is_not_appended_again_if_the_outcome_is_unknown(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    with killed_at("committed", after=False):
+        keyed.append("one")
+    before = keyed.payloads("target")
+    monkeypatch.setattr(LocalTransactions, "state", lambda *_: TransactionState.UNKNOWN)
+    with pytest.raises(Failed, match="unknown whether an earlier run has appended") as caught:
+        keyed.append("one")
+    assert "delete the stream scope/streamvault-append-" in caught.value.todo
+    assert keyed.payloads("target") == before
+    assert len(before) == 40
+
+
+def test_other_options_replace_a_plan_that_was_not_committed(keyed: Keyed) -> None:
+    with killed_at("committing", after=False):
+        keyed.append("one")
+    head = {f"scope/one/{segment}": 0 for segment in keyed.tail("one")}
+    assert keyed.append("one", to_cut=head).unchanged
+    assert len(keyed.payloads("target")) == 10
+    keyed.append("one")
+    assert len(keyed.payloads("target")) == 40
+
+
+def test_transaction_that_ends_meanwhile_is_an_error_that_says_what_to_do(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = LocalTransactions.ping
+
+    def ping(self: LocalTransactions, transaction: Any, lease: float) -> None:
+        self.abort(transaction)
+        real(self, transaction, lease)
+
+    monkeypatch.setattr(LocalTransactions, "ping", ping)
+    with pytest.raises(Failed, match="ended the transaction before it was complete") as caught:
+        keyed.append("one")
+    assert "--to" in caught.value.todo
+    monkeypatch.undo()
+    keyed.append("one")
+    assert len(keyed.payloads("target")) == 40
+
+
+def test_target_that_is_sealed_meanwhile_gets_nothing(keyed: Keyed) -> None:
+    with killed_at("committing", after=True):
+        keyed.append("one")
+    with keyed.store as store:
+        store.seal(StreamName("scope", "target"))
+    with pytest.raises(Conflict, match="the stream is sealed"):
+        keyed.append("one")
+    assert len(keyed.payloads("target")) == 10

@@ -1,0 +1,288 @@
+"""Appends under the explorer: what is appended is there once, in order, all at once, and nothing else is touched.
+
+The streams are small, and each event's content is unlike any other's. Sources and target have different histories, so
+the target is scaled first. At the end the appends are repeated, as after a kill.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from itertools import pairwise
+
+import greenlet
+
+from streamvault import append_streams
+from streamvault.common.errors import Problem
+from streamvault.streamstore.errors import NoSuchStream
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.store import StreamStore
+from tests.faults.explorer.memory import StreamState
+from tests.faults.explorer.scenes import CLUSTER, open_source
+from tests.faults.explorer.schedule import Schedule, Step
+from tests.faults.explorer.world import Actor, World, in_memory
+from tests.killed import Killed
+from tests.streams import append_events
+
+ONE, TWO, TARGET = (StreamName("scope", name) for name in ("one", "two", "target"))
+BEFORE = "before"
+"""How the events begin that the sources have from the start on."""
+ENDINGS = ("", "!", "+!", ":unavailable", "+unavailable", ":late")
+
+
+def uri(name: StreamName) -> str:
+    return f"local://{CLUSTER}/{name}"
+
+
+def _append(*sources: StreamName, **options: bool) -> Callable[[World], object]:
+    return lambda _: append_streams(list(map(uri, sources)), uri(TARGET), master="inline", **options)
+
+
+def _write(name: StreamName, world: World) -> None:
+    world.names += 1
+    with open_source() as store:
+        _add(store, name, f"w{world.names}", 2)
+
+
+def _add(store: StreamStore, name: StreamName, word: str, count: int) -> None:
+    described = store.describe(name)
+    for segment in described.tail.offsets:
+        text = f"{word} {name.stream} {segment}"
+        append_events(store, name, segment, [f"{text} {number}".encode() for number in range(count)])
+
+
+def _scale(name: StreamName, bounds: Sequence[float]) -> None:
+    with open_source() as store:
+        ranges = [KeyRange(low, high) for low, high in pairwise([0.0, *bounds, 1.0])]
+        store.scale(name, list(store.describe(name).epochs[-1].segments), ranges)
+
+
+def _retain(_: World) -> None:
+    with open_source() as store:
+        store.truncate(store.describe(ONE).tail)
+
+
+def _make(name: StreamName, word: str, segments: int = 2) -> None:
+    with open_source() as store:
+        store.create_stream(name, StreamConfiguration(Scaling(min_segments=segments)))
+        store.update_stream(name, StreamConfiguration(Scaling(min_segments=1)))
+        _add(store, name, word, 2)
+
+
+def _remake(name: StreamName, world: World) -> None:
+    with open_source() as store:
+        store.delete(name)
+    world.names += 1
+    _make(name, f"again{world.names}")
+
+
+def _seal(_: World) -> None:
+    with open_source() as store:
+        store.seal(TARGET)
+
+
+def _hour(world: World) -> None:
+    world.sleep(7200)
+
+
+VERBS: dict[str, Callable[[World], object]] = {
+    "append": _append(ONE, TWO),
+    "append-own": _append(ONE, TWO, own_segments=True),
+    "append-distinct": _append(ONE, TWO, distinct=True),
+    "append-one": _append(ONE),
+}
+OUTSIDE: dict[str, Callable[[World], object]] = {
+    "write": partial(_write, ONE),
+    "scale": lambda _: _scale(ONE, [0.75]),
+    "retain": _retain,
+    "remake": partial(_remake, ONE),
+    "target-write": partial(_write, TARGET),
+    "target-scale": lambda _: _scale(TARGET, [0.2, 0.5]),
+    "target-seal": _seal,
+    "target-remake": partial(_remake, TARGET),
+    "hour": _hour,
+}
+ALL = {**VERBS, **OUTSIDE}
+
+
+@cache
+def _scene() -> World:
+    world = World()
+    with in_memory(world), open_source() as store:
+        store.create_scope("scope")
+        _make(ONE, BEFORE)
+        _scale(ONE, [0.25, 0.5])
+        with open_source() as again:
+            _add(again, ONE, f"{BEFORE}2", 2)
+        _make(TWO, BEFORE, 1)
+        _make(TARGET, "target", 3)
+    return world
+
+
+class Watch:
+    """Looks at each change of the streams, and judges the result."""
+
+    def __init__(self, world: World, names: Sequence[str]) -> None:
+        self._cluster = world.cluster(CLUSTER)
+        self._names = names
+        self._sources: dict[tuple[StreamName, int], StreamState] = {}
+        self._targets: dict[int, StreamState] = {}
+        self.wrong: list[str] = []
+        for name in (ONE, TWO, TARGET):
+            self._keep(name, self._cluster.find(name))
+        self._cluster.changed = self._changed
+
+    def _keep(self, name: StreamName, state: StreamState) -> None:
+        if name == TARGET:
+            self._targets[state.number] = state
+        else:
+            self._sources[name, state.number] = state
+
+    def _changed(self, name: StreamName, before: StreamState | None, after: StreamState | None) -> None:
+        actor = greenlet.getcurrent()
+        command = self._names[actor.place] if isinstance(actor, Actor) else ""
+        if name in {ONE, TWO, TARGET} and command in VERBS:
+            if name != TARGET and before != after:
+                self.wrong.append(f"HARMED {command} changed a source")
+            if name == TARGET and (before is None or after is None or before.number != after.number):
+                self.wrong.append(f"HARMED {command} made or deleted the target")
+            elif name == TARGET and before is not None and after is not None:
+                same = (
+                    before.record.configuration == after.record.configuration,
+                    before.record.sealed == after.record.sealed,
+                )
+                if not all(same) or before.record.head != after.record.head:
+                    self.wrong.append(f"HARMED {command} changed the target")
+        if name in {ONE, TWO, TARGET} and after is not None:
+            self._keep(name, after)
+            if name == TARGET:
+                self.wrong += self._half(after)
+
+    def _half(self, target: StreamState) -> Iterator[str]:
+        """Each source's first events appear together."""
+        seen = [event for event in _events(target) if event.startswith(BEFORE)]
+        for name in (ONE, TWO):
+            sources = [s for (one, _), s in self._sources.items() if one == name]
+            counts = {sum(event.startswith(BEFORE) for event in _events(source)) for source in sources}
+            count = sum(f" {name.stream} " in event for event in seen)
+            # appended by two appends with other ledgers, they are there twice; truncated ones need not be there
+            if count and "retain" not in self._names and not any(n and count % n == 0 for n in counts):
+                yield f"HALF {count} of {counts} events of {name.stream}"
+
+    def judge(self, *, foreign: bool) -> list[str]:
+        """Judge the target as it is at the end; ``foreign``: something happened after which events may be missing."""
+        wrong = list(self.wrong)
+        try:
+            target = self._cluster.find(TARGET)
+        except NoSuchStream:
+            return [*wrong, "LOST the target"]
+        places = {}
+        for place, (segment, event) in enumerate(_ordered(target)):
+            if event in places and not self._twice(event):
+                wrong.append(f"DOUBLED {event}")
+            places[event] = place, segment
+        mine = self._targets[target.number]
+        wrong += [f"LOST {e}" for e in _events(mine) if " target " in e and e not in places]
+        for (name, number), source in self._sources.items():
+            wrong += self._misplaced(source, target, places)
+            now = self._cluster.find(name)
+            if number == now.number and not foreign:
+                wrong += [f"MISSING {e}" for e in _events(now, readable=True) if e not in places]
+        return wrong
+
+    def _twice(self, event: str) -> bool:
+        """Whether two commands with other ledgers append it."""
+        return {"append", "append-own", "append-distinct"} & set(self._names) != set() and (
+            "append-one" in self._names and f" {ONE.stream} " in event
+        )
+
+    def _misplaced(
+        self, source: StreamState, target: StreamState, places: dict[str, tuple[int, SegmentId]]
+    ) -> Iterator[str]:
+        ranges, held = source.describe().ranges(), target.describe().ranges()
+        before: list[tuple[int, KeyRange, str]] = []
+        for segment, event in _ordered(source):
+            if event not in places or self._twice(event):
+                continue
+            place, landed = places[event]
+            keys, there = ranges[segment], held[landed]
+            if keys.low < there.low or there.high < keys.high:
+                yield f"KEYS {event} is in {landed}, which has not all of its keys"
+            yield from (
+                f"ORDER {event} is before {other}" for at, k, other in before if k.overlaps(keys) and at > place
+            )
+            before.append((place, keys, event))
+
+
+def _ordered(state: StreamState, *, readable: bool = False) -> Iterator[tuple[SegmentId, str]]:
+    starts = state.readable()
+    for segment, data in sorted(state.data.items()):
+        at = 0
+        while at < len(data):
+            end = at + 8 + int.from_bytes(data[at + 4 : at + 8], "big")
+            if not readable or at >= starts.get(segment, len(data)):
+                yield segment, data[at + 8 : end].decode()
+            at = end
+
+
+def _events(state: StreamState, *, readable: bool = False) -> list[str]:
+    return [event for _, event in _ordered(state, readable=readable)]
+
+
+def run(schedule: Schedule) -> tuple[list[str], list[Actor]]:
+    """Run a schedule and judge its result; return what was wrong, and its actors."""
+    world, names = _scene().copy(), list(schedule.commands)
+    with in_memory(world):
+        watch = Watch(world, names)
+        actors = [Actor(place, lambda name=name: ALL[name](world)) for place, name in enumerate(names)]
+        for step in schedule.steps:
+            actors[step.actor].go_on(step.until, step.fault)
+        for actor in actors:
+            while not actor.ended:
+                actor.go_on()
+        while world.late:
+            world.arrive()
+        for name, actor in zip(names, actors, strict=True):
+            if actor.error is not None and not isinstance(actor.error, (Problem, Killed)):
+                watch.wrong.append(f"BUG {name} ended with {type(actor.error).__name__}: {actor.error}")
+        sealed = "target-seal" in names
+        for name in dict.fromkeys(one for one in names if one in VERBS):
+            for _ in range(2):  # the first may only finish what was begun
+                names.append(name)
+                again = Actor(len(names) - 1, lambda name=name: ALL[name](world))
+                again.go_on()
+                if again.error is not None and not sealed:
+                    watch.wrong.append(f"STUCK {name}: {type(again.error).__name__}: {again.error}")
+        return watch.judge(foreign=sealed), actors
+
+
+@cache
+def calls_of(commands: tuple[str, ...], place: int) -> int:
+    """How many calls a command makes if they run one after the other."""
+    return run(Schedule("stitch", commands))[1][place].calls
+
+
+def at_each_point(commands: Sequence[str], faults: Sequence[str] = ENDINGS) -> Iterator[Schedule]:
+    """The first command is stopped before each of its calls, the others run, and it continues."""
+    names = tuple(commands)
+    others = tuple(Step(place) for place in range(1, len(names)))
+    for until in range(1, calls_of(names[:1], 0) + 1):
+        for fault in faults:
+            yield Schedule("stitch", names, (Step(0, until), *others, Step(0, None, fault)))
+
+
+def two_stops(rng: random.Random, commands: Sequence[str]) -> Iterator[Schedule]:
+    """The first command is stopped twice, and the others run in between; endless, at random points."""
+    names = tuple(commands)
+    while True:
+        calls = calls_of(names[:1], 0)
+        first = rng.randrange(1, calls + 1)
+        steps = [Step(0, first)]
+        for place in range(1, len(names)):
+            until = None if names[place] in OUTSIDE or rng.random() < 0.5 else rng.randrange(1, calls + 1)
+            fault = rng.choice(ENDINGS) if until and rng.random() < 0.5 else ""
+            steps += [Step(place, until), *([Step(place, None, fault)] if fault else [])]
+        steps.append(Step(0, first + rng.randrange(1, calls + 1), rng.choice(("", "", ":unavailable"))))
+        steps += [Step(place) for place in range(1, len(names))]
+        yield Schedule("stitch", names, tuple(steps))

@@ -1,0 +1,61 @@
+"""Appends under the explorer: nothing is appended twice, by half, out of order, or to another stream."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from itertools import islice
+
+import pytest
+
+from tests.faults.explorer.schedule import Schedule
+from tests.faults.explorer.stitches import at_each_point, run, two_stops
+
+FAMILIES = (
+    "append",
+    "append,append",
+    "append,write,append",
+    "append,hour,append",
+    "append,retain,write,append",
+    "append,hour,retain,append,write",
+    "append,remake",
+    "append,hour,append,remake",
+    "append,scale,write,append",
+    "append,target-scale,append",
+    "append,target-seal",
+    "append,target-remake",
+    "append,append-one",
+    "append-own,target-write,append-own",
+    "append-own,append",
+    "append-distinct",
+)
+POINTS = 40
+"""Schedules of each family that a short run draws."""
+
+STOPPED_TWICE = 400
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_append_stopped_at_a_call_is_right(family: str) -> None:
+    every = list(at_each_point(family.split(",")))
+    _check(random.Random(family).sample(every, POINTS))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_append_stopped_at_each_call_is_right(family: str) -> None:
+    _check(at_each_point(family.split(",")))
+
+
+def test_append_stopped_twice_is_right() -> None:
+    rng = random.Random(3)
+    drawn = [two_stops(rng, family.split(",")) for family in FAMILIES if "," in family]
+    _check(schedule for each in drawn for schedule in islice(each, STOPPED_TWICE // len(drawn)))
+
+
+def _check(schedules: Iterable[Schedule]) -> None:
+    found = [(str(schedule), run(schedule)[0]) for schedule in schedules]
+    wrong = [f"{schedule}: {lines[0]}" for schedule, lines in found if lines]
+    assert found
+    assert not wrong, f"{len(wrong)} of {len(found)} schedules, the first: {wrong[0]}"

@@ -1,0 +1,113 @@
+"""Streams appended to a stream of a real Pravega, which is written to meanwhile."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from streamvault import append_streams
+from streamvault.joining.reports import AppendReport
+from streamvault.streamstore.errors import StreamStoreUnavailable
+from streamvault.streamstore.model import KeyRange, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.pravega.transactions import PravegaTransactions
+from streamvault.streamstore.services.ledger import Ledger
+from streamvault.streamstore.store import StreamStore
+from tests.integration.conftest import Site
+from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
+from tests.servers.java_client import JavaClient
+
+pytestmark = pytest.mark.pravega
+
+SHAPES = ([0.5], [0.25, 0.5, 0.75], [0.5, 0.75], [0.5], [0.1, 0.5, 0.9])
+"""The boundaries of the source's epochs: all have one in the middle."""
+
+IDLE = Scaling(ScaleKind.BY_EVENTS, 2**31 - 1, 2, 1)
+"""Pravega scales nothing, and allows any number of segments."""
+
+
+def make(store: StreamStore, name: StreamName, segments: int) -> None:
+    store.create_stream_and_scope(name, StreamConfiguration(Scaling(min_segments=segments)))
+    store.update_stream(name, StreamConfiguration(IDLE))
+
+
+def make_old(store: StreamStore, name: StreamName) -> KeyedWriter:
+    """Make a stream of five epochs; return its writer, which has stopped."""
+    make(store, name, 2)
+    writer = KeyedWriter(store, name, prefix="old")
+    for number, bounds in enumerate(SHAPES):
+        if number:
+            ranges = [KeyRange(low, high) for low, high in pairwise([0.0, *bounds, 1.0])]
+            store.scale(name, list(store.describe(name).epochs[-1].segments), ranges)
+        writer.write(200)
+    return writer
+
+
+def check_places(store: StreamStore, report: AppendReport) -> None:
+    """Check that the bytes are where the report says, as far as it is exact."""
+    for place in report.places:
+        if place.exact:
+            source, target = (text.rpartition("/") for text in (place.segment, place.target_segment))
+            data = store.read_bytes(StreamName.parse(source[0]), SegmentId.parse(source[2]), place.start, place.end)
+            end = place.offset + len(data)
+            there = StreamName.parse(target[0]), SegmentId.parse(target[2])
+            assert store.read_bytes(*there, place.offset, end) == data
+
+
+def test_stream_is_appended_at_once_while_others_write(
+    here: Site, scope_name: str, java_client: JavaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = StreamName(scope_name, "old"), StreamName(scope_name, "target")
+    old = make_old(here.store, source)
+    make(here.store, target, 3)
+    real, readable = Ledger.record, []
+
+    def record(self: Ledger, what: Any) -> None:
+        real(self, what)
+        readable.append(sum(key.startswith("old") for key in numbers_by_key(here.store, target)))
+
+    monkeypatch.setattr(Ledger, "record", record)
+    with KeyedWriter(here.store, target, prefix="new", rate=200) as writer:
+        writer_began = dict(writer.written)
+        report = append_streams([here.uri(source)], here.uri(target), master="inline")
+    assert writer.error is None
+    assert writer.written != writer_began
+    writer.write(40)
+    assert readable[:3] == [0, 0, 0]  # planned, filling, committing
+    expected = {**old.written, **writer.written}
+    found = numbers_by_key(here.store, target)
+    assert {key: list(range(count)) for key, count in expected.items() if count} == found
+    assert len(report.merged_segments) == 3
+    check_places(here.store, report)
+    java_client.digest(here.server, target, sum(expected.values()))
+    assert append_streams([here.uri(source)], here.uri(target), master="inline").unchanged
+
+
+@pytest.mark.parametrize("own_segments", [False, True])
+def test_lost_answer_to_a_commit_appends_once(
+    here: Site, scope_name: str, monkeypatch: pytest.MonkeyPatch, *, own_segments: bool
+) -> None:
+    source, target = StreamName(scope_name, "old"), StreamName(scope_name, "target")
+    old = make_old(here.store, source)
+    make(here.store, target, 2)
+    real = PravegaTransactions.commit
+
+    def commit(self: PravegaTransactions, transaction: Any) -> Any:
+        real(self, transaction)
+        raise StreamStoreUnavailable("the answer is lost")
+
+    uris, options = ([here.uri(source)], here.uri(target)), {"master": "inline", "own_segments": own_segments}
+    with monkeypatch.context() as patched:
+        patched.setattr(PravegaTransactions, "commit", commit)
+        with pytest.raises(StreamStoreUnavailable, match="the answer is lost"):
+            append_streams(*uris, **options)
+    report = append_streams(*uris, **options)
+    assert (report.resumed, report.moved_bytes) == (True, 0)
+    assert all(place.exact for place in report.places)
+    check_places(here.store, report)
+    assert numbers_by_key(here.store, target) == {key: list(range(n)) for key, n in old.written.items() if n}
+    if own_segments:
+        assert {place.offset for place in report.places} >= {0}
+        landed = {SegmentId.parse(place.target_segment.rpartition("/")[2]) for place in report.places}
+        assert all(info.sealed for info in here.store.segment_info(target, list(landed)))
