@@ -43,7 +43,6 @@ RULES: tuple[Mutant, ...] = (
         "        if plan.first > listing.newest and not lost:",
         "        if True:",
         tests=(LATE,),
-        families=("chunks/new export,export,retain", "chunks/grown export,rotate"),
     ),
     Mutant(
         "data-other-content",
@@ -165,7 +164,7 @@ RULES: tuple[Mutant, ...] = (
         "if span not in listing.spans:",
         "if False:",
         tests=(LATE,),
-        families=("chunks/grown export,compact,hour,compact", "chunks/grown export,rotate,compact,hour,compact"),
+        families=("chunks/strayed export,write,export,compact,hour,compact",),
     ),
     Mutant(
         "work-plan-first",
@@ -198,7 +197,7 @@ RULES: tuple[Mutant, ...] = (
         "if listing.decision == decision:",
         "if True:",
         tests=(COMPACT,),
-        families=("chunks/freed expire-all,hold-first",),
+        families=("chunks/freed hold,expire-all",),
     ),
     Mutant(
         "hold-passed-over",
