@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamvault.cli.lines import exact_text, print_new_places, time_text
+from streamvault.cli.lines import exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import SourceArgument, TargetArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
@@ -43,4 +43,5 @@ def _show(results: Results, report: CopyReport) -> None:
             "time": time_text(report),
         }
     )
+    print_groups(results, report.reader_groups)
     print_new_places(results, report.renumbered, report.shifts)

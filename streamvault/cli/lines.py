@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -10,6 +10,7 @@ from streamvault.cli.output import Results
 from streamvault.common.report import Cost, TimedReport
 from streamvault.common.sizes import bytes_text, seconds_text, size_text
 from streamvault.exporter.reports import ConvertReport, ExportReport
+from streamvault.mirrors.reports import CarriedGroup
 
 MAX_RENUMBERED = 20
 """How many renumbered segments are printed."""
@@ -52,6 +53,12 @@ def _options_text(options: dict[str, Any] | None) -> str:
     size = size_text(options["range_size"])
     kept = ", ".join(f"{name} {options[name]}" for name in ("content", "layout", "compress"))
     return f"an unfinished run with {kept}, range size {size}"
+
+
+def print_groups(results: Results, groups: Sequence[CarriedGroup]) -> None:
+    """Print what became of reader groups, a line for each."""
+    for one in groups:
+        results.line(f"reader group {one.name}: {one.outcome}{f' ({one.reason})' if one.reason else ''}")
 
 
 def print_new_places(results: Results, renumbered: Mapping[str, str], shifts: Mapping[str, int] | None = None) -> None:

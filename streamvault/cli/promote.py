@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from streamvault.cli.lines import print_new_places
+from streamvault.cli.lines import print_groups, print_new_places
 from streamvault.cli.options import argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
@@ -44,4 +44,5 @@ def _show(results: Results, report: PromoteReport) -> None:
             "time": seconds_text(report.total_seconds),
         }
     )
+    print_groups(results, report.reader_groups)
     print_new_places(results, report.renumbered)

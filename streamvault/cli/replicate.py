@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from streamvault.cli.lines import exact_text, print_new_places, time_text
+from streamvault.cli.lines import exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import TargetArgument, argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
@@ -55,4 +55,5 @@ def _show(results: Results, report: ReplicateReport) -> None:
             "time": time_text(report),
         }
     )
+    print_groups(results, report.reader_groups)
     print_new_places(results, report.renumbered)

@@ -12,6 +12,7 @@ from streamvault.importer.plan import RestorePlan
 from streamvault.importer.reports import MovedBoundary, renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import check_other_stream
+from streamvault.mirrors.carried_groups import CarryingGroups, group_warnings
 from streamvault.mirrors.copying import Copying, FinishedCopy, PlannedCopy
 from streamvault.mirrors.options import CopyOptions
 from streamvault.mirrors.reports import CopyReport
@@ -40,6 +41,8 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
         filler_limit: likewise (bytes).
         numbers: as for `import_stream`.
         window: maximum data a task buffers in memory (bytes).
+        reader_groups: also create the reader groups of the source's scope that read the source, in the copy's scope,
+            each with its name, where it was when the call started. A group that is there already stays as it is.
         read_back: read back every byte of the copy and compare it with the source.
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only report what would be copied.
@@ -47,19 +50,23 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
 
     Raises:
         Problem: the copy failed; the exception has the command's exit code.
+        ReaderGroupsNotOffered: `reader_groups` is given, and a store does not support them (exit code 2).
         TargetTaken: the stream exists and is neither this call's unfinished copy nor a finished one (exit code 4).
     """
     with open_stream(source) as origin, open_stream(stream, target=True) as target, ExitStack() as stack:
         check_other_stream(origin, target)
+        carrying = CarryingGroups(origin, target, options.offsets) if options.reader_groups else None
         copied, given = StreamSource(origin), {"from_cut": options.from_cut, "to_cut": options.to_cut}
         cuts = {option: parse_cut(cut, copied.name, copied.end_of) for option, cut in given.items()}
         copying = Copying(copied, target, options, cuts)
         tasks = Tasks(options.master, stack, RESTORE_TASKS)
         planned, finished = copying.look(None if options.dry_run or not options.read_back else tasks, progress)
         if finished is not None:
+            groups = carrying.carry(planned.described, dry_run=options.dry_run) if carrying else ()
             if not options.dry_run:
                 copying.clean_up(planned)
-            for warning in finished.warnings:
+            warnings = (*finished.warnings, *group_warnings(groups))
+            for warning in warnings:
                 progress.warn(warning)
             report = _finished_report(source, stream, planned, finished)
             return replace(
@@ -67,15 +74,21 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
                 read_back=options.read_back and (options.dry_run or finished.read_back),
                 seconds=tasks.seconds,
                 dry_run=options.dry_run,
+                reader_groups=groups,
+                warnings=warnings,
             )
         copying.run(planned).check_free()
         copying.check_filler(planned)
         for warning in planned.warnings:
             progress.warn(warning)
         if options.dry_run:
-            return replace(_report(source, stream, planned, options), dry_run=True)
+            noted = carrying.planned() if carrying else ()
+            return replace(_report(source, stream, planned, options), dry_run=True, reader_groups=noted)
         plan_began = time.monotonic()
         done = copying.copy(planned, tasks, progress)
+        groups = carrying.carry(done.planned.described) if carrying else ()
+    for warning in group_warnings(groups):
+        progress.warn(warning)
     report = _report(source, stream, done.planned, options)
     return replace(
         report,
@@ -83,6 +96,8 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
         moved_bytes=done.moved_bytes,
         truncated=done.truncated or report.truncated,
         renumbered=renumbered(done.restored.segments),
+        reader_groups=groups,
+        warnings=(*report.warnings, *group_warnings(groups)),
         seconds=round(done.restored.finished - plan_began - tasks.start_seconds, 3),
     )
 

@@ -20,6 +20,7 @@ from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.importer.target import check_other_stream
 from streamvault.importer.verify import Differs
+from streamvault.mirrors.carried_groups import CarryingGroups, group_warnings
 from streamvault.mirrors.content import mirrored_content
 from streamvault.mirrors.cutover import WAIT_SECONDS, cut_over, retention_warnings
 from streamvault.mirrors.occupancy import replica_id
@@ -27,7 +28,7 @@ from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.reports import MoveReport
+from streamvault.mirrors.reports import CarriedGroup, MoveReport
 from streamvault.mirrors.sealing import forget_seal
 from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
@@ -63,6 +64,9 @@ def move_stream(source: str, stream: str, options: MoveOptions, progress: Progre
         numbers: likewise. If ``"keep"`` turns out to be impossible once the stream is sealed, because of a transaction
             that was committed over a scale at the last moment, segments get other numbers.
         retention: as for `promote_replica`.
+        reader_groups: also create the reader groups that read the stream, as `copy_stream` does, as soon as the new
+            stream can be written to, each where it is then. If a position cannot be read, the call fails before the
+            stream is sealed.
         window: maximum data a task buffers in memory (bytes).
         master: as for `replicate_stream`.
         dry_run: only report what would be moved.
@@ -82,7 +86,7 @@ def move_stream(source: str, stream: str, options: MoveOptions, progress: Progre
                 move.clean_up()
             report = replace(report, unchanged=True)
         elif options.dry_run:
-            report = replace(report, bytes=move.missing())
+            report = replace(report, bytes=move.missing(), reader_groups=move.planned_groups())
         else:
             report = move.run(report, progress)
         progress.end()
@@ -150,6 +154,8 @@ class _Move:
                 self._replica.choose_retention(self._options.retention)
                 self._replica.finish(lease, complete=False)
                 return self._delete_source(report, lease, progress)
+        if self._options.reader_groups:
+            self._groups()  # what cannot be read is found out before the stream is sealed
         replication = self._replication(progress)
         with replication.taking_over(WAIT_SECONDS):
             lease = cut_over(replication, self._source, retention=self._options.retention)
@@ -180,23 +186,32 @@ class _Move:
         """Verify the new stream, delete the old one, leave the tombstone, and remove the ledger."""
         old = self._source.stream.find()
         record = self._replica.newest
+        groups: tuple[CarriedGroup, ...] = ()
         if old is not None and self._check_sealed(old, record):
+            groups = self._groups().carry(old) if self._options.reader_groups else ()
             report = replace(report, bytes=self._verify(lease, progress))
             lease.confirm()
             self._check_new()
             with suppress(StreamChanged, NoSuchStream):
                 self._source.stream.store.delete(self._source.name, first=old.epochs[0])
-        warnings = retention_warnings(record)
+        warnings = (*retention_warnings(record), *group_warnings(groups))
         if not self._options.no_tombstone and (left := self._leave_tombstone()):
             warnings = (*warnings, left)
             report = replace(report, tombstone=self.is_tombstone(self._source.stream.find()))
         for warning in warnings:
             progress.warn(warning)
-        report = replace(report, warnings=warnings)
+        report = replace(report, warnings=warnings, reader_groups=groups)
         if record.source_first:
             forget_seal(self._source.stream, record.source_first)
         self._replica.forget()
         return report
+
+    def planned_groups(self) -> tuple[CarriedGroup, ...]:
+        """Return the reader groups that are to come along."""
+        return self._groups().planned() if self._options.reader_groups else ()
+
+    def _groups(self) -> CarryingGroups:
+        return CarryingGroups(self._source.stream, self._replica.stream, self._options.offsets, strict=True)
 
     def _check_sealed(self, old: StreamDescription | None, record: Record) -> bool:
         """Return whether the old stream still is the one that was replicated.

@@ -25,8 +25,16 @@ PromotedRetention = Annotated[
 ]
 
 
+ReaderGroupsOption = Annotated[
+    bool,
+    Field(description="Also create the reader groups that read the source, with the same names and positions."),
+]
+
+
 class CopyOptions(PartOptions, Distributed, Rehearsed):
     """Options of *copy*."""
+
+    reader_groups: ReaderGroupsOption = False
 
 
 class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):
@@ -38,6 +46,10 @@ class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):
     ] = None
     keep_head: Annotated[bool, Field(description="Do not truncate the replica when the source is truncated.")] = False
     numbers: NumbersOption = "map"
+    reader_groups: Annotated[
+        bool,
+        Field(description="Also record where the source's reader groups are, for 'promote --reader-groups'."),
+    ] = False
 
     @model_validator(mode="after")
     def _check_follow(self) -> Self:
@@ -55,6 +67,7 @@ class PromoteOptions(Distributed, Rehearsed):
         CommandLine().destroying(),
     ] = False
     retention: PromotedRetention = "keep"
+    reader_groups: ReaderGroupsOption = False
     window: Window = WINDOW
 
 
@@ -67,3 +80,4 @@ class MoveOptions(TargetOptions, Distributed, Rehearsed):
     ] = False
     numbers: NumbersOption = "map"
     retention: PromotedRetention = "keep"
+    reader_groups: ReaderGroupsOption = False

@@ -5,6 +5,7 @@ Its last steps, the fence and the policies, are those of `mirrors.replica.Replic
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -12,15 +13,28 @@ from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
 from streamvault.common.verb import verb
 from streamvault.importer.options import KeptRetention, TargetOptions
-from streamvault.importer.ownership import finishing_under_lease, remove_leftovers, take_lease, unfinished_import
+from streamvault.importer.ownership import (
+    finishing_under_lease,
+    first_segment_id,
+    remove_leftovers,
+    take_lease,
+    unfinished_import,
+)
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
+from streamvault.mirrors.carried_groups import (
+    CarryingGroups,
+    NotedGroup,
+    create_groups,
+    group_warnings,
+    recorded_groups,
+)
 from streamvault.mirrors.cutover import WAIT_SECONDS, check_exists, cut_over, retention_warnings
 from streamvault.mirrors.options import PromoteOptions
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, NotAReplica, Replica
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.reports import PromoteReport
+from streamvault.mirrors.reports import CarriedGroup, PromoteReport
 from streamvault.reading.open_source import open_source
 from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
@@ -28,6 +42,8 @@ from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.own import REPLICA_OF, OwnStream, is_own, tag_of
 from streamvault.streamstore.uri import is_stream
+
+UNRECORDED = "no reader groups were created: none are recorded, as the replication was without --reader-groups"
 
 
 @verb(PromoteOptions)
@@ -42,6 +58,8 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
         seal_source: seal the source, replicate the rest, and compare. A running replication gives way.
         retention: ``"keep"`` sets the source's retention policy, by which the store may truncate what the replica has
             kept with ``keep_head``. ``"off"`` sets none, and also holds for a later call if this one is killed.
+        reader_groups: also create the source's reader groups, as `copy_stream` does: with `seal_source` each where it
+            is once the stream can be written to, without it where `replicate_stream` has recorded it.
         window: maximum data a task buffers in memory (bytes).
         master: as for `replicate_stream`.
         dry_run: only report what would be promoted.
@@ -85,11 +103,16 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
         elif options.dry_run and not record.promoted:
             replica.check(record)
         if options.dry_run:
-            return report
+            noted = record.reader_groups if options.reader_groups else None
+            return replace(report, reader_groups=recorded_groups(noted or (), replica.stream.name))
         if replication is not None:
             with replication.taking_over(WAIT_SECONDS):
                 check_exists(replication)
+                carrying = _carrying(origin, replica, record) if options.reader_groups else None
                 cut_over(replication, origin, retention=options.retention)
+                if carrying is not None:
+                    carrying.refresh()
+                    report = replace(report, reader_groups=carrying.carry(origin.stream.describe()))
                 replica.forget()
             report = replace(
                 report,
@@ -98,10 +121,16 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
                 renumbered=renumbered(replication.segments),
             )
         else:
-            finish_replica(replica, options.retention)
+            groups = finish_replica(replica, options.retention, lambda: _late_groups(replica, options, stack))
+            report = replace(report, reader_groups=groups)
         progress.end()
         record = replica.record or record
-        warnings = retention_warnings(record)
+        unrecorded = options.reader_groups and replication is None and record.reader_groups is None
+        warnings = (
+            *retention_warnings(record),
+            *group_warnings(report.reader_groups),
+            *((UNRECORDED,) if unrecorded and not report.reader_groups else ()),
+        )
         for warning in warnings:
             progress.warn(warning)
         return replace(
@@ -153,12 +182,38 @@ def _check_is_stream(source: str) -> None:
         )
 
 
-def finish_replica(replica: Replica, retention: KeptRetention = "keep") -> None:
-    """Finish a replica as it is, or go on with finishing it; `retention` is as for `promote_replica`."""
+def finish_replica(
+    replica: Replica, retention: KeptRetention = "keep", then: Callable[[], tuple[CarriedGroup, ...]] = tuple
+) -> tuple[CarriedGroup, ...]:
+    """Finish a replica as it is, or go on with finishing it; `retention` is as for `promote_replica`.
+
+    What is to be done ``then``, and is repeated if this is killed, is done before the ledger is deleted.
+    """
     with finishing_under_lease(replica.stream, replica.newest.work) as lease:
         replica.choose_retention(retention)
         replica.finish(lease, complete=False)
+        done = then()
         replica.forget()
+    return done
+
+
+def _carrying(origin: StreamSource, replica: Replica, record: Record) -> CarryingGroups:
+    """Return the source's reader groups, before it is sealed."""
+    return CarryingGroups(origin.stream, replica.stream, record.offsets, strict=True)
+
+
+def _late_groups(replica: Replica, options: PromoteOptions, stack: ExitStack) -> tuple[CarriedGroup, ...]:
+    """Create the reader groups of a replica that was finished without its source, or whose cut-over was killed."""
+    record = replica.newest
+    if not options.reader_groups:
+        return ()
+    if options.seal_source and is_stream(record.source):
+        origin = StreamSource(stack.enter_context(open_stream(record.source)))
+        described = origin.stream.find()
+        if described is not None and first_segment_id(described) == record.source_first:
+            return _carrying(origin, replica, record).carry(described)
+    noted = [NotedGroup.from_json(one) for one in record.reader_groups or ()]
+    return create_groups(noted, replica.stream)
 
 
 def _read(replica: Replica, *, dry_run: bool) -> Record | None:

@@ -1,11 +1,12 @@
-"""Reader groups come along: their positions in a stream, and the same groups on the stream that was made of it.
+"""The reader groups of a source, and where each of them is.
 
 A group's position is read before the end of the stream is, up to which the stream is copied then. So what a group has
-read is always there. A group's state names its stream and segments, so it is not copied: the group is created again,
-under its name, at the cut that corresponds to its position.
+read is always there.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from streamvault.common.errors import Usage
 from streamvault.mirrors.positions import info_of
@@ -14,6 +15,56 @@ from streamvault.streamstore.errors import UnreadableReaderGroup
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamCut
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.reader_groups import GroupPosition, ReaderGroup
+
+
+@dataclass(frozen=True, slots=True)
+class SourceGroup:
+    """A reader group that reads a stream, at one moment.
+
+    Attributes:
+        name: its name.
+        group: what the store says of it; None if the store does not know it.
+        cut: where it would go on in the stream if all of its readers were lost; None if that cannot be told.
+        problem: why it cannot be created on another stream; empty if it can.
+    """
+
+    name: str
+    group: ReaderGroup | None
+    cut: StreamCut | None
+    problem: str = ""
+
+
+def source_groups(stream: OpenStream, *, strict: bool = False) -> tuple[SourceGroup, ...]:
+    """Return the reader groups of a stream's scope that read the stream, sorted.
+
+    Args:
+        stream: the stream.
+        strict: raise an error if a group's position cannot be told: the stream will not be there later.
+
+    Raises:
+        ReaderGroupsNotOffered: the stream's store does not support reader groups.
+        UnreadableReaderGroup: `strict` is given, and a group's state is of a client that is not known here.
+    """
+    groups = stream.store.reader_groups()
+    found = []
+    for name in groups.names(stream.name.scope):
+        group = groups.find(stream.name.scope, name)
+        if group is None:
+            found.append(SourceGroup(name, None, None, "Pravega's controller does not know what the group reads"))
+        elif stream.name in group.starts:
+            found.append(_look(stream, group, strict=strict))
+    return tuple(found)
+
+
+def _look(stream: OpenStream, group: ReaderGroup, *, strict: bool) -> SourceGroup:
+    others = ", ".join(str(name) for name in group.starts if name != stream.name)
+    problem = f"the group reads other streams, too: {others}" if others else ""
+    try:
+        return SourceGroup(group.name, group, position_of(stream, group), problem)
+    except UnreadableReaderGroup as error:
+        if strict:
+            raise
+        return SourceGroup(group.name, group, None, error.what)
 
 
 def look_at_group(stream: OpenStream, name: str) -> StreamCut:

@@ -43,6 +43,8 @@ class Record:
         source_first: which stream of the source's name a cut-over seals (`importer.ownership.first_segment_id`); empty
             if none was begun, and in records of earlier releases.
         retention: the promoted stream's retention policy: the source's ("keep") or none ("off").
+        reader_groups: the source's reader groups when `tail` was taken or before, see
+            `mirrors.carried_groups.NotedGroup`; None if they were never asked for, and in records of earlier releases.
     """
 
     work: str
@@ -67,6 +69,7 @@ class Record:
     claim: str = ""
     source_first: str = ""
     retention: str = "keep"
+    reader_groups: Sequence[Mapping[str, Any]] | None = None
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Record:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from streamvault.common.errors import Problem
+from streamvault.common.errors import Problem, Usage
 from streamvault.common.progress import Progress
 from streamvault.common.retries import Retrier
 from streamvault.common.rounds import Round, repeat_rounds
@@ -16,11 +16,13 @@ from streamvault.common.verb import verb
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import TargetTaken, check_other_stream
+from streamvault.mirrors.carried_groups import CarryingGroups, recorded_groups
 from streamvault.mirrors.occupancy import is_promoted
 from streamvault.mirrors.options import REPLICATE_EVERY, ReplicateOptions
 from streamvault.mirrors.replica import Replica, ReplicaPromoted, replica_tag
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.reports import ReplicateReport
+from streamvault.mirrors.reports import CarriedGroup, ReplicateReport
+from streamvault.reading.archive_source import ArchiveSource
 from streamvault.reading.open_source import open_source
 from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
@@ -63,6 +65,8 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
         keep_head: keep what is truncated at the source.
         offsets: as for `import_stream`.
         filler_limit: likewise (bytes).
+        reader_groups: record with the rounds, every 10 seconds, where the reader groups of the source's scope that read
+            the source are; `promote_replica` creates them. The source must be a stream.
         numbers: likewise; with ``"keep"`` replication fails at a scale whose numbers the store cannot repeat.
         window: maximum data a task buffers in memory (bytes).
         master: a Spark master, or ``"inline"`` for no Spark; rounds of less than 64 MiB do not use Spark.
@@ -88,6 +92,8 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
         replication = Replication(
             origin, replica, options, keep_head=options.keep_head, progress=retrier.watched, tasks=tasks
         )
+        if options.reader_groups:
+            replication.groups = _groups(origin, replica, options)
         if options.dry_run:
             with _reporting_promotion(replication):
                 return _lag(replication, replica, source, stream)
@@ -131,9 +137,22 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
             offsets=options.offsets,
             numbers=options.numbers,
             renumbered=renumbered(replication.segments),
+            reader_groups=_reported(replica, options),
             warnings=(*warnings, *replication.warnings),
             seconds=tasks.seconds,
         )
+
+
+def _groups(origin: StreamSource | ArchiveSource, replica: Replica, options: ReplicateOptions) -> CarryingGroups:
+    if not isinstance(origin, StreamSource):
+        raise Usage("an archive has no reader groups", where=origin.uri, todo="Omit --reader-groups.")
+    return CarryingGroups(origin.stream, replica.stream, options.offsets)
+
+
+def _reported(replica: Replica, options: ReplicateOptions) -> tuple[CarriedGroup, ...]:
+    """Return the reader groups that were recorded last, if they were asked for."""
+    noted = replica.record.reader_groups if replica.record is not None and options.reader_groups else None
+    return recorded_groups(noted or (), replica.stream.name)
 
 
 @contextmanager

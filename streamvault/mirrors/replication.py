@@ -24,6 +24,7 @@ from streamvault.importer.run import ImportRun
 from streamvault.importer.target import TargetTaken, has_data
 from streamvault.importer.unfinished import LOOKS, Unfinished, check_missing_filler, look_again
 from streamvault.manifests.format.entries import Configuration
+from streamvault.mirrors.carried_groups import CarryingGroups
 from streamvault.mirrors.content import mirrored_content
 from streamvault.mirrors.occupancy import (
     COMPARED_IN_A_ROUND,
@@ -81,6 +82,7 @@ class Replication:
         most_lag: the longest such time.
         segments: the source's segment → the replica's.
         claim: names this run in `Record.claim`.
+        groups: the reader groups to record with each round; None for none.
         warnings: the newest ones.
     """
 
@@ -114,6 +116,7 @@ class Replication:
         self.warnings: deque[str] = deque(maxlen=REMEMBERED)
         self.lag = self.most_lag = 0.0
         self.segments: Mapping[SegmentId, SegmentId] = {}
+        self.groups: CarryingGroups | None = None
 
     @property
     def _keeps_head(self) -> bool:
@@ -234,7 +237,7 @@ class Replication:
             Problem: it failed.
         """
         lease = self.hold()
-        look = self.source.look()
+        look = self._look_now()
         record = self.replica.record
         if self._look is not None and look.described == self._look.described:
             self._note_idle(look)
@@ -273,9 +276,10 @@ class Replication:
             sealed=is_sealed_by_user(self.source, look.described),
             filler_limit=self._options.filler_limit,
             skipping=False,
+            **self._positions(look),
         )
         self._noted = time.monotonic()
-        new = record is None or replace(record, taken="", ends={}) != replace(after, taken="", ends={})
+        new = record is None or _unchanging(record) != _unchanging(after)
         if not new and not moved:
             return Round(changed=False, sealed=look.described.sealed)
         self.rounds += 1
@@ -494,8 +498,25 @@ class Replication:
     def _note_idle(self, look: SourceState) -> None:
         """Let the ledger know from time to time that the replica still has everything."""
         if time.monotonic() - self._noted >= RECORD_SECONDS:
-            self.replica.note(taken=look.taken.isoformat())
+            self.replica.note(taken=look.taken.isoformat(), **self._positions(look))
             self._noted = time.monotonic()
+
+    def _look_now(self) -> SourceState:
+        """Look at the source; before its tail, at its reader groups, so that the replica gets what they have read."""
+        if self.groups is not None:
+            self.groups.refresh(RECORD_SECONDS)
+        return self.source.look()
+
+    def _positions(self, look: SourceState) -> dict[str, Any]:
+        """Return what a record says of the reader groups."""
+        if self.groups is None:
+            return {}
+        return {"reader_groups": [one.to_json() for one in self.groups.noted(look.described)]}
+
+
+def _unchanging(record: Record) -> Record:
+    """Return what of a record says that a round has found something new."""
+    return replace(record, taken="", ends={}, reader_groups=None)
 
 
 def _document(described: StreamDescription) -> Mapping[str, Any]:

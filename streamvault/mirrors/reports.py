@@ -42,6 +42,24 @@ class TranslateReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedGroup:
+    """A reader group of the source, and what became of it.
+
+    Attributes:
+        name: its name.
+        outcome: "created" on the new stream; "present", as an earlier run has created it; "noted", for a promotion, or
+            in a dry run; or "left out", with the reason.
+        position: where it goes on, as a stream cut of the new stream; None if that cannot be told.
+        reason: why it was left out; else empty.
+    """
+
+    name: str
+    outcome: Literal["created", "present", "noted", "left out"]
+    position: Mapping[str, int] | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyReport(NewStreamReport):
     """Result of copying a stream.
 
@@ -53,6 +71,7 @@ class CopyReport(NewStreamReport):
         head: the copy's head, in the source's segments and offsets.
         tail: the copy's tail, likewise.
         truncated: True if the copy begins later than asked, as the source was truncated.
+        reader_groups: the reader groups that read the source, if they were asked for.
     """
 
     source: str
@@ -61,6 +80,7 @@ class CopyReport(NewStreamReport):
     head: Mapping[str, int] = field(default_factory=dict)
     tail: Mapping[str, int] = field(default_factory=dict)
     truncated: bool = False
+    reader_groups: tuple[CarriedGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +104,7 @@ class ReplicateReport(RunReport):
         offsets: "keep" or "shift".
         numbers: "keep" or "map".
         renumbered: see `ImportReport`.
+        reader_groups: the reader groups that read the source, if they were asked for.
     """
 
     source: str
@@ -101,6 +122,7 @@ class ReplicateReport(RunReport):
     offsets: Literal["keep", "shift"] = "keep"
     numbers: Literal["keep", "map"] = "map"
     renumbered: Mapping[str, str] = field(default_factory=dict)
+    reader_groups: tuple[CarriedGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +140,7 @@ class PromoteReport(Report):
         tail_time: when that tail was taken, RFC 3339.
         cutover_seconds: from sealing the source to the end; 0 if it was not sealed.
         renumbered: see `ImportReport`; empty if the source was not sealed.
+        reader_groups: the reader groups that read the source, if they were asked for.
         warnings: what the user was warned of.
         total_seconds: duration of the call; of the whole command on the command line.
         dry_run: True if nothing was changed.
@@ -133,6 +156,7 @@ class PromoteReport(Report):
     tail_time: str = ""
     cutover_seconds: float = 0.0
     renumbered: Mapping[str, str] = field(default_factory=dict)
+    reader_groups: tuple[CarriedGroup, ...] = ()
     warnings: tuple[str, ...] = ()
     total_seconds: float = 0.0
     dry_run: bool = False
@@ -152,6 +176,7 @@ class MoveReport(RunReport):
         cutover_seconds: from sealing the source until the new stream could be written to.
         tombstone: True if an empty sealed stream has the old name.
         renumbered: see `ImportReport`.
+        reader_groups: the reader groups that read the source, if they were asked for.
     """
 
     source: str
@@ -163,3 +188,4 @@ class MoveReport(RunReport):
     cutover_seconds: float = 0.0
     tombstone: bool = False
     renumbered: Mapping[str, str] = field(default_factory=dict)
+    reader_groups: tuple[CarriedGroup, ...] = ()

@@ -25,6 +25,7 @@ SPARK = "tests/unit/streamvault/spark"
 MANAGER = "tests/unit/manager"
 STITCHES = "tests/faults/explorer/test_stitches.py"
 LOCAL = "tests/unit/streamstore/local/test_local_transactions.py"
+CARRIED = "tests/commands/mirrors/test_carried_groups.py"
 GROUP_STATE = "tests/unit/streamstore/pravega/test_group_state.py"
 
 RULES: tuple[Mutant, ...] = (
@@ -741,6 +742,32 @@ RULES: tuple[Mutant, ...] = (
         "if _SILENT not in checkpoint:",
         "if checkpoint:",
         tests=(GROUP_STATE,),
+    ),
+    Mutant(
+        "group-after-tail",
+        "reader group: its position is read before the tail",
+        "mirrors/replication.py",
+        "        if self.groups is not None:\n            self.groups.refresh(RECORD_SECONDS)\n"
+        "        return self.source.look()\n",
+        "        look = self.source.look()\n        if self.groups is not None:\n"
+        "            self.groups.refresh(RECORD_SECONDS)\n        return look\n",
+        tests=(CARRIED,),
+    ),
+    Mutant(
+        "group-overwritten",
+        "reader group: another group of the name stays as it is",
+        "mirrors/carried_groups.py",
+        "    if found.id != group.id:\n",
+        "    if False:\n",
+        tests=(CARRIED,),
+    ),
+    Mutant(
+        "group-unreadable-sealed",
+        "reader group: what cannot be read is found out before the source is sealed",
+        "mirrors/move.py",
+        "        if self._options.reader_groups:\n            self._groups()",
+        "        if False:\n            self._groups()",
+        tests=(CARRIED,),
     ),
     Mutant(
         "group-ahead",

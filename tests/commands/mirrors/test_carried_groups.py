@@ -1,0 +1,311 @@
+"""Reader groups come along with copies, promotions and moves: on a store whose groups are kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from streamvault import export_stream, replicate_stream
+from streamvault.common.errors import Problem, Usage
+from streamvault.mirrors import replication
+from streamvault.mirrors.reports import CarriedGroup
+from streamvault.reading.stream_source import LiveState, StreamSource
+from streamvault.streamstore.errors import UnreadableReaderGroup
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamCut, StreamName
+from streamvault.streamstore.reader_groups import GroupPosition, ReaderGroup, ReaderGroups
+from tests.commands.mirrors.streams import Streams
+from tests.streams import events_of
+from tests.unit.small_archives import NAME
+
+THERE = StreamName("elsewhere", "target")
+VERBS = ["copy", "replica", "promotion", "move"]
+CUT_OVERS = ["promotion", "move"]
+
+
+@dataclass
+class MemoryGroups(ReaderGroups):
+    """Reader groups in memory.
+
+    Attributes:
+        made: scope and name → the group, and the cut that it has reached; None before its state was begun.
+        unreadable: why no position can be read.
+        killed: whether the process is killed right after the controller has created a group.
+        after: what happens after a position was read.
+    """
+
+    made: dict[tuple[str, str], tuple[ReaderGroup, StreamCut | None]] = field(default_factory=dict)
+    unreadable: str = ""
+    killed: bool = False
+    after: Callable[[], object] = bool
+
+    def names(self, scope: str) -> Iterator[str]:
+        return iter(sorted(name for owner, name in self.made if owner == scope))
+
+    def find(self, scope: str, name: str) -> ReaderGroup | None:
+        return self.made[scope, name][0] if (scope, name) in self.made else None
+
+    def position(self, group: ReaderGroup, stream: StreamName) -> GroupPosition | None:
+        if self.unreadable:
+            raise UnreadableReaderGroup(self.unreadable)
+        reached = self.reached(group.scope, group.name)
+        self.after()
+        return None if reached is None else GroupPosition(stream, reached.offsets)
+
+    def create(self, group: ReaderGroup, start: StreamCut) -> ReaderGroup:
+        found, reached = self.made.setdefault((group.scope, group.name), (group, None))
+        if self.killed:
+            raise KeyboardInterrupt
+        if found.id == group.id and reached is None:
+            self.made[group.scope, group.name] = (found, start)
+        return found
+
+    def reached(self, scope: str = THERE.scope, name: str = "app") -> StreamCut | None:
+        return self.made[scope, name][1]
+
+    def add(self, at: StreamCut, *others: StreamName, name: str = "app") -> ReaderGroup:
+        """Add a group that has reached a cut."""
+        bounds = dict.fromkeys((at.stream, *others))
+        group = ReaderGroup(scope=at.stream.scope, name=name, starts=bounds, ends=bounds, refresh_millis=5, id=uuid4())
+        self.made[group.scope, name] = (group, at)
+        return group
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> MemoryGroups:
+    groups = MemoryGroups()
+    monkeypatch.setattr(LocalStore, "reader_groups", lambda _: groups)
+    return groups
+
+
+@pytest.fixture
+def moving(streams: Streams) -> Streams:
+    """The source, and a target in another scope."""
+    return Streams(streams.folder, streams.source_name, THERE)
+
+
+def carry(streams: Streams, verb: str) -> tuple[CarriedGroup, ...]:
+    """Make the target, or go on with it, and take the reader groups along."""
+    if verb == "copy":
+        return streams.copy(reader_groups=True).reader_groups
+    if verb == "move":
+        return streams.move(reader_groups=True).reader_groups
+    if verb == "replica":
+        streams.replicate(reader_groups=True)
+        return streams.promote(reader_groups=True).reader_groups
+    streams.replicate()
+    return streams.promote(reader_groups=True, seal_source=True).reader_groups
+
+
+def last_events(streams: Streams) -> StreamCut:
+    """The cut before the last event of each open segment."""
+    with streams.store as store:
+        tail = store.describe(NAME).tail
+        begins = {pointer.segment: pointer.offset for pointer, _ in events_of(store, NAME)}
+    return replace(tail, offsets={segment: begins.get(segment, end) for segment, end in tail.offsets.items()})
+
+
+def moved(cut: StreamCut, stream: StreamName = THERE) -> StreamCut:
+    return StreamCut(stream, cut.offsets)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_group_goes_on_where_it_was(moving: Streams, groups: MemoryGroups, verb: str) -> None:
+    at = last_events(moving)
+    source = groups.add(at)
+    (carried,) = carry(moving, verb)
+    assert carried == CarriedGroup(name="app", outcome="created", position=moved(at).to_json())
+    made, reached = groups.made[THERE.scope, "app"]
+    assert reached == moved(at)
+    assert made == replace(source, scope=THERE.scope, starts={THERE: None}, ends={THERE: None}, id=made.id)
+    assert made.id != source.id
+    if verb == "copy":
+        groups.made[THERE.scope, "app"] = (made, moved(last_events(moving)))
+        assert [one.outcome for one in carry(moving, verb)] == ["present"]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_killed_run_is_repeated(moving: Streams, groups: MemoryGroups, verb: str) -> None:
+    """Between the group and its state: the next run begins the state, and only then is a moved stream deleted."""
+    at = last_events(moving)
+    groups.add(at)
+    groups.killed = True
+    with pytest.raises(KeyboardInterrupt):
+        carry(moving, verb)
+    assert groups.reached() is None
+    with moving.store as store:
+        assert store.exists(NAME)
+    groups.killed = False
+    if verb == "replica":
+        again = moving.promote(reader_groups=True).reader_groups
+    elif verb == "promotion":
+        again = moving.promote(reader_groups=True, seal_source=True).reader_groups
+    else:
+        again = carry(moving, verb)
+    assert [one.outcome for one in again] == ["created"]
+    assert groups.reached() == moved(at)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_group_of_the_name_stays_as_it_is(moving: Streams, groups: MemoryGroups, verb: str) -> None:
+    at = last_events(moving)
+    groups.add(at)
+    theirs = groups.add(StreamCut(THERE, {}))
+    (carried,) = carry(moving, verb)
+    assert carried.outcome == "left out"
+    assert carried.position == moved(at).to_json()
+    assert "has a reader group of that name, which stays as it is" in carried.reason
+    assert groups.made[THERE.scope, "app"] == (theirs, StreamCut(THERE, {}))
+
+
+def test_a_group_that_is_created_at_the_same_time_stays_as_it_is(
+    moving: Streams, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(self: MemoryGroups, scope: str, name: str) -> ReaderGroup | None:
+        found = real(self, scope, name)
+        if scope == THERE.scope:
+            self.add(StreamCut(THERE, {}))
+        return found
+
+    groups.add(last_events(moving))
+    real = MemoryGroups.find
+    monkeypatch.setattr(MemoryGroups, "find", find)
+    assert [one.outcome for one in carry(moving, "copy")] == ["left out"]
+    assert groups.reached() == StreamCut(THERE, {})
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_group_that_reads_other_streams_is_left_out_with_its_position(
+    moving: Streams, groups: MemoryGroups, verb: str
+) -> None:
+    at = last_events(moving)
+    groups.add(at, StreamName(NAME.scope, "other"))
+    groups.add(StreamCut(StreamName(NAME.scope, "other"), {}), name="of-another-stream")
+    (carried,) = carry(moving, verb)
+    assert (carried.outcome, carried.position) == ("left out", moved(at).to_json())
+    assert carried.reason == "the group reads other streams, too: scope/other"
+    assert list(groups.names(THERE.scope)) == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_position_that_cannot_be_read_is_named(moving: Streams, groups: MemoryGroups, verb: str) -> None:
+    """Where the source is sealed or deleted, nothing is done."""
+    groups.add(last_events(moving))
+    groups.unreadable = "written in another way"
+    if verb not in CUT_OVERS:
+        (carried,) = carry(moving, verb)
+        assert (carried.outcome, carried.reason, carried.position) == ("left out", groups.unreadable, None)
+        return
+    with pytest.raises(UnreadableReaderGroup, match=groups.unreadable):
+        carry(moving, verb)
+    with moving.store as store:
+        assert not store.describe(NAME).sealed
+
+
+def test_a_group_is_read_before_the_tail(
+    moving: Streams, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it reads after the tail was taken is not in the replica."""
+
+    def look(source: StreamSource) -> LiveState:
+        found = real(source)
+        moving.add(b"later")
+        with moving.store as store:
+            groups.add(store.describe(NAME).tail)
+        return found
+
+    with moving.store as store:
+        at = store.describe(NAME).tail
+    groups.add(at)
+    real = StreamSource.look
+    moving.replicate()
+    monkeypatch.setattr(replication, "RECORD_SECONDS", 0.0)
+    monkeypatch.setattr(StreamSource, "look", look)
+    (carried,) = moving.replicate(reader_groups=True).reader_groups
+    assert carried.outcome == "noted"
+
+
+def test_positions_are_recorded_while_nothing_is_written(
+    moving: Streams, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def goes_on() -> None:
+        groups.add(at)
+
+    at = last_events(moving)
+    with moving.store as store:
+        groups.add(StreamCut(NAME, store.describe(NAME).head.offsets))
+    groups.after = goes_on
+    monkeypatch.setattr(replication, "RECORD_SECONDS", 0.0)
+    report = moving.replicate(reader_groups=True, follow=True, every=0.01, idle=0.1)
+    assert [one.position for one in report.reader_groups] == [moved(at).to_json()]
+    (carried,) = moving.promote(reader_groups=True, dry_run=True).reader_groups
+    assert (carried.outcome, carried.position) == ("noted", moved(at).to_json())
+    with moving.store as store:
+        store.delete(NAME)
+    moving.promote(reader_groups=True)
+    assert groups.reached() == moved(at)
+
+
+def test_what_was_truncated_is_not_read_again(moving: Streams, groups: MemoryGroups) -> None:
+    """A group that has not begun, on a stream whose head has moved on."""
+    with moving.store as store:
+        head = store.describe(NAME).head
+        group = groups.add(StreamCut(NAME, dict.fromkeys(store.describe(NAME).epochs[0].segments, 0)))
+        groups.made[NAME.scope, "app"] = (group, None)
+    (carried,) = carry(moving, "copy")
+    assert carried.position == moved(head).to_json()
+
+
+def test_a_copy_that_ends_before_the_group_has_no_group(moving: Streams, groups: MemoryGroups) -> None:
+    moving.copy()
+    moving.add(b"later")
+    groups.add(StreamCut(NAME, moving.tail()))
+    (carried,) = carry(moving, "copy")
+    assert carried.outcome == "left out"
+    assert "lies beyond the end" in carried.reason
+
+
+def test_rehearsals_create_nothing(moving: Streams, groups: MemoryGroups) -> None:
+    groups.add(last_events(moving))
+    for report in (
+        moving.copy(reader_groups=True, dry_run=True),
+        moving.move(reader_groups=True, dry_run=True),
+    ):
+        assert [(one.name, one.outcome) for one in report.reader_groups] == [("app", "noted")]
+    assert list(groups.names(THERE.scope)) == []
+
+
+def test_a_promotion_without_records_says_so(moving: Streams, groups: MemoryGroups) -> None:
+    groups.add(last_events(moving))
+    moving.replicate()
+    report = moving.promote(reader_groups=True)
+    assert report.reader_groups == ()
+    assert "none are recorded" in report.warnings[0]
+
+
+@pytest.mark.parametrize("verb", ["copy", "replicate", "move"])
+def test_groups_need_a_store_that_has_them_and_offsets(
+    moving: Streams, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    call: Any = getattr(moving, verb)
+    with pytest.raises(Usage, match="requires --offsets keep"):
+        call(reader_groups=True, offsets="shift")
+    monkeypatch.undo()
+    with pytest.raises(Usage, match="does not support reader groups"):
+        call(reader_groups=True)
+    with moving.store as store:
+        assert not store.exists(THERE)
+        assert not store.describe(NAME).sealed
+
+
+def test_an_archive_has_no_groups(moving: Streams, groups: MemoryGroups, tmp_path: Path) -> None:
+    root = f"file://{tmp_path}/vault"
+    export_stream(moving.source, root, master="inline")
+    with pytest.raises(Problem, match="an archive has no reader groups"):
+        replicate_stream(f"{root}/{NAME}", moving.target, reader_groups=True, master="inline")
