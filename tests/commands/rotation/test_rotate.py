@@ -256,6 +256,18 @@ def test_until_is_measured_by_the_store(vault: Vault, monkeypatch: pytest.Monkey
     assert "--until, which is later than the newest generation" in stopped(report)[1]
 
 
+@pytest.mark.parametrize(("keep", "expired"), [(1, (1, 2, 3)), (2, (3,)), (3, (2, 3))])
+def test_expiry_that_another_run_decides_first_is_whole(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, keep: int, expired: tuple[int, ...]
+) -> None:
+    """What the other decided is not decided again: of an own decision whose answer was lost, the report says it all."""
+    rotate(vault)
+    before_a_decision(monkeypatch, lambda: rotate(vault, keep=keep))
+    assert rotate(vault, keep=1).expired == expired
+    assert in_force(vault.root) == [4]
+    assert is_sound(vault.root)
+
+
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_expiry_whose_newest_generation_is_merged_meanwhile_looks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry_run: bool
