@@ -10,7 +10,7 @@ from typing import TypeVar
 from streamvault.common.errors import Problem
 from streamvault.manager.reports import StreamSummary
 from streamvault.manager.roles import role_of
-from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.streamstore.arithmetic.cuts import live_between
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
@@ -99,7 +99,5 @@ def _summary(store: StreamStore, name: StreamName) -> StreamSummary | None:
 
 
 def _bytes(store: StreamStore, described: StreamDescription) -> int:
-    between = segments_between(described, described.head, described.tail)
-    sealed = [segment for segment, (_, end) in between.items() if end is None]
-    ends = {info.segment: info.write_offset for info in store.segment_info(described.name, sealed)} if sealed else {}
-    return sum((ends[segment] if end is None else end) - start for segment, (start, end) in between.items())
+    between = live_between(store, described, described.head, described.tail)
+    return sum(end - start for start, end in between.values())

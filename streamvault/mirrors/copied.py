@@ -14,7 +14,7 @@ from streamvault.importer.run import COMPARED_BYTES, SEGMENTS_TO_COMPARE
 from streamvault.importer.target import OTHER_NAME, TargetTaken
 from streamvault.reading.stream_source import parts_of
 from streamvault.streamstore.arithmetic.counterparts import counterparts
-from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.streamstore.arithmetic.cuts import live_between, segments_between
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.open_stream import OpenStream
 
@@ -149,11 +149,7 @@ class _Pair:
 
     def live(self) -> Mapping[SegmentId, tuple[int, int]]:
         """Return the readable range of each of the copy's segments."""
-        copied = self.copied
-        between = segments_between(copied, copied.head, copied.tail)
-        sealed = [segment for segment, (_, end) in between.items() if end is None]
-        ends = {info.segment: info.write_offset for info in self.copy.store.segment_info(copied.name, sealed)}
-        return {segment: (start, ends[segment] if end is None else end) for segment, (start, end) in between.items()}
+        return live_between(self.copy.store, self.copied, self.copied.head, self.copied.tail)
 
     def check_beyond(self, old: SegmentId, new: SegmentId, end: int) -> None:
         """Check a segment that the source has truncated, or that follows the cut at which the copy ends."""

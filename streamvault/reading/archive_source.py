@@ -78,13 +78,12 @@ class ArchiveState:
         chosen = select_parts(self.history, start, end)
         if not {start, end}.issubset({self.history.head, self.history.tail, *known}):
             check_boundaries(self.archive.place, self.history.stream, chosen)
-        between = segments_between(self.history.description, start, end)
-        return dict.fromkeys(between, ()) | source_parts(self.archive, chosen)
+        return dict.fromkeys(segments_between(self.described, start, end), ()) | source_parts(self.archive, chosen)
 
-    def sealed_ends(self, segments: Iterable[SegmentId]) -> Mapping[SegmentId, int]:
-        """See `SourceState.sealed_ends`."""
-        ends = {segment: self.history.end(segment) for segment in segments}
-        return {segment: end for segment, end in ends.items() if end is not None}
+    def between(self, start: StreamCut, end: StreamCut) -> Mapping[SegmentId, tuple[int, int]]:
+        """See `SourceState.between`."""
+        ends = segments_between(self.described, start, end)
+        return {s: (low, (self.history.end(s) or low) if high is None else high) for s, (low, high) in ends.items()}
 
     def check_gap(self, segment: SegmentId, start: int, end: int, *, also: Iterable[tuple[int, int]] = ()) -> None:
         """See `SourceState.check_gap`; ``also`` are other gaps of the segment (bytes), apart from the declared ones."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from streamvault.streamstore.arithmetic.byte_source import ByteSource
-from streamvault.streamstore.arithmetic.cuts import later_of, segments_between
+from streamvault.streamstore.arithmetic.cuts import later_of
 from streamvault.streamstore.model import ContentKind, SegmentId, StreamCut, StreamDescription, StreamName
 
 
@@ -72,11 +72,14 @@ class SourceState(Protocol):
             SourceTruncated: the stream was truncated since.
         """
 
-    def sealed_ends(self, segments: Iterable[SegmentId]) -> Mapping[SegmentId, int]:
-        """Return the ends (bytes) of sealed segments; those that an archive does not have are absent.
+    def between(self, start: StreamCut, end: StreamCut) -> Mapping[SegmentId, tuple[int, int]]:
+        """Return segment → its first offset and its end (bytes) between two cuts, in the stream's order.
+
+        Nothing is read to check that the cuts lie between events.
 
         Raises:
-            SourceTruncated: a stream has lost one of them since.
+            InvalidCut: a cut is not of the stream, or ``start`` is after ``end``.
+            SourceTruncated: the stream has lost a segment since.
         """
 
     def check_gap(self, segment: SegmentId, start: int, end: int) -> None:
@@ -132,6 +135,5 @@ def bytes_after(look: SourceState, reached: StreamCut) -> int:
         SourceTruncated: it was truncated since.
     """
     described = look.described
-    between = segments_between(described, later_of(described, reached, described.head), described.tail)
-    ends = look.sealed_ends(segment for segment, (_, end) in between.items() if end is None)
-    return sum(max(0, (ends.get(s, low) if end is None else end) - low) for s, (low, end) in between.items())
+    between = look.between(later_of(described, reached, described.head), described.tail)
+    return sum(max(0, end - start) for start, end in between.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +11,7 @@ from streamvault.common.errors import Damaged
 from streamvault.common.times import now_utc
 from streamvault.reading.source import SourcePart
 from streamvault.streamstore.arithmetic.byte_source import LiveSegment, SourceTruncated
-from streamvault.streamstore.arithmetic.cuts import live_ends, segments_between, validate_cut
+from streamvault.streamstore.arithmetic.cuts import live_between, live_ends, validate_cut
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
@@ -78,22 +78,18 @@ class LiveState:
         for cut in (start, end):
             if cut not in (described.head, described.tail):
                 validate_cut(described, cut)
-        between = segments_between(described, start, end)
         with self._unless_truncated():
+            between = live_between(self.stream.store, described, start, end)
             if start not in known:
                 _check_events(self.stream, start, described.head)
             if end not in (described.tail, *known):
                 _check_events(self.stream, end, start)
-            ends = self._ends(segment for segment, (_, high) in between.items() if high is None)
-        return {
-            segment: list(parts_of(self.stream, segment, low, ends[segment] if high is None else high))
-            for segment, (low, high) in between.items()
-        }
+        return {segment: list(parts_of(self.stream, segment, low, high)) for segment, (low, high) in between.items()}
 
-    def sealed_ends(self, segments: Iterable[SegmentId]) -> Mapping[SegmentId, int]:
-        """See `SourceState.sealed_ends`."""
+    def between(self, start: StreamCut, end: StreamCut) -> Mapping[SegmentId, tuple[int, int]]:
+        """See `SourceState.between`."""
         try:
-            return self._ends(segments)
+            return live_between(self.stream.store, self.described, start, end)
         except NoSuchSegment as error:
             raise SourceTruncated(error.what, where=error.where) from None
 
@@ -106,11 +102,6 @@ class LiveState:
     def reading(self, doing: str) -> AbstractContextManager[None]:  # noqa: ARG002
         """See `SourceState.reading`."""
         return nullcontext()
-
-    def _ends(self, segments: Iterable[SegmentId]) -> dict[SegmentId, int]:
-        asked = list(segments)
-        infos = self.stream.store.segment_info(self.stream.name, asked) if asked else ()
-        return {info.segment: info.write_offset for info in infos}
 
     @contextmanager
     def _unless_truncated(self) -> Iterator[None]:

@@ -110,13 +110,14 @@ def test_cuts_that_are_not_of_the_source_are_rejected(source: Source, vault: Vau
         look.parts(head, StreamCut(NAME, {SegmentId(99, 0): 0}))
 
 
-def test_ends_of_sealed_segments(source: Source, vault: Vault) -> None:
+def test_ends_of_segments(source: Source, vault: Vault) -> None:
     described = vault.described
     last = max(described.tail.offsets)
     sealed = max(described.head.offsets.keys() - described.tail.offsets)
     with vault.store as store:
         (info,) = store.segment_info(NAME, [sealed])
-    assert source.look().sealed_ends([sealed]) == {sealed: info.write_offset}
+    start, tail = described.head, described.tail
+    assert source.look().between(start, tail)[sealed] == (start.offsets[sealed], info.write_offset)
     assert source.end_of(sealed) == info.write_offset
     with pytest.raises(InvalidCut, match="open"):
         source.end_of(last)

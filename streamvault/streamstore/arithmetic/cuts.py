@@ -165,6 +165,22 @@ def segments_between(
     return between
 
 
+def live_between(
+    store: StreamStore, description: StreamDescription, from_cut: StreamCut, to_cut: StreamCut
+) -> dict[SegmentId, tuple[int, int]]:
+    """As `segments_between`, with the ends of sealed segments too, which the stream's store knows.
+
+    Raises:
+        InvalidCut: as `segments_between`.
+        NoSuchSegment: one of them was truncated meanwhile.
+    """
+    between = segments_between(description, from_cut, to_cut)
+    sealed = [segment for segment, (_, end) in between.items() if end is None]
+    infos = store.segment_info(description.name, sealed) if sealed else ()
+    ends = {info.segment: info.write_offset for info in infos}
+    return {segment: (start, ends[segment] if end is None else end) for segment, (start, end) in between.items()}
+
+
 def _by_key(ranges: Ranges, segments: Iterable[SegmentId]) -> list[SegmentId]:
     return sorted(segments, key=lambda segment: ranges[segment].low)
 

@@ -12,8 +12,8 @@ import pytest
 from streamvault import ephemeral_stream, list_streams, replicate_stream, request_restore
 from streamvault.cli import main
 from streamvault.errors import InvalidName, StreamStoreError
-from streamvault.manager import listing
 from streamvault.manager.listing import AT_ONCE, each_of
+from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
@@ -36,7 +36,7 @@ def test_figures_are_those_of_what_an_export_would_read(store: LocalStore) -> No
     found = {one.stream: one for one in list_streams(f"{store.uri}/shop/")}
     assert found.keys() == {f"{store.uri}/{ORDERS}"}
     one = found[f"{store.uri}/{ORDERS}"]
-    live = listing.segments_between(described, described.head, described.tail)
+    live = segments_between(described, described.head, described.tail)
     infos = store.segment_info(ORDERS, list(live))
     starts = {segment: start for segment, (start, _) in live.items()}
     assert one.bytes == sum(info.write_offset - starts[info.segment] for info in infos) > 0
