@@ -35,6 +35,13 @@ def _homes() -> dict[str, str]:
     return {name.name: str(node.module) for node in found for name in node.names}
 
 
+@cache
+def _public(name: str) -> Any:
+    """Return a public function; the verbs among them also take scopes."""
+    function = getattr(import_module(_homes()[name]), name)
+    return import_module("streamvault.scopes.verb").taking_scopes(function)
+
+
 def __dir__() -> list[str]:
     return [*_homes(), "__version__"]
 
@@ -45,5 +52,5 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         return list(_homes())
     if not name.startswith("_") and name in _homes():
-        return getattr(import_module(_homes()[name]), name)
+        return _public(name)
     raise AttributeError(f"module 'streamvault' has no attribute {name!r}")

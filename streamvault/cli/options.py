@@ -45,11 +45,14 @@ def _not_empty(context: typer.Context, parameter: typer.CallbackParam, value: An
 
 _STREAM = "pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM"
 
-SourceArgument = Annotated[str, argument("SOURCE", f"The stream to read: {_STREAM}.")]
-StreamArgument = Annotated[str, argument("STREAM", f"The stream to archive: {_STREAM}.")]
-NewStreamArgument = Annotated[str, argument("STREAM", f"The stream to create: {_STREAM}.")]
+_SCOPE = "With / or a quoted pattern instead of the last name, all streams of the scope that match."
+_TARGET = "The stream to create; for a scope, a scope."
+
+SourceArgument = Annotated[str, argument("SOURCE", f"The stream to read: {_STREAM}. {_SCOPE}")]
+StreamArgument = Annotated[str, argument("STREAM", f"The stream to archive: {_STREAM}. {_SCOPE}")]
+NewStreamArgument = Annotated[str, argument("STREAM", f"{_TARGET} {_STREAM}.")]
 TargetArgument = Annotated[
-    str, argument("TARGET", "The stream to create. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on.")
+    str, argument("TARGET", f"{_TARGET} If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on.")
 ]
 StoreArgument = Annotated[
     str,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streamvault.cli.output import plain, print_stderr
-from streamvault.common.progress import Progress
+from streamvault.common.progress import PartProgress, Progress
 from streamvault.common.sizes import bytes_text, count_text
 
 if TYPE_CHECKING:
@@ -80,6 +80,13 @@ class BarProgress(LineProgress):
         """Write the text above the bar."""
         self._line(text)
 
+    def part(self, name: str) -> Progress:
+        """Return a progress that has a bar of its own while a phase of it lasts."""
+        if self._bars is None:
+            self._bars = _bars(self._console)
+            self._bars.start()
+        return _StreamBar(self, name, self._bars)
+
     def end(self) -> None:
         """Stop updating the bars and restore the terminal."""
         if self._bars is not None:
@@ -94,6 +101,32 @@ class BarProgress(LineProgress):
 
     def _line(self, text: str) -> None:
         self._console.print(plain(text), soft_wrap=True)
+
+
+class _StreamBar(PartProgress):
+    """The bar of one of several streams; it disappears with the end of its phase."""
+
+    def __init__(self, whole: Progress, name: str, bars: Bars) -> None:
+        super().__init__(whole, name)
+        self._bars = bars
+        self._task: TaskID | None = None
+
+    def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
+        """See `Progress.begin`."""
+        self.end()
+        text = plain(f"{self.name}: {what}")
+        self._task = self._bars.add_task(text, total=total_bytes, completed=done_bytes, events="")
+
+    def advance(self, events: int, size: int) -> None:  # noqa: ARG002
+        """See `Progress.advance`."""
+        if self._task is not None:
+            self._bars.update(self._task, advance=size)
+
+    def end(self) -> None:
+        """See `Progress.end`."""
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+            self._task = None
 
 
 def _bars(console: Console) -> Bars:

@@ -19,6 +19,7 @@ from streamvault.cli.logs import configure_logs
 from streamvault.cli.output import OutputClosed, Results, print_stderr
 from streamvault.cli.progress import LineProgress, watching
 from streamvault.common.errors import Failed, without_logins
+from streamvault.scopes.reports import ScopeReport
 
 
 class LogLevel(StrEnum):
@@ -99,7 +100,12 @@ class RunningCommand:
         if hasattr(report, "total_seconds"):
             report = replace(report, total_seconds=round(command_seconds(), 3))
         self.exit_code = report.exit_code
-        self.write(report.to_json(), lambda results: show(results, report))
+        if isinstance(report, ScopeReport):
+            from streamvault.cli.scopes import show_scope
+
+            self.write(report.to_json(), lambda results: show_scope(results, report, show))
+        else:
+            self.write(report.to_json(), lambda results: show(results, report))
 
     def write(self, document: Mapping[str, Any], show: Callable[[Results], None]) -> None:
         """Print a result: a JSON object, or what `show` prints."""

@@ -26,6 +26,7 @@ from streamvault.manifests.verbs.reports import ArchiveList, CheckReport, HoldRe
 from streamvault.mirrors.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport, TranslateReport
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
 from streamvault.rotation.reports import CompactReport, FollowReport, RotateReport
+from streamvault.scopes.reports import ScopeReport
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -55,8 +56,10 @@ REPORTS: Mapping[str, type[Report]] = {
     "queue": QueueReport,
     "warm": WarmReport,
     "demo": DemoReport,
+    "scope": ScopeReport,
 }
-"""What a command prints with ``--json``. `work` also prints a ``work-request`` for each finished request."""
+"""What a command prints with ``--json``. `work` also prints a ``work-request`` for each finished request;
+a command for the streams of a scope prints a ``scope``."""
 
 PAGE = """# Reports
 
@@ -64,7 +67,8 @@ What a command prints with `--json`, one JSON object, and what the verb's functi
 JSON schema in `reports/`. A field has the same type and unit in all reports: sizes are in bytes, durations in seconds,
 times in RFC 3339.
 
-`work` prints a `work-request` for each finished request, then its own report. `show --json` prints the
+A command for the streams of a scope prints a `scope`, which has the command's report for each stream. `work` prints a
+`work-request` for each finished request, then its own report. `show --json` prints the
 [manifest](../format.md). A command that fails prints `{"error": {…}}` with `what`, `where`, `todo`, `exit_code` and
 `retriable`. This page and the schemas are generated from the sources.
 """

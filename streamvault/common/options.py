@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, SupportsIndex, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -88,8 +88,19 @@ TIME = CommandLine(metavar="TIME", load=parse_moment)
 PERCENT = CommandLine(metavar="PERCENT", parse=parse_percent, text=lambda share: f"{100 * share:g}%")
 
 
+ScopeKind = Literal["stream", "archive", "stream or archive", "movable", "replica", "target"]
+"""What an argument names that may be a scope: what is listed, or where the others of the same names are made."""
+
+
 class Options(BaseModel):
-    """Base class of the verbs' options. Values that are not valid raise `Usage`."""
+    """Base class of the verbs' options. Values that are not valid raise `Usage`.
+
+    Attributes:
+        scoped: the verb's arguments that may be a scope or a pattern instead (room ``scopes``): the first is listed.
+        follows: whether the verb goes on as a stream grows, so that new streams of a scope join.
+    """
+
+    scoped: ClassVar[Mapping[str, ScopeKind]] = {}
 
     # strict: a verb uses its arguments as they are, so "false" must not pass as False
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, strict=True)
@@ -116,6 +127,11 @@ class Options(BaseModel):
         found = zip(cls.model_fields, cls.keyword_fields().items(), strict=True)
         ordered = sorted(found, key=lambda one: next(place for place, home in enumerate(homes) if one[0] in home))
         return [item for _, item in ordered]
+
+    @property
+    def follows(self) -> bool:
+        """See the class."""
+        return False
 
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments."""

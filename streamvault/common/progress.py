@@ -5,6 +5,8 @@ The base class ignores them; the command line draws progress bars, DAGs write lo
 
 from __future__ import annotations
 
+from streamvault.common.sizes import bytes_text
+
 
 class Progress:
     """Receives a run's progress, on the driver, from one thread. All methods default to no-ops."""
@@ -32,3 +34,35 @@ class Progress:
 
     def end(self) -> None:
         """End the last phase."""
+
+    def part(self, name: str) -> Progress:
+        """Return the progress of one of several streams at once, which may be reported from a thread of its own.
+
+        Args:
+            name: the stream's name, for display.
+        """
+        return PartProgress(self, name)
+
+
+class PartProgress(Progress):
+    """Progress of one of several streams: each text begins with its name, and a phase is a text."""
+
+    def __init__(self, whole: Progress, name: str) -> None:
+        self.name = name
+        self._whole = whole
+
+    def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:  # noqa: ARG002
+        """See `Progress.begin`."""
+        self.say(f"{what} {bytes_text(total_bytes)}")
+
+    def say(self, text: str) -> None:
+        """See `Progress.say`."""
+        self._whole.say(f"{self.name}: {text}")
+
+    def note(self, text: str) -> None:
+        """See `Progress.note`."""
+        self._whole.note(f"{self.name}: {text}")
+
+    def warn(self, text: str) -> None:
+        """See `Progress.warn`."""
+        self._whole.warn(f"{self.name}: {text}")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
 from streamvault.common.errors import Problem
+from streamvault.common.joint_run import pause
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import seconds_text
 
@@ -128,6 +129,7 @@ class Retrier:
             retry=retry_if_exception(is_transient),
             stop=lambda _: time.monotonic() >= self._deadline,
             wait=lambda state: max(0.0, min(self._backoff(state), self._deadline - time.monotonic())),
+            sleep=pause,
             before_sleep=self._note,
             reraise=True,
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from streamvault.common.joint_run import pause
 from streamvault.common.retries import Retrier
 
 Ended = Literal["idle", "sealed", "time"]
@@ -61,4 +62,4 @@ def repeat_rounds(
         rests = [round_began + every - now]
         rests += [] if lasting is None else [began + lasting - now]
         rests += [] if idle is None else [active + idle - now]
-        time.sleep(max(0.0, min(rests)))
+        pause(max(0.0, min(rests)))

@@ -37,6 +37,30 @@ class Verb(Protocol[Called, Given, R_co]):
         """
 
 
+class PublicVerb(Protocol):
+    """What every verb has, whatever its arguments.
+
+    Attributes:
+        options_class: its options class.
+        argument_names: the names of its arguments, without the options.
+    """
+
+    @property
+    def options_class(self) -> type[Options]:
+        """See the class."""
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """See the class."""
+
+    @property
+    def with_options(self) -> Callable[..., Any]:
+        """See `Verb.with_options`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """See `Verb`."""
+
+
 def verb(kind: Callable[Keywords, O]) -> _Decorator[Keywords, O]:
     """Make a function a verb: its parameter ``options`` becomes a keyword argument for each option.
 
@@ -97,7 +121,10 @@ class _Decorator(Generic[Keywords, O]):
             options = self.kind(**given)
             return with_options(*positional, options, progress or Progress())
 
-        vars(public).update(__signature__=called, with_options=with_options)
+        names = tuple(one.name for one in arguments)
+        vars(public).update(
+            __signature__=called, with_options=with_options, options_class=self.kind, argument_names=names
+        )
         public.__annotations__ = {one.name: one.annotation for one in called.parameters.values()}
         return public
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -16,6 +16,8 @@ from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 
 class ExportOptions(ArchivingOptions, Distributed, Rehearsed):
     """Options of *export*."""
+
+    scoped: ClassVar = {"stream": "stream"}
 
     from_cut: FromCut = None
     to_cut: ToCut = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -90,6 +90,8 @@ class RestoreOptions(PartOptions):
 
 class ImportOptions(RestoreOptions, Distributed, Rehearsed):
     """Options of *import*."""
+
+    scoped: ClassVar = {"archive": "archive", "stream": "target"}
 
     fingerprints: Fingerprints = ()
     layout: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -56,6 +56,8 @@ class DdlOptions(Options):
 
 class HandoffOptions(DdlOptions, Distributed, Rehearsed):
     """Options of *handoff*."""
+
+    scoped: ClassVar = {"source": "stream or archive"}
 
     catalog: Annotated[
         str | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
@@ -161,6 +161,8 @@ class GetOptions(Options):
 
 class CheckOptions(Distributed):
     """Options of *check*."""
+
+    scoped: ClassVar = {"archive": "archive"}
 
     read_data: Annotated[bool, Field(description="Read all data and compare its digests.")] = False
     subset: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -34,11 +34,15 @@ ReaderGroupsOption = Annotated[
 class CopyOptions(PartOptions, Distributed, Rehearsed):
     """Options of *copy*."""
 
+    scoped: ClassVar = {"source": "stream", "stream": "target"}
+
     reader_groups: ReaderGroupsOption = False
 
 
 class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):
     """Options of *replicate*."""
+
+    scoped: ClassVar = {"source": "stream or archive", "stream": "target"}
 
     follow: Annotated[bool, Field(description="Keep replicating what is written to the source.")] = False
     every: Annotated[
@@ -51,6 +55,11 @@ class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):
         Field(description="Also record where the source's reader groups are, for 'promote --reader-groups'."),
     ] = False
 
+    @property
+    def follows(self) -> bool:
+        """See the base class."""
+        return self.follow
+
     @model_validator(mode="after")
     def _check_follow(self) -> Self:
         if not self.follow and not (self.every is self.idle is self.lasting is None):
@@ -60,6 +69,8 @@ class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):
 
 class PromoteOptions(Distributed, Rehearsed):
     """Options of *promote*."""
+
+    scoped: ClassVar = {"stream": "replica"}
 
     seal_source: Annotated[
         bool,
@@ -73,6 +84,8 @@ class PromoteOptions(Distributed, Rehearsed):
 
 class MoveOptions(TargetOptions, Distributed, Rehearsed):
     """Options of *move*."""
+
+    scoped: ClassVar = {"source": "movable", "stream": "target"}
 
     no_tombstone: Annotated[
         bool,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from streamvault.common.errors import Problem, Usage
+from streamvault.common.joint_run import pause
 from streamvault.common.progress import Progress
 from streamvault.common.retries import Retrier
 from streamvault.common.rounds import Round, repeat_rounds
@@ -207,7 +208,7 @@ def _round(replication: Replication, *, every: float, progress: Progress) -> Rou
         if replication.is_claimed and not done.sealed:
             replication.release(remove=True)
             progress.note("a promotion or a move of the replica has begun; this replication gives way to it")
-            time.sleep(GIVE_WAY_SECONDS)
+            pause(GIVE_WAY_SECONDS)
             replication.hold(WAIT_SECONDS)
     except TargetTaken:
         if _was_cut_over(replication):

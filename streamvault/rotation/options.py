@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -55,6 +55,8 @@ TruncateSource = Annotated[
 class RotateOptions(ArchivingOptions, Distributed, Rehearsed):
     """Options of *rotate*."""
 
+    scoped: ClassVar = {"stream": "stream"}
+
     keep: Keep = None
     keep_for: KeepFor = None
     until: Annotated[
@@ -84,6 +86,8 @@ class RotateOptions(ArchivingOptions, Distributed, Rehearsed):
 class FollowOptions(RoundOptions, ArchivingOptions, Distributed):
     """Options of *follow*."""
 
+    scoped: ClassVar = {"stream": "stream"}
+
     rotate: Annotated[
         bool,
         Field(description="Rotate each time: read back new generations, expire old ones, truncate if requested."),
@@ -99,6 +103,11 @@ class FollowOptions(RoundOptions, ArchivingOptions, Distributed):
     def _check_expiry(self) -> Self:
         _check_one(self.keep, self.keep_for)
         return self
+
+    @property
+    def follows(self) -> bool:
+        """See the base class."""
+        return True
 
     @property
     def rotates(self) -> bool:

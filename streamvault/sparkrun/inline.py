@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -20,6 +20,20 @@ R = TypeVar("R")
 
 WIND_UP_SECONDS = 10.0
 """How long a failed run waits for running tasks: a thread cannot be killed."""
+
+
+_slots: threading.Semaphore | None = None
+
+
+@contextmanager
+def sharing_threads(threads: int) -> Iterator[None]:
+    """Run at most ``threads`` tasks at the same time in this process while the block runs, of all runs together."""
+    global _slots  # noqa: PLW0603
+    before, _slots = _slots, threading.Semaphore(threads)
+    try:
+        yield
+    finally:
+        _slots = before
 
 
 class InlineRunner(Runner):
@@ -66,14 +80,15 @@ class ThreadTasks(Generic[S, R]):
 
     def _work(self) -> None:
         while not self._cancelled.is_set():
-            try:
-                index, spec = self._todo.popleft()
-            except IndexError:
-                return
-            try:
-                self._done.put((index, self._function(spec)))
-            except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
-                self.fail(error)
+            with _slots or nullcontext():
+                try:
+                    index, spec = self._todo.popleft()
+                except IndexError:
+                    return
+                try:
+                    self._done.put((index, self._function(spec)))
+                except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
+                    self.fail(error)
 
     @property
     def unbegun(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from streamvault.objectstore.uri import SCHEMES
 from streamvault.sparkrun.head_start import HeadStartRunner, head_start_seconds
-from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.inline import InlineRunner, sharing_threads
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.uri import STORES
@@ -60,6 +60,20 @@ def open_runner(master: str = "local[*]", tasks: Sequence[Callable[..., Any]] = 
         if runner.start_seconds:
             runner.start_seconds += loading
         yield runner
+
+
+@contextmanager
+def sharing_runner(master: str, tasks: Sequence[Callable[..., Any]] = ()) -> Iterator[None]:
+    """Keep one runner for the verbs that open one with the same arguments in threads while the block runs.
+
+    Together they run no more tasks at once than one of them would; Spark is started once.
+    """
+    where = Master.parse(master)
+    with ExitStack() as stack:
+        if where.kind != "cluster":
+            stack.enter_context(sharing_threads(where.threads))
+        stack.enter_context(open_runner(master, tasks))
+        yield
 
 
 def _is_spark_here() -> bool:

@@ -51,6 +51,10 @@ class StreamStore(ABC):
         and ephemeral ones (`streamstore.own`).
         """
 
+    def list_key_value_tables(self, scope: str) -> Iterator[str]:  # noqa: ARG002
+        """Iterate over the names of a scope's key-value tables, sorted; a store without such tables has none."""
+        return iter(())
+
     @abstractmethod
     def describe(self, stream: StreamName) -> StreamDescription:
         """Describe a stream: configuration, epochs, head, tail and whether it is sealed.

@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
@@ -53,7 +54,11 @@ class StoreAddress:
         return self.uri
 
     def open(self) -> StreamStore:
-        """Open the store; close it after use."""
+        """Open the store; close it after use. Within `sharing_stores`, it is shared."""
+        scheme = _SCHEMES[self.scheme]
+        return _shared.open(self, self._open) if scheme.shared and _shared is not None else self._open()
+
+    def _open(self) -> StreamStore:
         scheme = _SCHEMES[self.scheme]
         store: StreamStore = getattr(import_module(scheme.module), scheme.store)(self.settings)
         return store
@@ -241,6 +246,50 @@ class _Kept:
     store: StreamStore
     users: int = 0
     closing: threading.Timer | None = None
+
+
+class _SharedStores:
+    """Stores that are opened once for all their users, of whom none closes them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stores: dict[tuple[int, StoreAddress], StreamStore] = {}
+
+    def open(self, address: StoreAddress, open_it: Callable[[], StreamStore]) -> StreamStore:
+        # keyed by process: connections do not survive a fork
+        key = (os.getpid(), address)
+        with self._lock:
+            if key not in self._stores:
+                self._stores[key] = open_it()
+            lent = copy(self._stores[key])
+        vars(lent)["close"] = lambda: None
+        return lent
+
+    def close(self) -> None:
+        for (process, _), store in self._stores.items():
+            if process == os.getpid():
+                store.close()
+
+
+_shared: _SharedStores | None = None
+
+
+@contextmanager
+def sharing_stores() -> Iterator[None]:
+    """Open each cluster's store only once in this process while the block runs, and close it at the block's end.
+
+    A block within such a block shares its stores. Stores that lock out other users are not shared.
+    """
+    global _shared  # noqa: PLW0603
+    if _shared is not None:
+        yield
+        return
+    _shared = mine = _SharedStores()
+    try:
+        yield
+    finally:
+        _shared = None
+        mine.close()
 
 
 _lock = threading.Lock()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from itertools import islice
 
+from streamvault.common.joint_run import pause
 from streamvault.common.progress import Progress
 from streamvault.common.verb import verb
 from streamvault.manifests.archive.archive import Archive
@@ -94,4 +94,4 @@ def await_warm(archive: Archive, parts: Sequence[NeededPart], progress: Progress
             progress.end()
             return
         progress.say(f"waiting for S3: {waiting:,} objects are not readable yet")
-        time.sleep(poll)
+        pause(poll)

@@ -379,7 +379,7 @@ def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatc
         if next(turns, None) is not None:
             vault.add(b"more")
 
-    monkeypatch.setattr("streamvault.common.rounds.time", SimpleNamespace(sleep=more, monotonic=time.monotonic))
+    monkeypatch.setattr("streamvault.common.joint_run.time", SimpleNamespace(sleep=more, monotonic=time.monotonic))
     report = follow(vault, idle=0.5, progress=Warned())
     assert report.ended == "idle"
     assert [text for text in told if "archive class" in text] == list(report.warnings)

@@ -1,0 +1,85 @@
+"""The report of a verb that ran for each stream of a scope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from streamvault.common.errors import Failed
+from streamvault.common.report import TimedReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFailure:
+    """Why a verb failed for a stream.
+
+    Attributes:
+        what: what happened.
+        where: the object concerned, or empty.
+        todo: the next step, or empty.
+        retriable: whether the same command may succeed later without any change.
+    """
+
+    what: str
+    where: str = ""
+    todo: str = ""
+    retriable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOutcome:
+    """How a verb ended for a stream of a scope.
+
+    Attributes:
+        stream: URI of the stream or the archive.
+        status: "done", "failed", or "gone" if the stream was deleted meanwhile.
+        exit_code: the exit code of the command for this stream alone; 0 if it is gone.
+        result: what the verb reports for this stream; None if it failed or is gone.
+        failure: why it failed; None if it did not, or if the report says why.
+        seconds: how long it took, with waiting.
+    """
+
+    stream: str
+    status: Literal["done", "failed", "gone"]
+    exit_code: int = 0
+    result: Any = None
+    failure: StreamFailure | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OmittedStream:
+    """A stream of a scope for which a verb was not run.
+
+    Attributes:
+        stream: URI of the stream or the archive.
+        reason: why.
+    """
+
+    stream: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeReport(TimedReport):
+    """Result of a verb for the streams of a scope.
+
+    Attributes:
+        scope: the scope or the pattern, as given.
+        outcomes: how it ended for each stream, in the order of their names.
+        omitted: the streams that were left out.
+        key_value_tables: URIs of the scope's key-value tables, which are not carried.
+        dry_run: whether it was a dry run: nothing was changed.
+    """
+
+    scope: str
+    outcomes: tuple[StreamOutcome, ...]
+    omitted: tuple[OmittedStream, ...] = ()
+    key_value_tables: tuple[str, ...] = ()
+    dry_run: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the streams that failed if they agree, else 1."""
+        codes = {each.exit_code for each in self.outcomes} - {0}
+        return next(iter(codes), 0) if len(codes) < 2 else Failed.exit_code

@@ -1,0 +1,273 @@
+"""Verbs for all streams of a scope, or for those that match a pattern."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from streamvault import check_archive, export_stream, follow_stream, move_stream, replicate_stream
+from streamvault.cli import main
+from streamvault.cli.schemas import FOLDER
+from streamvault.common.errors import Damaged, Usage
+from streamvault.common.joint_run import JointRun
+from streamvault.exporter import export as exporting
+from streamvault.scopes import run as running
+from streamvault.scopes.listing import StreamMembers
+from streamvault.scopes.reports import ScopeReport, StreamOutcome
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.own import TARGET_LEASE
+from streamvault.streamstore.services.lease import Lease, LeaseHeld
+from tests.commands.scopes.scopes import ALL_DONE, NAMES, Heard, Scopes
+from tests.killed import Killed
+
+
+@pytest.fixture
+def scopes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Scopes:
+    scopes = Scopes(tmp_path, capfd)
+    scopes.make()
+    return scopes
+
+
+def test_a_scope_goes_through_archives_and_back(scopes: Scopes) -> None:
+    shop, archives = scopes.uri("shop/"), f"{scopes.root}/shop/"
+    assert scopes.outcomes("export", shop, scopes.root) == ALL_DONE
+    assert scopes.outcomes("check", archives, "--read-data") == ALL_DONE
+    assert scopes.outcomes("import", archives, scopes.uri("back/")) == ALL_DONE
+    assert scopes.outcomes("rotate", shop, scopes.root, "--keep", "1") == ALL_DONE
+    assert all(scopes.digest("back", name) == scopes.digest("shop", name) for name in NAMES)
+
+
+def test_a_scope_is_copied_replicated_promoted_and_moved(scopes: Scopes) -> None:
+    shop = scopes.uri("shop/")
+    with scopes.store as store:
+        assert scopes.outcomes("copy", shop, scopes.uri("copied/")) == ALL_DONE
+        assert scopes.outcomes("replicate", shop, scopes.uri("replicas/")) == ALL_DONE
+        assert list(store.list_streams("replicas")) == []
+        for _ in range(2):  # the second time, all are promoted already
+            assert scopes.outcomes("promote", scopes.uri("replicas/")) == ALL_DONE
+        for _ in range(2):  # the second time, only tombstones have the old names
+            assert scopes.outcomes("move", scopes.uri("copied/"), scopes.uri("moved/")) == ALL_DONE
+        assert [list(store.list_streams(scope)) for scope in ("copied", "moved")] == [
+            [],
+            [StreamName("moved", name) for name in NAMES],
+        ]
+        for scope in ("replicas", "moved"):
+            assert all(scopes.digest(scope, name) == scopes.digest("shop", name) for name in NAMES)
+
+
+def test_a_pattern_takes_the_streams_that_match(scopes: Scopes) -> None:
+    scopes.make(["a.b", "ab", "bab", "a-b-a"], scope="other")
+    assert set(scopes.outcomes("export", scopes.uri("other/a*b"), scopes.root)) == {"a.b", "ab"}
+    assert set(scopes.outcomes("check", f"{scopes.root}/other/*b")) == {"a.b", "ab"}
+    assert set(scopes.outcomes("handoff", scopes.uri("other/a.*"), "--root", scopes.root, "--dry-run")) == {"a.b"}
+
+
+def test_a_dry_run_writes_nothing(scopes: Scopes) -> None:
+    code, report = scopes.run("export", scopes.uri("shop/"), scopes.root, "--dry-run")
+    assert (code, report["dry_run"]) == (0, True)
+    assert [each["result"]["bytes"] for each in report["outcomes"]] == [17 * n for n in range(3, 9)]
+    assert not (scopes.folder / "vault").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("export", "{s}/shop/x*", "{r}"), "nothing matches: {s}/shop/x*. "),
+        (("export", "{s}/empty/", "{r}"), "nothing matches: {s}/empty/. "),
+        (("export", "{s}/sh*/a", "{r}"), "only the stream's name may have a '*': "),
+        (("export", "{s}/*/*", "{r}"), "only the stream's name may have a '*': '{s}/*/*'. Name the scope."),
+        (("export", "{r}/shop/", "{r}"), "not a stream's URI: '{r}/shop/x'. "),
+        (("export", "local:///", "{r}"), "not a stream's URI (SCOPE/STREAM is missing): "),
+        (("check", "{s}/shop/"), "this takes a scope of archives: {s}/shop/. "),
+        (("check", "{r}/shop/b*"), "nothing matches: {r}/shop/b*. "),
+        (("check", "{r}/shop/a/"), "nothing matches: {r}/shop/a/. Omit the '/': it is an archive."),
+        (("copy", "{s}/shop/", "{s}/to/x"), "the target of a scope is a scope: '{s}/to/x'. "),
+        (("copy", "{s}/shop/a", "{s}/to/"), "a scope as target needs a scope as source: '{s}/shop/a'. "),
+        (("copy", "{s}/shop/", "{s}/to/*"), "a target must not be a pattern: '{s}/to/*'. "),
+        (("promote", "{s}/shop/"), "nothing matches (6 left out: it is not a replica): {s}/shop/. "),
+    ],
+)
+def test_errors_in_the_arguments(
+    scopes: Scopes, arguments: tuple[str, ...], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with scopes.store as store:
+        store.create_scope("empty")
+    (scopes.folder / "vault/shop/a/_manifest").mkdir(parents=True)
+    (scopes.folder / "vault/shop/a/_manifest/1.json").write_text("{}")
+    names = {"s": scopes.uri("").rstrip("/"), "r": scopes.root}
+    assert main([each.format(**names) for each in arguments]) == 2
+    assert said.format(**names) in capfd.readouterr().err
+
+
+def test_a_failure_is_that_streams_alone(
+    scopes: Scopes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One stream fails, one vanishes after it was listed, and one is a lease."""
+    look = StreamMembers.look
+
+    def looked(members: StreamMembers) -> Any:
+        found = look(members)
+        scopes.delete("c")
+        return found
+
+    assert main(["export", scopes.uri("shop/b"), scopes.root, "--content", "bytes", "--master", "inline"]) == 0
+    scopes.add("b", 1)
+    with scopes.store as store, ExitStack() as stack:
+        held = LeaseHeld("held by a test")
+        stack.callback(Lease.take(store, StreamName("shop", "lease"), "work", held=held).release, remove=True)
+        monkeypatch.setattr(StreamMembers, "look", looked)
+        code, report = scopes.run("export", scopes.uri("shop/"), scopes.root, "--content", "events")
+        jsonschema.validate(report, json.loads((FOLDER / "reports" / "scope.json").read_text()))
+        monkeypatch.setattr(StreamMembers, "look", look)
+        outcomes = {each["stream"].rpartition("/")[2]: each for each in report["outcomes"]}
+        assert {name: each["status"] for name, each in outcomes.items()} == {**ALL_DONE, "b": "failed", "c": "gone"}
+        assert code == outcomes["b"]["exit_code"] == Usage.exit_code
+        assert (outcomes["c"]["exit_code"], outcomes["c"]["failure"]) == (0, None)
+        assert [(each["stream"], each["reason"]) for each in report["omitted"]] == [
+            (scopes.uri("shop/lease"), "an internal stream of Streamvault (internal)")
+        ]
+        assert main(["export", scopes.uri("shop/"), scopes.root, "--content", "events", "--master", "inline"]) == 2
+    printed = capfd.readouterr().out.splitlines()
+    assert printed[0] == f"a: nothing new since generation 1 of {scopes.root}/shop/a"
+    assert printed[1].startswith("b: FAILED (exit code 2): ")
+    assert printed[-2] == "lease: left out: an internal stream of Streamvault (internal)"
+    assert printed[-1].startswith(f"{scopes.uri('shop/')}: 4 done, 1 failed; ")
+
+
+@pytest.mark.parametrize(("codes", "code"), [((0, 0), 0), ((0, 3), 3), ((3, 3), 3), ((3, 4), 1)])
+def test_exit_code_is_that_of_the_failures_if_they_agree(codes: tuple[int, ...], code: int) -> None:
+    outcomes = tuple(StreamOutcome(stream="s", status="failed" if each else "done", exit_code=each) for each in codes)
+    assert ScopeReport(scope="s/", outcomes=outcomes).exit_code == code
+
+
+def test_a_report_that_is_not_good_counts_as_a_failure(scopes: Scopes) -> None:
+    assert scopes.outcomes("export", scopes.uri("shop/"), scopes.root) == ALL_DONE
+    next((scopes.folder / "vault/shop/d").glob("events/**/*-*")).unlink()
+    code, report = scopes.run("check", f"{scopes.root}/shop/")
+    assert code == Damaged.exit_code
+    assert {each["stream"][-1] for each in report["outcomes"] if each["status"] == "failed"} == {"d"}
+    assert all(each["result"]["archive"] == each["stream"] for each in report["outcomes"])
+
+
+def test_an_error_that_is_a_bug_is_told_and_stops_no_other(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    export_next = exporting.export_next
+
+    def broken(export: Any, *others: Any, **more: Any) -> Any:
+        if export.name.stream == "e":
+            raise ZeroDivisionError("by s3://user:secret@host")
+        return export_next(export, *others, **more)
+
+    monkeypatch.setattr(exporting, "export_next", broken)
+    code, report = scopes.run("export", scopes.uri("shop/"), scopes.root)
+    assert code == 1
+    assert [each["failure"] for each in report["outcomes"] if each["failure"]] == [
+        {
+            "what": "internal error: ZeroDivisionError: by s3://…@host",
+            "where": "",
+            "todo": "",
+            "retriable": True,
+        }
+    ]
+
+
+def test_python_functions_take_scopes(scopes: Scopes) -> None:
+    heard = Heard()
+    report: Any = export_stream(scopes.uri("shop/"), scopes.root, master="inline", progress=heard)
+    assert isinstance(report, ScopeReport)
+    assert [each.result.events for each in report.outcomes] == list(range(3, 9))
+    assert sorted(text.partition(" (")[0] for text in heard.heard) == [f"{name}: done" for name in NAMES]
+    assert check_archive(f"{scopes.root}/shop/a", master="inline").ok
+    with pytest.raises(Usage, match="--keep"):
+        follow_stream(scopes.uri("shop/"), scopes.root, keep=0)
+
+
+def test_archives_without_a_finished_generation_are_left_out(scopes: Scopes) -> None:
+    assert scopes.outcomes("export", scopes.uri("shop/"), scopes.root) == ALL_DONE
+    vault = scopes.folder / "vault/shop"
+    (vault / "begun/_work/1").mkdir(parents=True)
+    (vault / "begun/_work/1/plan.json").write_text("{}")
+    (vault / "other").mkdir()
+    (vault / "other/file").write_text("of somebody else")
+    _, report = scopes.run("check", f"{scopes.root}/shop/")
+    assert len(report["outcomes"]) == len(NAMES)
+    assert [each["stream"] for each in report["omitted"]] == [f"{scopes.root}/shop/begun"]
+
+
+@pytest.mark.parametrize("options", [{}, {"no_tombstone": True}])
+def test_a_scopes_move_goes_on_with_a_stream_whose_old_name_is_gone(
+    scopes: Scopes, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool]
+) -> None:
+    """It was killed right after the old stream was deleted."""
+    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+
+    def killed(store: LocalStore, stream: StreamName, **more: Any) -> None:
+        delete(store, stream, **more)
+        if stream == StreamName("shop", "a"):
+            raise Killed
+
+    delete = LocalStore.delete
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "delete", killed)
+        with pytest.raises(Killed):
+            move_stream(scopes.uri("shop/a"), scopes.uri("moved/a"), master="inline", **options)
+    report: Any = move_stream(scopes.uri("shop/"), scopes.uri("moved/"), master="inline", **options)
+    assert [each.status for each in report.outcomes] == ["done"] * len(NAMES)
+    with scopes.store as store:
+        assert list(store.list_streams("moved")) == [StreamName("moved", name) for name in NAMES]
+        assert store.exists(StreamName("shop", "a")) is not bool(options)
+        assert [name for name in store.list_streams("moved", own=True) if name.stream not in NAMES] == []
+
+
+def test_following_takes_new_streams_and_tells_of_deleted_ones(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LOOK_SECONDS", 0.02)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    heard = Heard(
+        f_generation=lambda: scopes.make(["g"]),
+        g_generation=lambda: scopes.delete("g"),
+        g_deleted=interrupt,
+    )
+    with pytest.raises(KeyboardInterrupt):
+        follow_stream(scopes.uri("shop/"), scopes.root, master="inline", every=0.02, progress=heard)
+    assert f"g: new in {scopes.uri('shop/')}" in heard.heard
+    assert sum("generation 1" in text for text in heard.heard) == len(NAMES) + 1
+
+
+def test_an_interrupt_ends_every_stream_in_order(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replicas' leases are released, and no thread goes on."""
+    resting, pause = threading.Semaphore(0), JointRun.pause
+
+    def paused(joint: JointRun, seconds: float) -> None:
+        resting.release()
+        pause(joint, seconds)
+
+    def interrupted(_: Any) -> None:
+        for _each in NAMES:
+            resting.acquire()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(JointRun, "pause", paused)
+    monkeypatch.setattr(running._ScopeRun, "_next_ended", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        replicate_stream(scopes.uri("shop/"), scopes.uri("replicas/"), master="inline", follow=True, every=3600)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("stream ")]
+    with scopes.store as store:
+        own = [name.stream for name in store.list_streams("replicas", own=True)]
+    assert set(NAMES) < set(own)
+    assert not [name for name in own if name.startswith(TARGET_LEASE)]
+
+
+def test_rounds_end_for_a_scope_too(scopes: Scopes) -> None:
+    report: Any = follow_stream(scopes.uri("shop/"), scopes.root, master="inline", every=0.05, idle=0.2)
+    assert [(each.result.ended, each.result.made) for each in report.outcomes] == [("idle", 1)] * len(NAMES)
+    report = follow_stream(scopes.uri("shop/"), scopes.root, master="inline", every=0.05, lasting=0.2)
+    assert [each.result.ended for each in report.outcomes] == ["time"] * len(NAMES)
