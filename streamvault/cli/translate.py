@@ -30,9 +30,9 @@ def translate(
     ] = None,
     running: Running,
 ) -> int:
-    """Translate cuts, pointers and reader groups' positions into a restored stream's.
+    """Translate cuts and pointers into a restored stream's.
 
-    The output has a line for each, in the same order; those of reader groups follow.
+    So are the positions of reader groups. The output has a line for each, in the same order; those of groups follow.
     """
     with running.command() as command:
         from streamvault.streamstore.arithmetic.cut_option import load_cut
