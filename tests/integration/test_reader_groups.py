@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from streamvault import copy_stream, translate
 from streamvault.cli import main
 from streamvault.common.errors import Problem
+from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from tests.integration.conftest import Site
@@ -34,21 +36,21 @@ class Reading:
     events: list[str] = field(default_factory=list)
     sure: int = 0
 
-    def lose(self) -> None:
-        """Forget what a killed reader has read since its last checkpoint: the group reads it again."""
-        del self.events[self.sure :]
-
     def add(self, lines: Sequence[str]) -> None:
+        """Add what a program has printed; if it was killed, what was read since the last checkpoint does not count."""
         for line in lines:
             if line.startswith(("checkpoint ", "done close:")):
                 self.sure = len(self.events)
             elif not line.startswith("done "):
                 self.events.append(line.rpartition(" ")[2])
+        if lines[-1].startswith("done close:"):
+            return
+        del self.events[self.sure :]
 
 
 @dataclass
 class Group:
-    """A group of Java readers on a stream."""
+    """A group of Java readers on a stream, whose program is killed unless its last step closes the reader."""
 
     java: JavaClient
     site: Site
@@ -57,6 +59,26 @@ class Group:
 
     def run(self, *steps: str) -> None:
         self.reading.add(self.java.run("ReaderGroups", self.site.server, self.stream, GROUP, *steps))
+
+    def read_on(self, *steps: str) -> None:
+        """Read everything from the group's position on."""
+        groups = self.site.store.reader_groups()
+        group = groups.find(self.stream.scope, GROUP)
+        assert group is not None
+        position = groups.position(group, self.stream)
+        assert position is not None
+        described = self.site.store.describe(self.stream)
+        between = segments_between(described, StreamCut(self.stream, position.offsets), described.tail)
+        left = sum(
+            between[pointer.segment][0] <= pointer.offset
+            for pointer, _ in events_of(self.site.store, self.stream)
+            if pointer.segment in between
+        )
+        self.run(*steps, f"read:last:{left}", "close:last")
+
+    def moved(self, stream: StreamName, site: Site | None = None) -> Group:
+        """The same group on another stream."""
+        return replace(self, stream=stream, site=site or self.site)
 
 
 def make(store: StreamStore, name: StreamName, *, waiting: bool = True, long: int = 300) -> list[str]:
@@ -76,17 +98,22 @@ def make(store: StreamStore, name: StreamName, *, waiting: bool = True, long: in
     return [text for held in texts.values() for text in held]
 
 
-def count_after(store: StreamStore, cut: StreamCut) -> int:
-    """How many events a stream has after a cut that names no segment beyond the first ones."""
-    begins = [(pointer.segment, pointer.offset) for pointer, _ in events_of(store, cut.stream)]
-    return sum(segment > max(cut.offsets) or offset >= cut.offsets[segment] for segment, offset in begins)
+def grow(store: StreamStore, name: StreamName, turn: int) -> list[str]:
+    """Split a stream in two, or merge it into one, and append events; return their texts."""
+    current = list(store.describe(name).tail.offsets)
+    ranges = [KeyRange(0.0, 1.0)] if len(current) > 1 else [KeyRange(0.0, 0.3), KeyRange(0.3, 1.0)]
+    store.scale(name, current, ranges)
+    texts = {s: [f"turn-{turn}-{s.number}-{n}" for n in range(50)] for s in store.describe(name).tail.offsets}
+    for segment, held in texts.items():
+        append_events(store, name, segment, [text.encode() for text in held])
+    return [text for held in texts.values() for text in held]
 
 
-def check(before: Reading, after: Reading, texts: Sequence[str]) -> None:
-    """Nothing is skipped, nothing that was sure is repeated, and each reading has nothing twice."""
-    assert set(before.events) | set(after.events) == set(texts)
-    assert set(after.events).isdisjoint(before.events[: before.sure])
-    assert len(after.events) == len(set(after.events))
+def carried(printed: str) -> dict[str, Any]:
+    """What a report says of the only group."""
+    (one,) = json.loads(printed)["reader_groups"]
+    assert one["name"] == GROUP
+    return dict(one)
 
 
 def test_a_killed_readers_group_goes_on_in_a_copy(
@@ -95,9 +122,9 @@ def test_a_killed_readers_group_goes_on_in_a_copy(
     """One segment is read to its end, and its successor waits for the other one."""
     source, copied = StreamName(scope_name, "source"), StreamName(f"{scope_name}-2", "copy")
     texts = make(here.store, source)
-    group, goes_on = Group(java_client, here, source), Group(java_client, here, copied)
+    group = Group(java_client, here, source)
     group.run("create", "checkpoints:r1:3", "read:r1:5", "halt")
-    assert group.reading.sure
+    assert group.reading.events
     copy = ["copy", here.uri(source), here.uri(copied), "--reader-groups", "--master", "inline"]
     assert main(copy) == 0
     assert f"reader group {GROUP}: created" in capfd.readouterr().out
@@ -105,64 +132,70 @@ def test_a_killed_readers_group_goes_on_in_a_copy(
     cut = StreamCut.from_json(capfd.readouterr().out)
     assert [segment.epoch for segment in cut.offsets] == [1, 1]
     assert main([*copy, "--json"]) == 0
-    report = json.loads(capfd.readouterr().out)
-    assert report["reader_groups"] == [{"name": GROUP, "outcome": "present", "position": cut.to_json(), "reason": ""}]
-    goes_on.run("create", f"read:r2:{count_after(here.store, cut)}", "delete")
-    check(group.reading, goes_on.reading, texts)
+    again = {"name": GROUP, "outcome": "present", "position": cut.to_json(), "reason": ""}
+    assert carried(capfd.readouterr().out) == again
+    group.moved(copied).read_on("create")
+    assert sorted(group.reading.events) == sorted(texts)
 
 
 def test_a_group_goes_on_in_a_promoted_replica(
     here: Site, java_client: JavaClient, scope_name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The source is gone; what was read after the last round is read again."""
+    """The source is gone."""
     source, replica = StreamName(scope_name, "source"), StreamName(f"{scope_name}-2", "replica")
     texts = make(here.store, source, waiting=False, long=80)
-    group, goes_on = Group(java_client, here, source), Group(java_client, here, replica)
+    group = Group(java_client, here, source)
     group.run("create", "read:r1:20", "close:r1")
-    uris = [here.uri(source), here.uri(replica)]
-    assert main(["replicate", *uris, "--reader-groups", "--master", "inline"]) == 0
+    assert main(["replicate", here.uri(source), here.uri(replica), "--reader-groups", "--master", "inline"]) == 0
     here.store.delete(source)
     capfd.readouterr()
     assert main(["promote", here.uri(replica), "--reader-groups", "--json"]) == 0
-    (carried,) = json.loads(capfd.readouterr().out)["reader_groups"]
-    assert carried["outcome"] == "created"
-    goes_on.run("create", f"read:r2:{len(texts) - 20}", "delete")
-    check(group.reading, goes_on.reading, texts)
+    assert carried(capfd.readouterr().out)["outcome"] == "created"
+    group.moved(replica).read_on("create")
+    assert sorted(group.reading.events) == sorted(texts)
 
 
-@pytest.mark.parametrize("turns", [2, pytest.param(50, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
-def test_killed_readers_go_on_after_a_move(
-    here: Site, there: Site, java_client: JavaClient, scope_name: str, capfd: pytest.CaptureFixture[str], turns: int
+@pytest.mark.parametrize(
+    ("kills", "moves"), [(2, 1), pytest.param(5, 10, marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
+)
+def test_killed_readers_go_on_after_moves(
+    here: Site,
+    there: Site,
+    java_client: JavaClient,
+    scope_name: str,
+    capfd: pytest.CaptureFixture[str],
+    kills: int,
+    moves: int,
 ) -> None:
-    """To another cluster; each turn a reader is killed, and the group goes on at the reader's last checkpoint."""
-    source, target = StreamName(scope_name, "source"), StreamName(f"{scope_name}-2", "target")
-    texts = make(here.store, source, long=150 * turns)
-    group, goes_on = Group(java_client, here, source), Group(java_client, there, target)
-    group.run("create")
-    for turn in range(turns):
-        offline = [f"offline:r{turn - 1}"] if turn else []
-        group.run(*offline, f"checkpoints:r{turn}:2", f"read:r{turn}:7", "halt")
-        group.reading.lose()
-    assert main(["move", here.uri(source), there.uri(target), "--reader-groups", "--master", "inline", "--json"]) == 0
-    (carried,) = json.loads(capfd.readouterr().out)["reader_groups"]
-    assert (carried["name"], carried["outcome"]) == (GROUP, "created")
-    left = count_after(there.store, StreamCut.from_json(carried["position"]))
-    goes_on.run("create", f"read:r:{left}", "delete")
-    check(group.reading, goes_on.reading, texts)
+    """Each killed reader's successor goes on at the last checkpoint, and so does the group in the moved stream."""
+    group = Group(java_client, here, StreamName(f"{scope_name}-0", "orders"))
+    texts = make(here.store, group.stream, long=200 * kills * moves)
+    for move in range(moves):
+        for kill in range(kills):
+            before = [f"offline:r{kill - 1}"] if kill else ["create"]
+            group.run(*before, f"checkpoints:r{kill}:2", f"read:r{kill}:7", "halt")
+        if move:
+            texts += grow(here.store, group.stream, move)
+        target, site = StreamName(f"{scope_name}-{move + 1}", "orders"), there if moves == 1 else here
+        command = ["move", group.site.uri(group.stream), site.uri(target), "--reader-groups", "--master", "inline"]
+        assert main([*command, "--json"]) == 0
+        assert carried(capfd.readouterr().out)["outcome"] == "created"
+        group = group.moved(target, site)
+    group.read_on("create")
+    assert sorted(group.reading.events) == sorted(texts)
 
 
 def test_a_group_that_is_there_is_left_as_it_is(here: Site, java_client: JavaClient, scope_name: str) -> None:
     source = StreamName(scope_name, "source")
-    texts = make(here.store, source, waiting=False)
-    group = Group(java_client, here, source)
-    group.run("create", "read:r1:20", "close:r1")
-    groups = here.store.reader_groups()
+    make(here.store, source, waiting=False)
+    Group(java_client, here, source).run("create")
+    groups, head = here.store.reader_groups(), here.store.describe(source).head
     found = groups.find(scope_name, GROUP)
     assert found is not None
-    other = replace(found, id=uuid4())
-    assert groups.create(other, here.store.describe(source).tail) == found
-    group.run("create", f"read:r2:{len(texts) - 20}")
-    assert sorted(group.reading.events) == sorted(texts)
+    assert groups.create(replace(found, id=uuid4()), here.store.describe(source).tail) == found
+    position = groups.position(found, source)
+    assert position is not None
+    assert position.offsets == head.offsets
 
 
 @pytest.mark.parametrize(
