@@ -27,6 +27,7 @@ COMMANDS = {
     "move": "Move a stream to another name or cluster.",
     "translate": "Translate cuts and pointers into a restored stream's.",
     "streams": "List the streams of a scope or a cluster.",
+    "sweep": "Delete what killed runs have left in a scope.",
     "ls": "List the archives and tables below a root.",
     "show": "Print the manifest of an archive's newest generation.",
     "timeline": "List an archive's generations, cuts, holds and checks.",

@@ -60,6 +60,7 @@ StoreArgument = Annotated[
         "CLUSTER|SCOPE/", "pravega://HOST:PORT or local:///FOLDER, or a scope of it: the same with /SCOPE/ behind."
     ),
 ]
+ScopeArgument = Annotated[str, argument("SCOPE/", "pravega://HOST:PORT/SCOPE/ or local:///FOLDER/SCOPE/.")]
 QueueArgument = Annotated[str, argument("QUEUE", "A queue of requests, as a stream's URI.")]
 RootArgument = Annotated[str, argument("ROOT", "s3://BUCKET/PREFIX or file:///FOLDER.")]
 ArchiveArgument = Annotated[str, argument("ARCHIVE", "ROOT/SCOPE/STREAM, as `export` and `ls` print it.")]

@@ -21,7 +21,7 @@ from streamvault.exporter.reports import ConvertReport, ExportReport
 from streamvault.importer.reports import ImportReport
 from streamvault.joining.reports import AppendReport
 from streamvault.lake.reports import HandoffReport
-from streamvault.manager.reports import StreamListing
+from streamvault.manager.reports import StreamListing, SweepReport
 from streamvault.manifests.verbs.reports import ArchiveList, CheckReport, HoldReport, Timeline, WarmReport
 from streamvault.mirrors.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport, TranslateReport
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
@@ -40,6 +40,7 @@ REPORTS: Mapping[str, type[Report]] = {
     "move": MoveReport,
     "translate": TranslateReport,
     "streams": StreamListing,
+    "sweep": SweepReport,
     "ls": ArchiveList,
     "timeline": Timeline,
     "check": CheckReport,

@@ -56,6 +56,7 @@ class Selection:
             ends={hole.segment: hole.end for hole in self.lost},
             check_gap=self._check_gap,
             kind=self.source.content,
+            origin="" if self.source.archive.table else self.source.archive.uri,
         )
 
     def import_id(self, options: RestoreOptions) -> str:

@@ -62,6 +62,7 @@ class RestorePlan:
         content: what the segments hold.
         import_id: names this import: the same for the same archive, cuts and options, whatever the target's name. It
             contains the generation of an archive, see `importer.from_archive.generation_of`.
+        origin: URI of the archive; empty if the source is none, or a table.
     """
 
     source: StreamName
@@ -75,6 +76,7 @@ class RestorePlan:
     numbers: Numbers
     content: ContentKind
     import_id: str
+    origin: str = ""
 
     @property
     def restored(self) -> Iterator[tuple[SegmentId, TargetSpan, SourcePart]]:
@@ -114,6 +116,7 @@ class Content:
         check_gap: raises if the bytes of a segment from one offset to another should be there, but no part has them.
         kind: what the segments hold.
         ends: segment → the offset after its last byte (bytes), where neither the parts nor `tail` say it.
+        origin: see `RestorePlan`.
     """
 
     described: StreamDescription
@@ -127,6 +130,7 @@ class Content:
     check_gap: Callable[[SegmentId, int, int], None]
     kind: ContentKind = "events"
     ends: Mapping[SegmentId, int] = field(default_factory=dict)
+    origin: str = ""
 
 
 def plan_restore(content: Content, options: TargetOptions) -> RestorePlan:
@@ -158,6 +162,7 @@ def plan_restore(content: Content, options: TargetOptions) -> RestorePlan:
         numbers=options.numbers,
         content=content.kind,
         import_id=content.import_id,
+        origin=content.origin,
     )
 
 

@@ -9,6 +9,7 @@ message.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -29,9 +30,10 @@ from streamvault.streamstore.model import (
     StreamConfiguration,
     StreamCut,
     StreamDescription,
+    StreamName,
 )
 from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.own import OWN, RESTORED, UNFINISHED, is_own, own_stream
+from streamvault.streamstore.own import FROM, LONGEST_TAG, OWN, RESTORED, SWEPT, UNFINISHED, is_own, own_stream
 from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import is_same_store
@@ -194,6 +196,8 @@ class Target:
                 where=self._stream.uri,
                 todo="Import into another name, or delete this stream if nobody uses it, and import again.",
             )
+        if SWEPT in described.configuration.tags:
+            raise target_exists_error(self._store, described)
         if described.sealed:
             return
         if _is_marked(described, self._plan):
@@ -232,6 +236,14 @@ def check_other_stream(source: OpenStream, target: OpenStream) -> None:
 def mark(plan: RestorePlan) -> str:
     """Return the tag that marks an unfinished target as this plan's."""
     return UNFINISHED + plan.import_id
+
+
+def origin_tag(target: StreamName, origin: str) -> str:
+    """Return the tag that says from which archive an unfinished target is restored.
+
+    It names the target, too, so that a tag that was copied to another stream says nothing of that.
+    """
+    return f"{FROM}{hashlib.sha256(str(target).encode()).hexdigest()[:12]}:{origin}"
 
 
 def _create(
@@ -279,7 +291,9 @@ def _make(stream: OpenStream, plan: RestorePlan, lease: Lease, segments: int) ->
     """Create a marked stream. An existing one with the mark was created by a request whose answer was lost."""
     lease.confirm()
     with suppress(StreamExists):
-        configuration = StreamConfiguration(Scaling(min_segments=segments), tags=(OWN, mark(plan)))
+        origin = origin_tag(stream.name, plan.origin)
+        tags = (OWN, mark(plan), origin) if plan.origin and len(origin) <= LONGEST_TAG else (OWN, mark(plan))
+        configuration = StreamConfiguration(Scaling(min_segments=segments), tags=tags)
         stream.store.create_stream(stream.name, configuration)
     described = stream.describe()
     if not _is_marked(described, plan):
@@ -288,7 +302,7 @@ def _make(stream: OpenStream, plan: RestorePlan, lease: Lease, segments: int) ->
 
 
 def _is_marked(described: StreamDescription, plan: RestorePlan) -> bool:
-    return {OWN, mark(plan)}.issubset(described.configuration.tags)
+    return {OWN, mark(plan)}.issubset(described.configuration.tags) and SWEPT not in described.configuration.tags
 
 
 def _was_finishing(described: StreamDescription, plan: RestorePlan, lease: Lease) -> bool:
@@ -339,7 +353,9 @@ def target_exists_error(
     """
     what, where, todo = "the stream exists", f"{store.uri}/{described.name}", OTHER_NAME
     begun = marked_import(described) or begun
-    if begun:
+    if SWEPT in described.configuration.tags:
+        what, todo = "the stream is being deleted by a sweep", "Run 'streamvault sweep' again, then this command."
+    elif begun:
         what = "the stream is the unfinished target of another import, copy or replication"
         generation = generation_of(begun)
         if plan is not None and generation and plan.generation not in (0, generation):

@@ -139,12 +139,15 @@ def _exists(stream: OpenStream) -> StreamExists:
 
 def _end(stream: OpenStream, tag: EphemeralTag, lease: Lease, made: StreamDescription) -> None:
     """Delete the stream, then the lease, unless the stream is another one now, or its tag was removed."""
+    is_done = False
     try:
         for attempt in range(ATTEMPTS):
             found = stream.find()
             if found is None or found.epochs[0] != made.epochs[0]:
+                is_done = True
                 raise Conflict("the ephemeral stream was deleted while it was in use", where=stream.uri)
             if EphemeralTag.of(found.configuration) != tag:
+                is_done = True
                 raise Conflict(
                     "the tag of the ephemeral stream was removed, so it was not deleted",
                     where=stream.uri,
@@ -152,10 +155,11 @@ def _end(stream: OpenStream, tag: EphemeralTag, lease: Lease, made: StreamDescri
                 )
             try:
                 remove_stream(stream.store, found)
+                is_done = True
                 break
             except (StreamChanged, StreamSealed):  # its policies were changed, or it was sealed
                 if attempt == ATTEMPTS - 1:
                     raise
         lease.check()
     finally:
-        lease.release(remove=True)
+        lease.release(remove=is_done)  # a sweep needs it to delete the stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from streamvault.common.report import Report
+from streamvault.common.report import Report, RunReport
 
 StreamRole = Literal[
     "stream", "ephemeral", "lease", "ledger", "queue", "unfinished", "replica", "tombstone", "swept", "internal"
@@ -52,3 +52,33 @@ class StreamListing(Report):
     """
 
     streams: tuple[StreamSummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepEntry(Report):
+    """An internal or ephemeral stream that a sweep has looked at.
+
+    Attributes:
+        stream: the stream's URI.
+        role: what it is, as in `StreamSummary`.
+        swept: whether it was deleted; in a dry run, whether it would be.
+        reason: why it was not; empty if it was.
+    """
+
+    stream: str
+    role: StreamRole
+    swept: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepReport(RunReport):
+    """Result of a sweep.
+
+    Attributes:
+        scope: the scope's URI.
+        leftovers: the internal and ephemeral streams of the scope, without queues and tombstones.
+    """
+
+    scope: str
+    leftovers: tuple[SweepEntry, ...]

@@ -6,12 +6,15 @@ from streamvault.manager.reports import StreamRole
 from streamvault.mirrors.replica import REPLICA
 from streamvault.streamstore.model import StreamDescription
 from streamvault.streamstore.own import (
+    APPEND_LEASE,
+    APPEND_LEDGER,
     CONSUMER_LEASE,
     EPHEMERAL,
     EPHEMERAL_LEASE,
     MOVED_TO,
     SOURCE_SEAL,
     SPARK_LEDGER,
+    SWEEP_NOTES,
     SWEPT,
     TARGET_LEASE,
     TARGET_LEDGER,
@@ -21,8 +24,8 @@ from streamvault.streamstore.own import (
 )
 from streamvault.streamstore.services.fifo.segment import MARK
 
-LEASES = (TARGET_LEASE, CONSUMER_LEASE, EPHEMERAL_LEASE)
-LEDGERS = (TARGET_LEDGER, SOURCE_SEAL, SPARK_LEDGER)
+LEASES = (TARGET_LEASE, CONSUMER_LEASE, EPHEMERAL_LEASE, APPEND_LEASE)
+LEDGERS = (TARGET_LEDGER, SOURCE_SEAL, SPARK_LEDGER, APPEND_LEDGER, SWEEP_NOTES)
 
 
 def role_of(described: StreamDescription) -> StreamRole:

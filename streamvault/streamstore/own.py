@@ -29,6 +29,9 @@ OWN = "streamvault-own"
 UNFINISHED = "streamvault-import:"
 """Prefix of the tag on an unfinished target; the name of the import, copy or replica follows."""
 
+FROM = "streamvault-from:"
+"""Prefix of the tag on an unfinished target that says what it is restored from; see `importer.target`."""
+
 COPY_OF = "streamvault-copy-of:"
 """Prefix of the tag on a finished copy; the source's scope and name follow."""
 
@@ -74,6 +77,9 @@ APPEND_LEDGER = "streamvault-append-"
 APPEND_LEASE = "streamvault-appending-"
 """Prefix of the name of the lease beside a stream that other streams or archives are being appended to."""
 
+SWEEP_NOTES = "streamvault-sweep"
+"""The name of the ledger in each scope of what sweeps have seen there."""
+
 FAILED_SUFFIX = "-failed"
 """Suffix of the name of the queue that holds the failed entries of another one."""
 
@@ -101,7 +107,7 @@ def tag_of(configuration: StreamConfiguration, prefix: str) -> str:
 
 def users_tags(configuration: StreamConfiguration) -> tuple[str, ...]:
     """Return a stream's tags without Streamvault's."""
-    ours = (UNFINISHED, COPY_OF, REPLICA_OF, RESTORED, MOVED_TO, EPHEMERAL, SWEPT)
+    ours = (UNFINISHED, FROM, COPY_OF, REPLICA_OF, RESTORED, MOVED_TO, EPHEMERAL, SWEPT)
     return tuple(tag for tag in configuration.tags if tag != OWN and not tag.startswith(ours))
 
 

@@ -78,6 +78,7 @@ def test_archives(vault: Vault, printed: Print) -> None:
     vault.add(b"more")
     printed(*export)
     printed("streams", f"local://{vault.folder}/streams/")
+    printed("sweep", f"local://{vault.folder}/streams/scope/")
     printed("ls", vault.root)
     printed("check", vault.archive, "--read-data", *INLINE)
     printed("hold", vault.archive, "audit")

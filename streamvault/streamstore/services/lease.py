@@ -112,6 +112,20 @@ def last_heartbeat(store: StreamStore, name: StreamName) -> Heartbeat | None:
             return None
 
 
+def watch_silence(store: StreamStore, name: StreamName, seconds: float, *, held: LeaseHeld) -> None:
+    """Watch a lease for some seconds.
+
+    Raises:
+        LeaseHeld: as given, if its holder sends a record meanwhile.
+        NoSuchStream, NoSuchScope, NoSuchSegment: it is deleted.
+    """
+    segment = OwnSegment(store, store.describe(name))
+    offset = segment.info().write_offset
+    for _ in pauses(seconds, first=LOOK_SECONDS, at_once=False):
+        if segment.info().write_offset != offset:
+            raise copy(held)
+
+
 class Lease:
     """An exclusive lease, held until `release` or the end of this process.
 

@@ -33,6 +33,9 @@ from streamvault.streamstore.store import StreamStore
 ID = "id"
 """What is added to each record."""
 
+RETIRED = "retired"
+"""In the record that ends a ledger; nothing follows it."""
+
 LONGEST_BYTES = 256 * 1024
 """Size of a ledger above which older records are truncated (bytes)."""
 
@@ -65,6 +68,7 @@ class Ledger:
         self._segment: OwnSegment | None = None  # of the stream that was read
         self._start = self._end = 0
         self._unanswered = b""  # what was appended, or was not
+        self._is_retired = False
 
     def newest(self, *, create: bool = True) -> dict[str, Any] | None:
         """Return the newest record; None if there is none.
@@ -88,11 +92,12 @@ class Ledger:
             try:
                 described = self._store.describe(self.name)
                 if not is_own(described.configuration):
-                    what = "the name of a ledger is taken by another stream"
-                    raise LedgerNameTaken(what, where=f"{self._store.uri}/{self.name}", todo="Rename or delete it.")
+                    raise self._taken()
                 self._segment = OwnSegment(self._store, described)
-                if not described.sealed:
-                    return self._read(self._segment)
+                found = None if described.sealed else self._read(self._segment)
+                self._is_retired = described.sealed or (found is not None and RETIRED in found)
+                if not self._is_retired:
+                    return found
                 # its deletion was interrupted
                 if create:
                     self.delete()
@@ -109,17 +114,36 @@ class Ledger:
         if self._segment is not None:
             self._segment.delete()
 
+    def retire(self) -> None:
+        """Delete the ledger that `newest` has read, unless it has got another record since.
+
+        The record that ends it comes first: from then on nobody uses this ledger, so it can be deleted at any time.
+
+        Raises:
+            LedgerConflict: another process has appended a record.
+        """
+        if self._segment is not None and not self._is_retired:
+            self.record({RETIRED: True})
+        self.delete()
+
     def _read(self, segment: OwnSegment) -> dict[str, Any] | None:
         info = segment.info()
         self._start, self._end = info.start_offset, info.write_offset
         self._unanswered = b""
         splitter, last = EventSplitter(self._start, str(self.name)), None
         for _, payload in splitter.events(segment.read(self._start, self._end)):
-            last = json.loads(bytes(payload))
+            last = bytes(payload)
         splitter.finish()
-        if last is not None:
-            last.pop(ID, None)
-        return last
+        if last is None:
+            return None
+        try:
+            record = json.loads(last)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            raise self._taken()
+        record.pop(ID, None)
+        return record
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Append a record after the newest one, which must have been read before.
@@ -131,7 +155,7 @@ class Ledger:
             LedgerConflict: another process has appended one, or deleted the ledger.
         """
         segment = self._segment
-        if segment is None:
+        if segment is None or self._is_retired:
             raise self._conflict()
         data = frame(json.dumps({**record, ID: secrets.token_hex(8)}).encode())
         try:
@@ -164,6 +188,10 @@ class Ledger:
         if held != self._unanswered or not held:
             raise self._conflict()
         self._end = end
+
+    def _taken(self) -> LedgerNameTaken:
+        what = "the name of a ledger is taken by another stream"
+        return LedgerNameTaken(what, where=f"{self._store.uri}/{self.name}", todo="Rename or delete it.")
 
     def _conflict(self) -> LedgerConflict:
         return LedgerConflict("another process writes to the ledger", where=f"{self._store.uri}/{self.name}")

@@ -20,6 +20,7 @@ from streamvault import (
     release_archive,
     replicate_stream,
     rotate_stream,
+    sweep_scope,
     work_queue,
     write_table,
 )
@@ -278,6 +279,7 @@ MIRRORS: dict[str, Command] = {
     "move-bare": Command(_mirror(move_stream, numbers="map", no_tombstone=True)),
     "move-shift": Command(_mirror(move_stream, numbers="map", offsets="shift")),
     "replicate-follow": Command(_follow_replica),
+    "sweep": Command(lambda _scene, _world: sweep_scope(f"local://{CLUSTER}/{NAME.scope}/", older_than=0.0)),
     "rebuild": Command(_rebuild("new", all_segments=True), outside=True),
     "rebuild-half": Command(_rebuild("old", all_segments=False), outside=True),
     "target-write": Command(_on_target(lambda store: add(store, USERS, 2, TARGET_NAME)), outside=True),

@@ -232,6 +232,13 @@ MIRRORED: dict[str, tuple[str, ...]] = {
     "a promotion ends a move, which leaves no sealed tombstone": ("events/new move,promote +!",),
     "a move ends a promotion and then refuses to go on": ("events/replica promote,move",),
     "a ledger that is gone is no conflict": ("events/replica move-bare,promote",),
+    "a sweep deletes what only a target has": (
+        "events/scaled copy,sweep !,+!",
+        "events/replica promote-seal,sweep",
+        "events/replica-behind sweep,target-delete,replicate,promote",
+        "events/grown import,sweep",
+        "events/grown import,sweep,import !",
+    ),
 }
 """As `KNOWN`, of verbs with a stream as their target."""
 

@@ -253,9 +253,26 @@ class Ledger:
             yield from self._users_changed(command, before, after)
         elif after is None:
             if any(before.data.values()):
-                yield f"HARMED {command} deleted a target with data"
+                yield from self._target_deleted(command, before)
         elif _is_users(after) and "target-flip" not in self._all:
             yield from self._became_users(command, after)
+
+    def _target_deleted(self, command: str, target: StreamState) -> Iterator[str]:
+        """Only a sweep deletes what has data, and only the target of an import that has nothing but the archive's."""
+        if command != "sweep" or "import" not in self._all:
+            yield f"HARMED {command} deleted a target with data"
+            return
+        with _yielding(f"LOST {command} deleted a target") as wrong:
+            self._match(
+                replace(target, record=replace(target.record, head=self._began.record.head)), self._began, shift=False
+            )
+            if any(self._is_by_user(data) for data in target.data.values()):
+                raise Mismatch("with a user's events")
+        yield from wrong
+
+    @staticmethod
+    def _is_by_user(data: bytes) -> bool:
+        return any(data[at + 8 :].startswith(USERS.encode()) for at in _ends(data))
 
     def _users_changed(self, command: str, before: StreamState, after: StreamState | None) -> Iterator[str]:
         if after is None:

@@ -29,7 +29,7 @@ REBUILT = ("events/new", ("rebuild-half", "replicate-follow", "rebuild", "promot
 """A source is lost and made again under a replication that goes on, in the same shape and with more in it."""
 
 
-def _changes(outcome: Outcome, place: int) -> list[int]:
+def changes_of(outcome: Outcome, place: int) -> list[int]:
     """The numbers of a command's calls that change something."""
     return [number for number, (call, _) in enumerate(outcome.traces[place], 1) if call in CHANGES]
 
@@ -48,10 +48,10 @@ def three_stops(
     names = (*before, first, second)
     begin = tuple(Step(place) for place in range(len(before)))
     one, two = len(before), len(before) + 1
-    alone = _changes(run(Schedule(scene, names[:-1], begin)), one)
+    alone = changes_of(run(Schedule(scene, names[:-1], begin)), one)
     for place, i in enumerate(alone):
         stopped = run(Schedule(scene, names, (*begin, Step(one, i), Step(two), Step(one))))
-        for j in _changes(stopped, two):
+        for j in changes_of(stopped, two):
             for k in alone[place + 1 : place + 1 + NEXT]:
                 steps = (Step(one, i), Step(two, j), Step(one, k), Step(two), Step(one))
                 yield run(Schedule(scene, names, (*begin, *steps)))

@@ -454,6 +454,7 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     import streamvault.common.retries  # noqa: PLC0415
     import streamvault.common.times  # noqa: PLC0415
     import streamvault.importer.jobs  # noqa: PLC0415
+    import streamvault.manager.sweep  # noqa: PLC0415
     import streamvault.manifests.verbs.cold  # noqa: PLC0415
     import streamvault.streamstore.services.lease  # noqa: PLC0415
     import streamvault.streamstore.services.pinger  # noqa: PLC0415
@@ -471,6 +472,7 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     yield bulk, "in_order", in_order
     yield InlineRunner, "run", _run_inline
     yield streamvault.manifests.verbs.cold, "ThreadPoolExecutor", Pool
+    yield streamvault.manager.sweep, "each_of", lambda function, specs: map(function, list(specs))
     yield streamvault.importer.jobs, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=Lock)
     yield streamvault.streamstore.services.lease, "threading", SimpleNamespace(Thread=NoThread, Event=Event, Lock=Lock)
     yield streamvault.streamstore.services.pinger, "threading", SimpleNamespace(Thread=NoThread, Event=Event)

@@ -1,0 +1,27 @@
+"""`streamvault sweep`."""
+
+from __future__ import annotations
+
+from streamvault.cli.options import ScopeArgument
+from streamvault.cli.output import Results
+from streamvault.cli.running import Running
+from streamvault.common.sizes import count_text
+from streamvault.manager.options import SweepOptions
+from streamvault.manager.reports import SweepReport
+
+
+def sweep(scope: ScopeArgument, options: SweepOptions, *, running: Running) -> int:
+    """Delete what killed runs have left in a scope.
+
+    Expired ephemeral streams; leases, ledgers and unfinished targets that nobody has held for --older-than. Nothing is
+    deleted that could be the only copy of an event: --dry-run says what stays, and why.
+    """
+    return running.verb("sweep_scope", scope, options, show=_show, resumable=True)
+
+
+def _show(results: Results, report: SweepReport) -> None:
+    verb = "would remove" if report.dry_run else "removed"
+    for one in report.leftovers:
+        results.line(f"{verb} {one.stream} ({one.role})" if one.swept else f"kept {one.stream}: {one.reason}")
+    removed = sum(one.swept for one in report.leftovers)
+    results.line(f"{report.scope}: {verb} {count_text(removed, 'stream')}, kept {len(report.leftovers) - removed}")

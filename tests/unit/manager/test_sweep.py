@@ -1,0 +1,545 @@
+"""A sweep deletes what killed runs have left, and nothing that could be the only copy of an event."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault import ephemeral_stream, export_stream, import_stream, sweep_scope
+from streamvault.cli import main
+from streamvault.errors import Conflict, InvalidName, Usage
+from streamvault.importer.ownership import first_segment_id, lease_stream
+from streamvault.importer.target import Target, TargetTaken
+from streamvault.manager import notes
+from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease
+from streamvault.manager.reports import SweepReport
+from streamvault.spark.ledger import NamedWrite, WriteLedger
+from streamvault.streamstore.errors import StreamStoreError
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamConfiguration, StreamName
+from streamvault.streamstore.own import (
+    APPEND_LEDGER,
+    OWN,
+    SOURCE_SEAL,
+    SPARK_LEDGER,
+    SWEEP_NOTES,
+    SWEPT,
+    TARGET_LEDGER,
+    TARGET_PROBE,
+    stream_beside,
+)
+from streamvault.streamstore.services import lease
+from streamvault.streamstore.services.ledger import Ledger
+from streamvault.streamstore.transactions import Transaction
+from tests.streams import append_events
+from tests.unit.manager.leftovers import (
+    QUEUE,
+    STAGING,
+    TARGET,
+    dead_lease,
+    dead_worker,
+    killed_copy,
+    killed_ephemeral,
+    killed_import,
+    queue,
+    replica,
+)
+from tests.unit.small_archives import NAME, Vault
+
+GONE = replace(NAME, stream="gone")
+
+
+def sweep(vault: Vault, older_than: float = 0.0, **options: Any) -> SweepReport:
+    return sweep_scope(f"local://{vault.folder}/streams/{NAME.scope}/", older_than=older_than, **options)
+
+
+def names(vault: Vault) -> list[StreamName]:
+    with vault.store as store:
+        return list(store.list_streams(NAME.scope, own=True))
+
+
+def kept(report: SweepReport) -> dict[str, str]:
+    return {one.stream.rpartition("/")[2]: one.reason for one in report.leftovers if not one.swept}
+
+
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[lease.Lease]:
+    """The leases that are taken from now on."""
+    really, found = lease.Lease._take, list[lease.Lease]()
+    monkeypatch.setattr(lease.Lease, "_take", lambda *given: found.append(really(*given)) or found[-1])
+    return found
+
+
+def pause(holder: lease.Lease) -> None:
+    """Let others take a lease over; its holder finds out when it looks."""
+    holder.release(remove=False)
+    holder._lost = StreamStoreError("another process has taken the lease over")
+
+
+def append(vault: Vault, name: StreamName) -> None:
+    with vault.store as store:
+        segment = next(iter(store.describe(name).tail.offsets))
+        append_events(store, name, segment, [b"more"])
+
+
+def a_ledger(vault: Vault, prefix: str, about: StreamName, *also: str, record: dict[str, Any] | None = None) -> Ledger:
+    ledger = Ledger(vault.store, stream_beside(about, prefix, *also), about)
+    ledger.newest()
+    ledger.record(record or {"work": "copy.1"})
+    return ledger
+
+
+@pytest.mark.usefixtures("all_dead")
+def test_leftovers_are_deleted_and_nothing_else(vault: Vault) -> None:
+    queue(vault)
+    killed_ephemeral(vault)
+    killed_import(vault)
+    dead_lease(vault, GONE)
+    dead_worker(vault)
+    a_ledger(vault, TARGET_LEDGER, GONE)
+    report = sweep(vault)
+    assert kept(report) == {}
+    assert {one.role for one in report.leftovers} == {"ephemeral", "unfinished", "lease", "ledger"}
+    assert names(vault) == sorted([NAME, QUEUE])
+
+
+@pytest.mark.usefixtures("all_dead")
+def test_dry_run_deletes_and_notes_nothing(vault: Vault) -> None:
+    killed_ephemeral(vault)
+    killed_import(vault)
+    dead_lease(vault, GONE)
+    with vault.store as store:
+        before = [store.describe(name) for name in names(vault)]
+        report = sweep(vault, dry_run=True)
+        assert [store.describe(name) for name in names(vault)] == before
+    assert (kept(report), report.dry_run) == ({}, True)
+    assert sweep(vault, older_than=60.0, dry_run=True).leftovers != report.leftovers
+    assert SWEEP_NOTES not in {name.stream for name in names(vault)}
+
+
+class TestEphemeral:
+    def test_one_in_use_stays(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
+        with ephemeral_stream(vault.uri(STAGING)):
+            assert kept(sweep(vault))[STAGING.stream] == "it is in use"
+            append(vault, STAGING)
+
+    @pytest.mark.usefixtures("all_dead")
+    def test_stream_with_a_copied_tag_stays(self, vault: Vault) -> None:
+        described = killed_ephemeral(vault)
+        other = replace(NAME, stream="other")
+        with vault.store as store:
+            store.create_stream(other, described.configuration)
+            append(vault, other)
+            assert list(kept(sweep(vault))) == [other.stream]
+            assert names(vault) == sorted([NAME, other])
+            assert store.describe(other).configuration == described.configuration
+
+    @pytest.mark.usefixtures("all_dead")
+    @pytest.mark.parametrize("empty", [False, True])
+    def test_stream_that_was_created_again_with_its_tag_stays(self, vault: Vault, empty: bool) -> None:
+        described = killed_ephemeral(vault)
+        with vault.store as store:
+            store.delete(STAGING)
+            store.create_stream(STAGING, described.configuration)
+            if not empty:
+                append(vault, STAGING)
+            assert STAGING.stream in kept(sweep(vault))
+            assert not store.describe(STAGING).sealed
+
+    @pytest.mark.usefixtures("all_dead")
+    def test_stream_without_a_lease_stays(self, vault: Vault) -> None:
+        killed_ephemeral(vault)
+        with vault.store as store:
+            store.delete(ephemeral_lease(STAGING))
+            assert list(kept(sweep(vault))) == [STAGING.stream]
+
+    @pytest.mark.usefixtures("all_dead")
+    def test_stream_whose_tag_was_removed_is_a_users(self, vault: Vault) -> None:
+        killed_ephemeral(vault)
+        with vault.store as store:
+            store.update_stream(STAGING, StreamConfiguration())
+        assert kept(sweep(vault)) == {}
+        assert names(vault) == sorted([NAME, STAGING])
+
+    @pytest.mark.usefixtures("all_dead")
+    def test_stream_whose_tag_is_removed_meanwhile_stays(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+        killed_ephemeral(vault)
+        really = lease.Lease.confirm
+
+        def confirm(self: lease.Lease) -> None:
+            really(self)
+            with vault.store as store:
+                store.update_stream(STAGING, StreamConfiguration(tags=("users",)))
+
+        monkeypatch.setattr(lease.Lease, "confirm", confirm)
+        assert STAGING.stream in kept(sweep(vault))
+        with vault.store as store:
+            assert store.describe(STAGING).configuration.tags == ("users",)
+
+    @pytest.mark.usefixtures("all_dead")
+    def test_one_that_was_sealed_is_deleted(self, vault: Vault) -> None:
+        killed_ephemeral(vault)
+        with vault.store as store:
+            store.seal(STAGING)
+        assert kept(sweep(vault)) == {}
+        assert names(vault) == [NAME]
+
+    def test_holder_on_another_machine_is_watched_as_long_as_its_tag_says(
+        self, vault: Vault, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        killed_ephemeral(vault)
+        watched = []
+        monkeypatch.setattr("streamvault.manager.leftovers.watch_silence", lambda *a, **_: watched.append(a[2]))
+        monkeypatch.setattr(lease, "PATIENCE_SECONDS", 0.0)
+        assert kept(sweep(vault)) == {}
+        assert watched == [12.0]
+
+
+@pytest.mark.usefixtures("all_dead")
+class TestTargets:
+    def test_import_can_begin_again(self, vault: Vault) -> None:
+        killed_import(vault)
+        assert kept(sweep(vault)) == {}
+        report = import_stream(vault.archive, vault.uri(TARGET), numbers="map", master="inline")
+        assert not report.resumed
+
+    @pytest.mark.parametrize("options", [{"offsets": "shift"}, {"numbers": "map"}, {"generation": 1}])
+    def test_archive_that_has_grown_still_gives_the_import(self, vault: Vault, options: dict[str, Any]) -> None:
+        killed_import(vault, **options)
+        vault.add(b"more")
+        vault.export("chunks")
+        assert kept(sweep(vault)) == {}
+
+    def test_target_whose_archive_is_gone_stays(self, vault: Vault) -> None:
+        killed_import(vault)
+        shutil.rmtree(vault.folder / "vault")
+        assert kept(sweep(vault))[TARGET.stream].startswith("its archive cannot be read")
+        assert TARGET in names(vault)
+
+    def test_target_whose_archive_is_another_one_now_stays(self, vault: Vault, tmp_path: Path) -> None:
+        killed_import(vault)
+        shutil.rmtree(vault.folder / "vault")
+        (tmp_path / "vault").mkdir()
+        vault.add(b"more")
+        export_stream(vault.uri(), vault.root, layout="chunks", master="inline")
+        assert "no longer has exactly what is restored" in kept(sweep(vault))[TARGET.stream]
+
+    def test_target_with_foreign_events_stays(self, vault: Vault) -> None:
+        killed_import(vault)
+        with vault.store as store:
+            described = store.describe(TARGET)
+            for segment in described.tail.offsets:
+                append_events(store, TARGET, segment, [b"x" * 1_000_000])
+        assert "was written to by another process" in kept(sweep(vault))[TARGET.stream]
+        with vault.store as store:
+            assert store.describe(TARGET).configuration == described.configuration
+
+    def test_stream_with_the_tags_of_a_target_stays(self, vault: Vault) -> None:
+        killed_import(vault)
+        with vault.store as store:
+            store.create_stream(GONE, store.describe(TARGET).configuration)
+        append(vault, GONE)
+        assert kept(sweep(vault)) == {GONE.stream: "nothing shows from which archive it is restored"}
+
+    def test_target_that_is_finished_meanwhile_stays(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The sweep is paused right before its fence while another run takes the lease over and finishes."""
+        killed_import(vault)
+        really, holder = LocalStore.update_stream, taken(monkeypatch)
+
+        def update(self: LocalStore, name: StreamName, configuration: StreamConfiguration, **was: Any) -> None:
+            if name == TARGET and SWEPT in configuration.tags:
+                monkeypatch.setattr(LocalStore, "update_stream", really)
+                pause(holder[0])
+                import_stream(vault.archive, vault.uri(TARGET), master="inline")
+                append(vault, TARGET)
+            really(self, name, configuration, **was)
+
+        monkeypatch.setattr(LocalStore, "update_stream", update)
+        assert TARGET.stream in kept(sweep(vault))
+        with vault.store as store:
+            assert OWN not in store.describe(TARGET).configuration.tags
+
+    def test_fence_that_came_too_late_deletes_nothing(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Pravega cannot compare and set: the fence may hit a stream that was finished and written to."""
+        killed_import(vault)
+        really, holder = LocalStore.update_stream, taken(monkeypatch)
+
+        def update(self: LocalStore, name: StreamName, configuration: StreamConfiguration, **was: Any) -> None:
+            if name == TARGET and SWEPT in configuration.tags:
+                monkeypatch.setattr(LocalStore, "update_stream", really)
+                pause(holder[0])
+                import_stream(vault.archive, vault.uri(TARGET), master="inline")
+                append(vault, TARGET)
+                was = {}
+            really(self, name, configuration, **was)
+
+        monkeypatch.setattr(LocalStore, "update_stream", update)
+        for _ in range(2):
+            assert TARGET.stream in kept(sweep(vault))
+            assert TARGET in names(vault)
+
+    def test_import_does_not_finish_what_a_sweep_deletes(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The import is paused before its last steps; the sweep fences its target and is killed."""
+        really = Target.finish
+
+        def finish(self: Target) -> None:
+            with vault.store as store:
+                configuration = store.describe(TARGET).configuration
+                store.update_stream(TARGET, replace(configuration, tags=(SWEPT, *configuration.tags)))
+            really(self)
+
+        monkeypatch.setattr(Target, "finish", finish)
+        with pytest.raises(TargetTaken, match="is being deleted by a sweep"):
+            import_stream(vault.archive, vault.uri(TARGET), master="inline")
+        with pytest.raises(TargetTaken, match="is being deleted by a sweep"):
+            import_stream(vault.archive, vault.uri(TARGET), master="inline")
+        assert kept(sweep(vault)) == {}
+        assert TARGET not in names(vault)
+
+    def test_copy_with_data_stays(self, vault: Vault) -> None:
+        killed_copy(vault)
+        assert "may have events that its source has lost" in kept(sweep(vault))[TARGET.stream]
+
+    def test_replica_and_its_ledger_stay(self, vault: Vault) -> None:
+        replica(vault)
+        before = names(vault)
+        assert set(kept(sweep(vault))) == {TARGET.stream, stream_beside(TARGET, TARGET_LEDGER).stream}
+        assert names(vault) == before
+
+    def test_empty_target_is_deleted(self, vault: Vault) -> None:
+        killed_copy(vault)
+        with vault.store as store:
+            configuration = store.describe(TARGET).configuration
+            store.delete(TARGET)
+            store.create_stream(TARGET, configuration)
+        assert kept(sweep(vault)) == {}
+        assert names(vault) == [NAME]
+
+    def test_probe_is_deleted_if_it_is_empty(self, vault: Vault) -> None:
+        probe, other = stream_beside(TARGET, TARGET_PROBE), stream_beside(GONE, TARGET_PROBE)
+        with vault.store as store:
+            for name in (probe, other):
+                store.create_stream(name, StreamConfiguration(tags=(OWN,)))
+        append(vault, other)
+        assert set(kept(sweep(vault))) == {other.stream}
+        assert names(vault) == sorted([NAME, other])
+
+
+@pytest.mark.usefixtures("all_dead")
+class TestLeasesAndLedgers:
+    def test_lease_of_an_import_without_its_last_step_stays(self, vault: Vault) -> None:
+        name = dead_lease(vault, NAME, about=first_segment_id(vault.described))
+        for _ in range(2):
+            assert kept(sweep(vault)) == {name.stream: f"the last step of {NAME} is missing; repeat its command"}
+
+    def test_lease_that_was_finishing_another_stream_of_the_name_is_deleted(self, vault: Vault) -> None:
+        dead_lease(vault, NAME, about="77.#epoch.0")
+        assert kept(sweep(vault)) == {}
+
+    def test_lease_whose_stream_was_made_since_stays(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+        name = dead_lease(vault, GONE, about="0.#epoch.0")
+        really = lease.Lease.take
+
+        def take(*given: Any, **options: Any) -> lease.Lease:
+            with vault.store as store:
+                store.create_stream(GONE, StreamConfiguration())
+            return really(*given, **options)
+
+        monkeypatch.setattr(lease.Lease, "take", take)
+        assert kept(sweep(vault)) == {name.stream: f"the last step of {GONE} is missing; repeat its command"}
+
+    def test_stream_with_the_name_and_tag_of_a_lease_stays_if_it_holds_none(self, vault: Vault) -> None:
+        name = lease_stream(GONE)
+        with vault.store as store:
+            store.create_stream(name, StreamConfiguration(tags=(OWN,)))
+        append(vault, name)
+        assert kept(sweep(vault)) == {name.stream: "its last record is not that of a lease"}
+
+    @pytest.mark.parametrize("prefix", [TARGET_LEDGER, SOURCE_SEAL, SPARK_LEDGER, APPEND_LEDGER])
+    def test_ledger_is_deleted_when_its_stream_is_gone(self, vault: Vault, prefix: str) -> None:
+        first = first_segment_id(vault.described)
+        also = {TARGET_LEDGER: (), SOURCE_SEAL: (first,), SPARK_LEDGER: ("app",), APPEND_LEDGER: (first, "uri")}[prefix]
+        ledger = a_ledger(vault, prefix, NAME, *also, record={"app": "app", "sealing": True, "stage": "committed"})
+        assert kept(sweep(vault)) == {ledger.name.stream: f"it is about {NAME}, which is still there"}
+        with vault.store as store:
+            store.delete(NAME)
+        assert kept(sweep(vault)) == {}
+        assert names(vault) == []
+
+    def test_ledger_of_who_sealed_an_earlier_stream_is_deleted(self, vault: Vault) -> None:
+        a_ledger(vault, SOURCE_SEAL, NAME, "77.#epoch.0")
+        assert kept(sweep(vault)) == {}
+
+    def test_ledger_that_gets_a_record_meanwhile_stays(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+        ledger = a_ledger(vault, TARGET_LEDGER, GONE)
+        really = Ledger.retire
+
+        def retire(self: Ledger) -> None:
+            ledger.record({"work": "copy.2"})
+            really(self)
+
+        monkeypatch.setattr(Ledger, "retire", retire)
+        assert ledger.name.stream in kept(sweep(vault))
+        assert Ledger(vault.store, ledger.name, GONE).newest() == {"work": "copy.2"}
+
+    def test_ledger_is_not_used_any_more_once_it_is_to_be_deleted(
+        self, vault: Vault, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The sweep is killed before the deletion, or comes to it late."""
+        ledger = a_ledger(vault, TARGET_LEDGER, GONE)
+        late = Ledger(vault.store, ledger.name, GONE)
+        assert late.newest(create=False) is not None
+        monkeypatch.setattr(Ledger, "delete", lambda _: None)
+        late.retire()
+        monkeypatch.undo()
+        with pytest.raises(Conflict):
+            ledger.record({"work": "copy.2"})
+        assert Ledger(vault.store, ledger.name, GONE).newest(create=False) is None
+        new = Ledger(vault.store, ledger.name, GONE)
+        assert new.newest() is None
+        new.record({"work": "copy.3"})
+        late.delete()
+        assert Ledger(vault.store, ledger.name, GONE).newest() == {"work": "copy.3"}
+
+    def test_ledger_with_another_name_or_tag_stays(self, vault: Vault) -> None:
+        one = Ledger(vault.store, stream_beside(TARGET, TARGET_LEDGER), GONE)
+        one.newest()
+        with vault.store as store:
+            two = stream_beside(GONE, SPARK_LEDGER, "app")
+            store.create_stream(two, StreamConfiguration(tags=(OWN,)))
+        assert kept(sweep(vault)) == dict.fromkeys(
+            (one.name.stream, two.stream), "nothing shows which stream it is about"
+        )
+
+    def test_ledger_of_a_spark_write(self, vault: Vault) -> None:
+        with vault.store as store:
+            writes = WriteLedger(store, NAME, "app")
+            writes.newest()
+            writes.record(NamedWrite(1, Transaction(NAME, uuid.uuid4(), {}), committed=False))
+            store.delete(NAME)
+        assert kept(sweep(vault)) == {}
+
+
+def test_worker_that_lives_keeps_its_lease(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
+    queue(vault)
+    with vault.store as store:
+        held = lease.Lease.take(store, stream_beside(QUEUE, "streamvault-consumer-"), "q", held=lease.LeaseHeld("held"))
+        assert set(kept(sweep(vault)).values()) == {"it is in use"}
+        held.confirm()
+        held.release(remove=True)
+
+
+@pytest.mark.usefixtures("all_dead")
+class TestAge:
+    def test_what_has_not_changed_since_an_earlier_sweep_is_deleted(
+        self, vault: Vault, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name, now = dead_lease(vault, GONE), time.time()
+        monkeypatch.setattr(notes.time, "time", lambda: now)
+        assert kept(sweep(vault, 60.0)) == {
+            name.stream: "another sweep may delete it, in 1m or later, if it does not change"
+        }
+        now += 59.0
+        assert name.stream in kept(sweep(vault, 60.0))
+        append_to_lease = dead_lease(vault, GONE)
+        assert append_to_lease == name
+        now += 59.0
+        assert name.stream in kept(sweep(vault, 60.0)), "it has changed"
+        now -= 100_000.0
+        assert name.stream in kept(sweep(vault, 60.0)), "the clock has jumped"
+        now += 60.0
+        assert kept(sweep(vault, 60.0)) == {}
+        assert names(vault) == [NAME], "the notes are gone with the last leftover"
+
+    def test_target_is_as_old_as_its_lease(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+        killed_import(vault)
+        now = time.time()
+        monkeypatch.setattr(notes.time, "time", lambda: now)
+        sweep(vault, 60.0)
+        dead_lease(vault, TARGET)
+        now += 61.0
+        assert TARGET.stream in kept(sweep(vault, 60.0))
+        now += 61.0
+        assert kept(sweep(vault, 60.0)) == {}
+
+    def test_default_is_an_hour(self, vault: Vault) -> None:
+        dead_lease(vault, GONE)
+        report = sweep_scope(f"local://{vault.folder}/streams/{NAME.scope}/")
+        assert "in 1h or later" in next(iter(kept(report).values()))
+
+
+@pytest.mark.usefixtures("all_dead")
+def test_command(vault: Vault, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    scope = f"local://{vault.folder}/streams/{NAME.scope}/"
+    name = dead_lease(vault, GONE)
+    assert main(["sweep", scope]) == 0
+    assert f"kept {scope}{name.stream}: another sweep may delete it, in 1h" in capfd.readouterr().out
+    assert main(["sweep", scope, "--older-than", "0s", "--dry-run"]) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        f"would remove {scope}{name.stream} (lease)",
+        f"{scope}: would remove 1 stream, kept 0",
+    ]
+    monkeypatch.setenv("STREAMVAULT_OLDER_THAN", "0s")
+    assert main(["sweep", scope]) == 2
+    assert "variables cannot make a command delete" in capfd.readouterr().err
+    monkeypatch.delenv("STREAMVAULT_OLDER_THAN")
+    assert main(["sweep", scope, "--older-than", "0s"]) == 0
+    assert f"{scope}: removed 1 stream, kept 0" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("uri", "error"), [("local:///a", Usage), ("s3://bucket/a/", InvalidName), ("local:///a/b/_c/", InvalidName)]
+)
+def test_what_is_no_scope(uri: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        sweep_scope(uri)
+
+
+@pytest.mark.usefixtures("all_dead")
+@pytest.mark.parametrize("make", [killed_ephemeral, partial(killed_import, numbers="map")])
+def test_sweep_that_is_killed_anywhere_is_repeated(
+    vault: Vault, make: Callable[[Vault], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each of its changes of a store; what it has begun, the next one ends."""
+    at = 0
+    while True:
+        make(vault)
+        changes = 0
+        with monkeypatch.context() as patch:
+
+            def counted(really: Any, most: int = at) -> Any:
+                def change(*given: Any, **options: Any) -> Any:
+                    nonlocal changes
+                    changes += 1
+                    if changes > most:
+                        raise KeyboardInterrupt
+                    return really(*given, **options)
+
+                return change
+
+            for method in ("create_stream", "update_stream", "seal", "delete", "appender"):
+                patch.setattr(LocalStore, method, counted(getattr(LocalStore, method)))
+            try:
+                sweep(vault)
+                done = True
+            except KeyboardInterrupt:
+                done = False
+        assert kept(sweep(vault)) == {}
+        assert names(vault) == [NAME]
+        if done:
+            break
+        at += 1
+    assert at > 4
+
+
+def test_tag_says_who_and_how_long() -> None:
+    assert EphemeralTag.of(StreamConfiguration(tags=(str(EphemeralTag("owner", 12.5)),))) == EphemeralTag("owner", 12.5)
