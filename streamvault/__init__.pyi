@@ -5,6 +5,7 @@ from streamvault.exporter.convert.convert import convert_archive as convert_arch
 from streamvault.exporter.export import export_stream as export_stream
 from streamvault.importer.import_ import import_stream as import_stream
 from streamvault.joining.append import append_streams as append_streams
+from streamvault.joining.join import join_streams as join_streams
 from streamvault.lake.handoff import table_ddl as table_ddl
 from streamvault.lake.handoff import write_table as write_table
 from streamvault.lake.read import read_archive as read_archive

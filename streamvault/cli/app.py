@@ -22,6 +22,7 @@ COMMANDS = {
     "import": "Restore an archive into a new stream.",
     "copy": "Copy a stream, or a part of it, into a new stream.",
     "append": "Append streams and archives to a stream, all at once.",
+    "join": "Put streams and archives together in a new stream.",
     "replicate": "Keep a replica of a stream or an archive up to date.",
     "promote": "Make a replica a stream like any other.",
     "move": "Move a stream to another name or cluster.",

@@ -10,7 +10,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text
 from streamvault.joining.options import AppendOptions
-from streamvault.joining.reports import AppendReport, PlaceReport
+from streamvault.joining.reports import PlaceReport, StitchReport
 
 SourcesArgument = Annotated[list[str], argument("SOURCE", "Streams and archives, in the order in which they are read.")]
 IntoOption = Annotated[str, option("--into", "The stream to append to.", environment=False, metavar="TARGET")]
@@ -27,7 +27,7 @@ def append(sources: SourcesArgument, into: IntoOption, options: AppendOptions, *
     return running.verb("append_streams", sources, into, options, show=_show, resumable=True)
 
 
-def _show(results: Results, report: AppendReport) -> None:
+def _show(results: Results, report: StitchReport) -> None:
     sources = ", ".join(report.sources)
     if report.unchanged:
         results.line(f"nothing new to append to {report.stream} since the last time")
@@ -37,11 +37,17 @@ def _show(results: Results, report: AppendReport) -> None:
     else:
         resumed = " (resumed an unfinished run)" if report.resumed else ""
         results.line(f"appended {sources} to {report.stream}{resumed}")
+    print_stitch(results, report)
+
+
+def print_stitch(results: Results, report: StitchReport) -> None:
+    """Print what was appended, or would be, and where it is."""
     earlier = report.bytes - report.moved_bytes
     results.fields(
         {
             "bytes": exact_text(report.bytes),
             "of these": f"{bytes_text(earlier)} written by an earlier run" if earlier and not report.dry_run else "",
+            "segments": f"{report.segments:,}" if report.segments else "",
             "merged": ", ".join(report.merged_segments),
             "left out": ", ".join(report.left_out),
             "commit": f"{report.commit_seconds:.2f} s" if report.commit_seconds else "",

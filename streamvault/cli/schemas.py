@@ -19,7 +19,7 @@ from streamvault.common.report import Report, attribute_names
 from streamvault.demo.report import DemoReport
 from streamvault.exporter.reports import ConvertReport, ExportReport
 from streamvault.importer.reports import ImportReport
-from streamvault.joining.reports import AppendReport
+from streamvault.joining.reports import StitchReport
 from streamvault.lake.reports import HandoffReport
 from streamvault.manager.reports import StreamListing, SweepReport
 from streamvault.manifests.verbs.reports import ArchiveList, CheckReport, HoldReport, Timeline, WarmReport
@@ -34,7 +34,8 @@ REPORTS: Mapping[str, type[Report]] = {
     "export": ExportReport,
     "import": ImportReport,
     "copy": CopyReport,
-    "append": AppendReport,
+    "append": StitchReport,
+    "join": StitchReport,
     "replicate": ReplicateReport,
     "promote": PromoteReport,
     "move": MoveReport,

@@ -12,20 +12,21 @@ from streamvault.joining.filling import digest_of, fill_transaction
 from streamvault.joining.options import AppendOptions
 from streamvault.joining.planning import StitchPlanner
 from streamvault.joining.reporting import Reporting
-from streamvault.joining.reports import AppendReport
+from streamvault.joining.reports import StitchReport
 from streamvault.joining.sources import open_sources
 from streamvault.joining.stitching import Stitching
 from streamvault.joining.target import StitchTarget
+from streamvault.reading.source import Source
 from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
-from streamvault.streamstore.open_stream import open_stream
+from streamvault.streamstore.open_stream import OpenStream, open_stream
 
 STITCH_TASKS = (fill_transaction, digest_of)
 """The tasks of a stitch, for opening a runner."""
 
 
 @verb(AppendOptions)
-def append_streams(sources: Sequence[str], into: str, options: AppendOptions, progress: Progress) -> AppendReport:
+def append_streams(sources: Sequence[str], into: str, options: AppendOptions, progress: Progress) -> StitchReport:
     """Append streams and archives to a stream: everything becomes readable at once, behind its last event.
 
     Events keep their bytes and, for each routing key, their order: a source's own, and that of the sources. Whoever
@@ -53,15 +54,24 @@ def append_streams(sources: Sequence[str], into: str, options: AppendOptions, pr
     """
     with ExitStack() as stack:
         opened = open_sources(sources, stack)
-        stream = stack.enter_context(open_stream(into, target=True))
-        for source in opened:
-            if isinstance(source, StreamSource):
-                check_other_stream(source.stream, stream)
+        stream = open_into(into, opened, stack)
         target = StitchTarget(stream)
         planner = StitchPlanner(opened, distinct=options.distinct, to_cut=options.to_cut, window=options.window)
         stitching = Stitching(target, planner, own_segments=options.own_segments, window=options.window)
-        tasks = Tasks(options.master, stack, STITCH_TASKS)
-        reporting = Reporting(planner, target)
+        tasks, reporting = Tasks(options.master, stack, STITCH_TASKS), Reporting(planner, stream)
         if options.dry_run:
             return reporting.rehearsed(stitching.rehearse(tasks), seconds=tasks.seconds)
-        return reporting.done(stitching.run(tasks, progress), seconds=tasks.seconds)
+        return reporting.done(stitching.run(tasks, progress), target, seconds=tasks.seconds)
+
+
+def open_into(into: str, sources: Sequence[Source], stack: ExitStack) -> OpenStream:
+    """Open the target of a stitch; ``stack`` closes it.
+
+    Raises:
+        Usage: it is one of the sources.
+    """
+    stream = stack.enter_context(open_stream(into, target=True))
+    for source in sources:
+        if isinstance(source, StreamSource):
+            check_other_stream(source.stream, stream)
+    return stream

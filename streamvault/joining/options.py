@@ -1,4 +1,4 @@
-"""Options of *append*."""
+"""Options of *append* and *join*."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class StitchOptions(Distributed, Rehearsed):
         Field(description="Leave out a segment whose length and SHA-256 an earlier source's segment has already."),
     ] = False
     window: Window = WINDOW
+
+
+class JoinOptions(StitchOptions):
+    """Options of *join*."""
 
 
 class AppendOptions(StitchOptions):

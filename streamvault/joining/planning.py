@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from streamvault.common.errors import Conflict, Usage
 from streamvault.joining.filling import digest_of
@@ -14,7 +15,7 @@ from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.arithmetic.cut_option import Cut, parse_cut
 from streamvault.streamstore.arithmetic.cuts import later_of
-from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.model import KeyRange, SegmentId
 
 BySegment = Mapping[SegmentId, Sequence[Stretch]]
 
@@ -27,9 +28,11 @@ class StitchPlanner:
         distinct: whether to leave out a segment that an earlier source's segment is equal to.
         to_cut: append only what comes before this cut of the only source; None for its tail.
         window: maximum data a task buffers in memory (bytes).
+        joins: whether the target is made for this stitch, and gets nothing after it.
 
     Attributes:
         sources: the sources as they were when they were last looked at.
+        joins: see above.
         warnings: what the user is to be warned of.
 
     Raises:
@@ -37,10 +40,13 @@ class StitchPlanner:
         InvalidCut: the cut is not one of the source.
     """
 
-    def __init__(self, sources: Sequence[Source], *, distinct: bool, to_cut: Cut | None, window: int) -> None:
+    def __init__(
+        self, sources: Sequence[Source], *, distinct: bool, window: int, to_cut: Cut | None = None, joins: bool = False
+    ) -> None:
         if to_cut is not None and len(sources) > 1:
             raise Usage("--to is a stream cut of one source, but several are given")
         self.sources = Sources(sources)
+        self.joins = joins
         self.warnings: list[str] = []
         self._distinct = distinct
         self._to_cut = parse_cut(to_cut, sources[0].name, sources[0].end_of)
@@ -49,10 +55,14 @@ class StitchPlanner:
 
     def keeps(self, record: StitchRecord) -> bool:
         """Return whether a record's plan is to be finished: it has this run's sources and options, or is too far."""
-        if record.stage in {Stage.COMMITTING, Stage.COMMITTED}:
+        if record.stage is Stage.COMMITTING or record.is_committed:
             return True
-        has_sources = all(self.sources.first_ids[part.uri] == part.first for part in record.parts)
-        return has_sources and record.distinct == self._distinct and self._to_cut in (None, record.parts[0].to_cut)
+        same = record.distinct == self._distinct and self._to_cut in (None, record.parts[0].to_cut)
+        return same and self.has_sources_of(record)
+
+    def has_sources_of(self, record: StitchRecord) -> bool:
+        """Return whether no source was created again since a record."""
+        return all(self.sources.first_ids[part.uri] == part.first for part in record.parts)
 
     def plan(self, newest: StitchRecord | None, tasks: Tasks) -> StitchRecord | None:
         """Plan what the sources have now and was not appended yet; None if that is nothing.
@@ -68,18 +78,21 @@ class StitchPlanner:
         self.sources = Sources(self.sources.sources)
         self._known = None
         self.warnings = []
-        before = {part.uri: part for part in newest.parts} if newest else {}
-        begun = newest is not None and newest.stage is not Stage.COMMITTED
-        parts = [
-            self._cuts(index, before.get(source.uri), begun=begun) for index, source in enumerate(self.sources.sources)
-        ]
-        planned = StitchRecord(Stage.PLANNED, tuple(parts), self._distinct, frozenset())
+        planned = StitchRecord(Stage.PLANNED, tuple(self._parts(newest)), self._distinct, frozenset())
         held = self._by_source(planned)
-        if not any(held):
+        if not any(held) and not self.joins:
             return None
-        if self._distinct:
-            planned = StitchRecord(Stage.PLANNED, tuple(parts), self._distinct, self._equal(held, tasks))
-        return planned
+        return replace(planned, left_out=self._equal(held, tasks)) if self._distinct else planned
+
+    @property
+    def names(self) -> list[str]:
+        """What tells a stitch of these sources from others into the same target."""
+        return sorted(source.uri for source in self.sources.sources)
+
+    def ranges(self) -> list[KeyRange]:
+        """Return the key ranges of all segments that have bytes to append, whether or not they are left out."""
+        held = self._by_source(StitchRecord(Stage.PLANNED, tuple(self._parts(None)), self._distinct, frozenset()))
+        return [stretch.keys for some in held for stretches in some.values() for stretch in stretches]
 
     def stretches(self, record: StitchRecord) -> list[Stretch]:
         """Return what a record's plan appends, in order. Errors as `Sources.stretches`."""
@@ -108,6 +121,13 @@ class StitchPlanner:
                 stack.enter_context(look.reading("appended"))
             yield
 
+    def _parts(self, newest: StitchRecord | None) -> list[SourceCuts]:
+        """Return what each source has after what was appended."""
+        before = {part.uri: part for part in newest.parts} if newest else {}
+        begun = newest is not None and not newest.is_committed
+        sources = self.sources.sources
+        return [self._cuts(index, before.get(source.uri), begun=begun) for index, source in enumerate(sources)]
+
     def _cuts(self, index: int, before: SourceCuts | None, *, begun: bool) -> SourceCuts:
         described, source = self.sources.looks[index].described, self.sources.sources[index]
         begin = described.head
@@ -130,7 +150,7 @@ class StitchPlanner:
 
     def _by_source(self, record: StitchRecord) -> list[dict[SegmentId, list[Stretch]]]:
         """Return what each part of a record has, by segment."""
-        if any(self.sources.first_ids[part.uri] != part.first for part in record.parts):
+        if not self.has_sources_of(record):
             raise SourceTruncated("a source was deleted and created again", where=record.parts[0].uri)
         places = {source.uri: index for index, source in enumerate(self.sources.sources)}
         return [self.sources.stretches(places[part.uri], part.from_cut, part.to_cut) for part in record.parts]

@@ -34,6 +34,8 @@ class Stage(StrEnum):
     """The transaction is complete, and may be committed."""
     COMMITTED = "committed"
     """It is committed."""
+    FINISHED = "finished"
+    """It is committed, and the target, which was made for it, gets nothing more before it is its user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,11 @@ class StitchRecord:
     lengths: Mapping[SegmentId, int] = field(default_factory=dict)
     ends: Mapping[SegmentId, int] = field(default_factory=dict)
 
+    @property
+    def is_committed(self) -> bool:
+        """Whether everything is appended."""
+        return self.stage in {Stage.COMMITTED, Stage.FINISHED}
+
     def filling(self, transaction: Transaction) -> Self:
         """Return the record of a transaction that is about to be filled."""
         return replace(self, stage=Stage.FILLING, transaction=transaction, lengths={}, ends={})
@@ -100,6 +107,10 @@ class StitchRecord:
     def committed(self) -> Self:
         """Return the record of a transaction that is committed."""
         return replace(self, stage=Stage.COMMITTED)
+
+    def finished(self) -> Self:
+        """Return the record of a target that gets nothing more."""
+        return replace(self, stage=Stage.FINISHED)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, for the ledger."""

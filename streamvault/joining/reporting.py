@@ -8,28 +8,29 @@ from dataclasses import dataclass, replace
 from streamvault.joining.placing import Places
 from streamvault.joining.planning import StitchPlanner
 from streamvault.joining.record import StitchRecord
-from streamvault.joining.reports import AppendReport, PlaceReport
+from streamvault.joining.reports import PlaceReport, StitchReport
 from streamvault.joining.sources import Stretch
 from streamvault.joining.stitching import Rehearsal, Stitched
 from streamvault.joining.target import StitchTarget
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
+from streamvault.streamstore.open_stream import OpenStream
 
 
 @dataclass(frozen=True, slots=True)
 class Reporting:
-    """Makes reports of what a planner planned for a target."""
+    """Makes reports of what a planner planned for a stream."""
 
     planner: StitchPlanner
-    target: StitchTarget
+    stream: OpenStream
 
-    def rehearsed(self, rehearsal: Rehearsal, *, seconds: float) -> AppendReport:
+    def rehearsed(self, rehearsal: Rehearsal, *, seconds: float) -> StitchReport:
         """Return the report of a dry run."""
         report = self._report(rehearsal.record, seconds)
         if rehearsal.record is None:
             return replace(report, dry_run=True)
         merged = rehearsal.scale.seal if rehearsal.scale else ()
         places = tuple(map(_unplaced, self._stretches(rehearsal.record)))
-        merged_segments = tuple(segment.in_stream(self.target.stream.name) for segment in merged)
+        merged_segments = tuple(segment.in_stream(self.stream.name) for segment in merged)
         return replace(
             report,
             dry_run=True,
@@ -39,28 +40,33 @@ class Reporting:
             places=places,
         )
 
-    def done(self, stitched: Stitched, *, seconds: float) -> AppendReport:
-        """Return the report of what was appended."""
+    def nothing(self, *, seconds: float) -> StitchReport:
+        """Return the report of a run that had nothing to do."""
+        return self._report(None, seconds)
+
+    def done(self, stitched: Stitched, target: StitchTarget, *, seconds: float) -> StitchReport:
+        """Return the report of what was appended to a target, which is not finished yet if it was made for it."""
         record = stitched.record
         report = self._report(record, seconds)
         if record is None:
             return report
-        name = self.target.stream.name
+        name = self.stream.name
         return replace(
             report,
             resumed=stitched.resumed,
+            segments=len(target.describe(may_be_sealed=True).epochs[-1].segments),
             bytes=sum(record.lengths.values()),
             moved_bytes=stitched.moved,
             merged_segments=tuple(segment.in_stream(name) for segment in stitched.merged),
             commit_seconds=stitched.commit_seconds,
-            places=tuple(self._places(stitched, record)),
+            places=tuple(self._places(stitched, record, target)),
         )
 
-    def _report(self, record: StitchRecord | None, seconds: float) -> AppendReport:
+    def _report(self, record: StitchRecord | None, seconds: float) -> StitchReport:
         uris = [part.uri for part in record.parts] if record else [one.uri for one in self.planner.sources.sources]
-        return AppendReport(
+        return StitchReport(
             sources=tuple(uris),
-            stream=self.target.stream.uri,
+            stream=self.stream.uri,
             unchanged=record is None,
             left_out=tuple(self.planner.left_out(record)) if record else (),
             warnings=tuple(self.planner.warnings),
@@ -73,10 +79,10 @@ class Reporting:
         except SourceTruncated:  # since it was appended
             return []
 
-    def _places(self, stitched: Stitched, record: StitchRecord) -> Iterator[PlaceReport]:
+    def _places(self, stitched: Stitched, record: StitchRecord, target: StitchTarget) -> Iterator[PlaceReport]:
         transaction = record.transaction
         assert transaction is not None  # noqa: S101  (it is committed)
-        landed = self.target.find_landed(transaction, record.lengths, record.ends)
+        landed = target.find_landed(transaction, record.lengths, record.ends)
         places, before = Places(transaction.segments), dict.fromkeys(transaction.segments, 0)
         for stretch in self._stretches(record):
             segment = places.of(stretch.keys)[0]

@@ -1,4 +1,4 @@
-"""Reports of *append*."""
+"""Reports of *append* and *join*."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ class PlaceReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendReport(RunReport):
-    """Result of appending streams and archives to a stream.
+class StitchReport(RunReport):
+    """Result of appending streams and archives to a stream, or of joining them into a new one.
 
     Attributes:
         sources: URIs of the sources, in the order in which they were appended.
-        stream: URI of the stream that they were appended to.
+        stream: URI of the stream that they were appended to, or that was made.
         resumed: True if an unfinished run was resumed.
-        unchanged: True if the sources had nothing that was not appended before.
+        unchanged: True if the sources had nothing that was not appended before, or were joined into this stream before.
         bytes: bytes that became readable, with event headers.
         moved_bytes: bytes that this run wrote.
+        segments: number of open segments that the stream has now, or would have.
         merged_segments: full names of the stream's segments that were joined with their neighbours first, or would be.
         commit_seconds: how long the commit took; 0 if an earlier run made it.
         places: where the bytes are, in the order of the sources.
@@ -56,6 +57,7 @@ class AppendReport(RunReport):
     unchanged: bool = False
     bytes: int = 0
     moved_bytes: int = 0
+    segments: int = 0
     merged_segments: tuple[str, ...] = ()
     commit_seconds: float = 0.0
     places: tuple[PlaceReport, ...] = ()

@@ -102,15 +102,19 @@ class Stitching:
         stream = target.stream
         self._transactions = stream.store.transactions()
         # a target that was created again is another one
-        what = (target.first_segment_id, *sorted(source.uri for source in planner.sources.sources))
+        what = (target.first_segment_id, *planner.names)
         self._ledger = StitchLedger(stream.store, stream_beside(stream.name, APPEND_LEDGER, *what), stream.name)
         self._lease_name = stream_beside(stream.name, APPEND_LEASE, *what)
+
+    def newest(self) -> StitchRecord | None:
+        """Return the newest record; None if there is none."""
+        return self._ledger.newest()
 
     def rehearse(self, tasks: Tasks) -> Rehearsal:
         """Return what `run` would do; changes nothing. Errors as `run`."""
         record = self._ledger.newest()
-        resumed = record is not None and record.stage is not Stage.COMMITTED
-        if record is None or record.stage is Stage.COMMITTED or not self._planner.keeps(record):
+        resumed = record is not None and not record.is_committed
+        if record is None or record.is_committed or not self._planner.keeps(record):
             record = self._planner.plan(record, tasks)
         if record is None:
             return Rehearsal(None, resumed, None)
@@ -138,7 +142,7 @@ class Stitching:
 
     def _run(self, lease: Lease, tasks: Tasks, progress: Progress) -> Stitched:
         record = self._ledger.newest(create=True)
-        stitched = Stitched(record, resumed=record is not None and record.stage is not Stage.COMMITTED)
+        stitched = Stitched(record, resumed=record is not None and (self._planner.joins or not record.is_committed))
         for _ in range(TURNS):
             try:
                 record = self._step(stitched, lease, tasks, progress)
@@ -148,7 +152,7 @@ class Stitching:
             except SourceTruncated:
                 record = self._plan(stitched.record, tasks)
             stitched.record = record
-            if record is None or record.stage is Stage.COMMITTED:
+            if record is None or (record.is_committed and not self._planner.joins) or record.stage is Stage.FINISHED:
                 return stitched
         raise Failed(
             "the stream or a source changes too often to append to it",
@@ -159,23 +163,24 @@ class Stitching:
     def _step(self, stitched: Stitched, lease: Lease, tasks: Tasks, progress: Progress) -> StitchRecord | None:
         """Go on from the newest record; return the one that is the newest then, None if there is nothing to append."""
         record = stitched.record
-        if record is None or record.stage is Stage.COMMITTED or not self._planner.keeps(record):
+        if record is not None and record.is_committed and self._planner.joins:
+            return record if record.stage is Stage.FINISHED else self._ledger.record(record.finished(), record)
+        if record is None or record.is_committed or not self._planner.keeps(record):
             return self._plan(record, tasks)
         if record.transaction is None:
             return self._begin(record, stitched)
         state = self._settled(record.transaction)
-        if record.stage is Stage.FILLING:
+        if record.stage is Stage.FILLING and state is TransactionState.OPEN:
+            return self._fill(record, stitched, lease, tasks, progress)
+        if record.stage is Stage.FILLING and state.is_committed:
+            raise self._went_on(record, "something else has committed the transaction")
+        if record.stage is Stage.COMMITTING:
             if state is TransactionState.OPEN:
-                return self._fill(record, stitched, lease, tasks, progress)
+                state = self._commit(record.transaction, stitched)
             if state.is_committed:
-                raise self._went_on(record, "something else has committed the transaction")
-            return self._begin(record, stitched)
-        if state is TransactionState.OPEN:
-            state = self._commit(record.transaction, stitched)
-        if state.is_committed:
-            return self._ledger.record(record.committed(), record)
-        if state is TransactionState.UNKNOWN:
-            raise self._went_on(record, UNKNOWN, f"To append again, delete the stream {self._ledger.name} first.")
+                return self._ledger.record(record.committed(), record)
+            if state is TransactionState.UNKNOWN:
+                raise self._went_on(record, UNKNOWN, f"To append again, delete the stream {self._ledger.name} first.")
         return self._begin(record, stitched)
 
     def _plan(self, record: StitchRecord | None, tasks: Tasks) -> StitchRecord | None:
@@ -183,7 +188,7 @@ class Stitching:
 
         The transaction of a record that is not committed is aborted first, so that it never will be.
         """
-        if record is not None and record.stage is not Stage.COMMITTED and record.transaction is not None:
+        if record is not None and not record.is_committed and record.transaction is not None:
             self._abort(record.transaction)
             state = self._settled(record.transaction)
             may_be_committed = record.stage is Stage.COMMITTING and state is TransactionState.UNKNOWN

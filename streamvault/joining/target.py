@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from streamvault.common.errors import Conflict
+from streamvault.common.errors import Conflict, Overtaken
 from streamvault.importer.ownership import first_segment_id
 from streamvault.joining.placing import Places, TargetScale
 from streamvault.joining.sources import Stretch
@@ -38,6 +38,7 @@ class StitchTarget:
 
     Args:
         stream: the stream, which exists.
+        mark: the tag of a stream that is made for a stitch, and is not finished; empty for a user's stream.
 
     Attributes:
         stream: the stream.
@@ -48,21 +49,28 @@ class StitchTarget:
         Conflict: it is sealed.
     """
 
-    def __init__(self, stream: OpenStream) -> None:
+    def __init__(self, stream: OpenStream, mark: str = "") -> None:
         self.stream = stream
-        self.first_segment_id = first_segment_id(describe_source(stream.store, stream.name))
-        self.describe()
+        self._mark = mark
+        self.first_segment_id = first_segment_id(self._look(may_be_sealed=False))
 
     def describe(self, *, may_be_sealed: bool = False) -> StreamDescription:
         """Describe the stream.
 
         Raises:
-            Conflict: it is another stream now, or sealed.
+            Conflict: it is another stream now, or sealed, or was made for a stitch and is finished.
         """
-        described = describe_source(self.stream.store, self.stream.name)
+        described = self._look(may_be_sealed=may_be_sealed)
         if first_segment_id(described) != self.first_segment_id:
             todo = "Nothing was appended to the new one. Run the same command again to append to it."
             raise Conflict("the stream was deleted and created again meanwhile", where=self.stream.uri, todo=todo)
+        return described
+
+    def _look(self, *, may_be_sealed: bool) -> StreamDescription:
+        store, name = self.stream.store, self.stream.name
+        described = store.describe(name) if self._mark else describe_source(store, name)
+        if self._mark and self._mark not in described.configuration.tags:
+            raise Overtaken("another process has finished the stream, or replaced it", where=self.stream.uri)
         if described.sealed and not may_be_sealed:
             raise Conflict("the stream is sealed, so nothing can be appended", where=self.stream.uri)
         return described

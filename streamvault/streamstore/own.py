@@ -41,6 +41,9 @@ REPLICA_OF = "streamvault-replica-of:"
 RESTORED = "streamvault-restored:"
 """Prefix of the tag on a stream that was restored under its own name and address; the name of the import follows."""
 
+JOIN = "join."
+"""Prefix of the name of a join, in the tag of its unfinished target."""
+
 MOVED_TO = "streamvault-moved-to:"
 """Prefix of the tag on the empty sealed stream that a move leaves; the URI of the moved stream follows."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamvault import append_streams
-from streamvault.joining.reports import AppendReport
+from streamvault.joining.reports import StitchReport
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.model import KeyRange, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega.transactions import PravegaTransactions
@@ -44,7 +44,7 @@ def make_old(store: StreamStore, name: StreamName) -> KeyedWriter:
     return writer
 
 
-def check_places(store: StreamStore, report: AppendReport) -> None:
+def check_places(store: StreamStore, report: StitchReport) -> None:
     """Check that the bytes are where the report says, as far as it is exact."""
     for place in report.places:
         if place.exact:

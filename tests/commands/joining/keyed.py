@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamvault import append_streams
-from streamvault.joining.reports import AppendReport
+from streamvault.joining.reports import StitchReport
 from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
@@ -85,7 +85,7 @@ class Keyed:
                 found.setdefault(f"k{number % KEYS}", []).append(f"{name} {number}")
         return found
 
-    def append(self, *sources: str, into: str = "target", **options: Any) -> AppendReport:
+    def append(self, *sources: str, into: str = "target", **options: Any) -> StitchReport:
         uris = [source if "://" in source else self.uri(source) for source in sources]
         return append_streams(uris, self.uri(into), master="inline[2]", **options)
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamvault import copy_stream, export_stream
 from streamvault.cli import main
-from streamvault.joining.reports import AppendReport
+from streamvault.joining.reports import StitchReport
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN
@@ -53,7 +53,7 @@ def test_each_key_keeps_its_order(
     assert all(place.exact and len(place.digest) == 64 for place in report.places)
 
 
-def check_places(keyed: Keyed, report: AppendReport) -> None:
+def check_places(keyed: Keyed, report: StitchReport) -> None:
     """Check that the bytes are where the report says."""
     with keyed.store as store:
         for place in report.places:

@@ -13,11 +13,11 @@ from streamvault.cli import main
 from tests.commands.joining.keyed import Keyed
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "append.md"
-COMMANDS = re.findall(r"```\nstreamvault (append [^\[]*?)\n```", GUIDE.read_text())
+COMMANDS = re.findall(r"```\nstreamvault ((?:append|join) [^\[]*?)\n```", GUIDE.read_text())
 
 
 def test_the_guide_has_commands() -> None:
-    assert len(COMMANDS) == 4
+    assert len(COMMANDS) == 5
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -41,4 +41,5 @@ def test_command_of_the_guide(
     assert len(report["left_out"]) == (2 if "--distinct" in command else 0)
     assert report["dry_run"] == ("--dry-run" in command)
     appended = 0 if report["unchanged"] or report["dry_run"] else 40 if "2026" in command else 30
-    assert len(streams.payloads("all")) == 5 + appended
+    joined = command.startswith("join")
+    assert len(streams.payloads("history" if joined else "all")) == appended + (0 if joined else 5)

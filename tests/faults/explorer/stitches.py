@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
 
 import greenlet
 
-from streamvault import append_streams
+from streamvault import append_streams, join_streams
 from streamvault.common.errors import Problem
-from streamvault.streamstore.errors import NoSuchStream
+from streamvault.streamstore.errors import NoSuchStream, StreamExists
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.own import is_own
 from streamvault.streamstore.store import StreamStore
 from tests.faults.explorer.memory import StreamState
 from tests.faults.explorer.scenes import CLUSTER, open_source
@@ -25,9 +28,11 @@ from tests.faults.explorer.world import Actor, World, in_memory
 from tests.killed import Killed
 from tests.streams import append_events
 
-ONE, TWO, TARGET = (StreamName("scope", name) for name in ("one", "two", "target"))
+ONE, TWO, TARGET, JOINED = (StreamName("scope", name) for name in ("one", "two", "target", "joined"))
 BEFORE = "before"
 """How the events begin that the sources have from the start on."""
+TAKEN = frozenset({"joined-take", "append-joined", "remake"})
+"""After these, another stream may have the name, or what is joined has more, or is of another source."""
 ENDINGS = ("", "!", "+!", ":unavailable", "+unavailable", ":late")
 
 
@@ -35,8 +40,32 @@ def uri(name: StreamName) -> str:
     return f"local://{CLUSTER}/{name}"
 
 
-def _append(*sources: StreamName, **options: bool) -> Callable[[World], object]:
-    return lambda _: append_streams(list(map(uri, sources)), uri(TARGET), master="inline", **options)
+def _append(*sources: StreamName, into: StreamName = TARGET, **options: bool) -> Callable[[World], object]:
+    return lambda _: append_streams(list(map(uri, sources)), uri(into), master="inline", **options)
+
+
+def _join(_: World) -> object:
+    return join_streams([uri(ONE), uri(TWO)], uri(JOINED), master="inline")
+
+
+def _joined_drop(_: World) -> None:
+    """Delete what is joined, even if it is not finished."""
+    with open_source() as store:
+        if store.exists(JOINED):
+            store.delete(JOINED)
+
+
+def _joined_write(world: World) -> None:
+    with open_source() as store:
+        users = store.exists(JOINED) and not is_own(store.describe(JOINED).configuration)
+    if users:
+        _write(JOINED, world)
+
+
+def _joined_take(_: World) -> None:
+    """Somebody else makes a stream of that name."""
+    with suppress(StreamExists):
+        _make(JOINED, "mine")
 
 
 def _write(name: StreamName, world: World) -> None:
@@ -91,6 +120,8 @@ VERBS: dict[str, Callable[[World], object]] = {
     "append-own": _append(ONE, TWO, own_segments=True),
     "append-distinct": _append(ONE, TWO, distinct=True),
     "append-one": _append(ONE),
+    "append-joined": _append(ONE, TWO, into=JOINED),
+    "join": _join,
 }
 OUTSIDE: dict[str, Callable[[World], object]] = {
     "write": partial(_write, ONE),
@@ -101,6 +132,9 @@ OUTSIDE: dict[str, Callable[[World], object]] = {
     "target-scale": lambda _: _scale(TARGET, [0.2, 0.5]),
     "target-seal": _seal,
     "target-remake": partial(_remake, TARGET),
+    "joined-drop": _joined_drop,
+    "joined-write": _joined_write,
+    "joined-take": _joined_take,
     "hour": _hour,
 }
 ALL = {**VERBS, **OUTSIDE}
@@ -133,6 +167,18 @@ class Watch:
             self._keep(name, self._cluster.find(name))
         self._cluster.changed = self._changed
 
+    def _joined_changed(self, command: str, before: StreamState | None, after: StreamState | None) -> Iterator[str]:
+        """What is joined is the command's own until it is complete, and its user's then."""
+        is_ours, is_users = _is_own(before), after is not None and not _is_own(after)
+        if before is not None and not is_ours and command == "join" and _users_part(before) != _users_part(after):
+            yield f"HARMED {command} changed the user's stream"
+        if after is None and before is not None and any(before.data.values()):
+            yield f"HARMED {command} deleted a stream with data"
+        if is_ours and is_users and after is not None and not {"retain", "remake"} & set(self._names):
+            held = _events(after)
+            sources = [event for name in (ONE, TWO) for event in _events(self._cluster.find(name))]
+            yield from (f"FEW {e} is not in what is finished" for e in sources if BEFORE in e and e not in held)
+
     def _keep(self, name: StreamName, state: StreamState) -> None:
         if name == TARGET:
             self._targets[state.number] = state
@@ -154,6 +200,8 @@ class Watch:
                 )
                 if not all(same) or before.record.head != after.record.head:
                     self.wrong.append(f"HARMED {command} changed the target")
+        if name == JOINED and command in VERBS:
+            self.wrong += self._joined_changed(command, before, after)
         if name in {ONE, TWO, TARGET} and after is not None:
             self._keep(name, after)
             if name == TARGET:
@@ -173,23 +221,37 @@ class Watch:
     def judge(self, *, foreign: bool) -> list[str]:
         """Judge the target as it is at the end; ``foreign``: something happened after which events may be missing."""
         wrong = list(self.wrong)
+        if "join" in self._names:
+            wrong += self._judge(JOINED, foreign=foreign or "append" in self._names)
+        if set(self._names) & VERBS.keys() - {"join", "append-joined"}:
+            wrong += self._judge(TARGET, foreign=foreign)
+        return wrong
+
+    def _judge(self, name: StreamName, *, foreign: bool) -> Iterator[str]:
         try:
-            target = self._cluster.find(TARGET)
+            target = self._cluster.find(name)
         except NoSuchStream:
-            return [*wrong, "LOST the target"]
-        places = {}
+            yield f"LOST {name}"
+            return
+        if name == JOINED and (_is_own(target) or any(event.startswith("mine") for event in _events(target))):
+            if _is_own(target):
+                yield "UNFINISHED what is joined"
+            return
+        places: dict[str, tuple[int, SegmentId]] = {}
         for place, (segment, event) in enumerate(_ordered(target)):
             if event in places and not self._twice(event):
-                wrong.append(f"DOUBLED {event}")
+                yield f"DOUBLED {event}"
             places[event] = place, segment
-        mine = self._targets[target.number]
-        wrong += [f"LOST {e}" for e in _events(mine) if " target " in e and e not in places]
-        for (name, number), source in self._sources.items():
-            wrong += self._misplaced(source, target, places)
-            now = self._cluster.find(name)
-            if number == now.number and not foreign:
-                wrong += [f"MISSING {e}" for e in _events(now, readable=True) if e not in places]
-        return wrong
+        mine = self._targets.get(target.number)
+        yield from (f"LOST {e}" for e in (_events(mine) if mine else ()) if " target " in e and e not in places)
+        # a join that is finished gets nothing more
+        is_fixed = name == JOINED and "append-joined" not in self._names
+        for (source_name, number), source in self._sources.items():
+            yield from self._misplaced(source, target, places)
+            now = self._cluster.find(source_name)
+            if number == now.number and not foreign and not (is_fixed and "remake" in self._names):
+                held = _events(now, readable=True)
+                yield from (f"MISSING {e}" for e in held if e not in places and (BEFORE in e or not is_fixed))
 
     def _twice(self, event: str) -> bool:
         """Whether two commands with other ledgers append it."""
@@ -213,6 +275,15 @@ class Watch:
                 f"ORDER {event} is before {other}" for at, k, other in before if k.overlaps(keys) and at > place
             )
             before.append((place, keys, event))
+
+
+def _users_part(state: StreamState | None) -> object:
+    """What a user sees of a stream: transactions that were not committed are not part of it."""
+    return state and (state.number, state.data, replace(state.record, transactions=type(state.record.transactions)()))
+
+
+def _is_own(state: StreamState | None) -> bool:
+    return state is not None and is_own(state.record.configuration)
 
 
 def _ordered(state: StreamState, *, readable: bool = False) -> Iterator[tuple[SegmentId, str]]:
@@ -252,7 +323,7 @@ def run(schedule: Schedule) -> tuple[list[str], list[Actor]]:
                 names.append(name)
                 again = Actor(len(names) - 1, lambda name=name: ALL[name](world))
                 again.go_on()
-                if again.error is not None and not sealed:
+                if again.error is not None and not sealed and not (name == "join" and TAKEN & set(names)):
                     watch.wrong.append(f"STUCK {name}: {type(again.error).__name__}: {again.error}")
         return watch.judge(foreign=sealed), actors
 

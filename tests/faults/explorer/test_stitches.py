@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from tests.faults.explorer.schedule import Schedule
-from tests.faults.explorer.stitches import at_each_point, run, two_stops
+from tests.faults.explorer.stitches import ENDINGS, at_each_point, run, two_stops
 
 FAMILIES = (
     "append",
@@ -28,17 +28,29 @@ FAMILIES = (
     "append-own,target-write,append-own",
     "append-own,append",
     "append-distinct",
+    "join",
+    "join,join",
+    "join,hour,join",
+    "join,write,scale,join",
+    "join,retain,join",
+    "join,remake",
+    "join,joined-drop",
+    "join,joined-drop,join",
+    "join,joined-take",
+    "join,join,joined-write",
+    "join,join,write,append-joined",
 )
-POINTS = 40
-"""Schedules of each family that a short run draws."""
+POINTS = 15
+"""Schedules of each family in which a call fails that a short run draws; it stops before each call, too."""
 
 STOPPED_TWICE = 400
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_append_stopped_at_a_call_is_right(family: str) -> None:
-    every = list(at_each_point(family.split(",")))
-    _check(random.Random(family).sample(every, POINTS))
+    commands = family.split(",")
+    failing = list(at_each_point(commands, ENDINGS[1:]))
+    _check([*at_each_point(commands, ENDINGS[:1]), *random.Random(family).sample(failing, POINTS)])
 
 
 @pytest.mark.long

@@ -1,0 +1,34 @@
+"""`streamvault join`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from streamvault.cli.append import SourcesArgument, print_stitch
+from streamvault.cli.options import option
+from streamvault.cli.output import Results
+from streamvault.cli.running import Running
+from streamvault.joining.options import JoinOptions
+from streamvault.joining.reports import StitchReport
+
+NewOption = Annotated[str, option("--into", "The stream to create.", environment=False, metavar="TARGET")]
+
+
+def join(sources: SourcesArgument, into: NewOption, options: JoinOptions, *, running: Running) -> int:
+    """Put streams and archives together in a new stream.
+
+    It has the key ranges that all sources share, so that the events of each key keep their order.
+    """
+    return running.verb("join_streams", sources, into, options, show=_show, resumable=True)
+
+
+def _show(results: Results, report: StitchReport) -> None:
+    sources = ", ".join(report.sources)
+    if report.unchanged:
+        results.line(f"already joined: {report.stream} has {sources}")
+        return
+    begun = "finish joining" if report.resumed else "join"
+    done = f"would {begun}" if report.dry_run else "joined"
+    resumed = " (resumed an unfinished run)" if report.resumed and not report.dry_run else ""
+    results.line(f"{done} {sources} into {report.stream}{resumed}")
+    print_stitch(results, report)

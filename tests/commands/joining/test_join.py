@@ -1,0 +1,126 @@
+"""Joining streams and archives of the embedded store into a new stream."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamvault import append_streams, copy_stream, export_stream, import_stream, join_streams
+from streamvault.cli import main
+from streamvault.common.errors import Conflict
+from streamvault.importer.target import TargetTaken
+from streamvault.joining.new_target import NewTarget
+from streamvault.streamstore.model import RetentionKind, Scaling, StreamName
+from tests.commands.joining.keyed import Keyed
+from tests.commands.joining.test_append import SHAPES, check_places, make
+from tests.commands.mirrors.streams import leave_leases
+from tests.killed import Killed
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Keyed:
+    return Keyed(tmp_path / "streams")
+
+
+def test_streams_and_an_archive_are_joined(keyed: Keyed, tmp_path: Path) -> None:
+    """Their epochs share the boundary in the middle, and nothing else."""
+    one, two = make(keyed, "one", (2, [[0.25, 0.5, 0.75]])), make(keyed, "two", (4, [[0.5]]))
+    three = make(keyed, "three", (2, []))
+    export_stream(keyed.uri("two"), f"file://{tmp_path}/vault", master="inline[2]")
+    archive = f"file://{tmp_path}/vault/scope/two"
+    report = join_streams([keyed.uri("one"), archive, keyed.uri("three")], keyed.uri("all"), master="inline[2]")
+    assert keyed.by_key("all") == keyed.expected(("one", one), ("two", two), ("three", three))
+    check_places(keyed, report)
+    with keyed.store as store:
+        described = store.describe(StreamName("scope", "all"))
+    configuration = described.configuration
+    assert [held.low for held in described.epochs[-1].segments.values()] == [0.0, 0.5]
+    assert report.segments == 2
+    assert (configuration.scaling, configuration.tags) == (Scaling(min_segments=2), ())
+    assert configuration.retention.kind is RetentionKind.NONE
+
+
+@pytest.mark.parametrize("source", SHAPES)
+def test_joined_stream_has_every_event_in_order(keyed: Keyed, source: tuple[int, list[list[float]]]) -> None:
+    one, two = make(keyed, "one", source), make(keyed, "two", SHAPES[2])
+    join_streams([keyed.uri("two"), keyed.uri("one")], keyed.uri("all"), master="inline[2]")
+    assert keyed.by_key("all") == keyed.expected(("two", two), ("one", one))
+
+
+def test_repeated_join_changes_nothing_and_append_adds_what_is_new(keyed: Keyed) -> None:
+    keyed.make("one", 2, events=30)
+    keyed.make("two", events=10)
+    uris = [keyed.uri("one"), keyed.uri("two")]
+    first = join_streams(uris, keyed.uri("all"), master="inline[2]")
+    keyed.write("one", 20)
+    again = join_streams(uris, keyed.uri("all"), master="inline[2]")
+    assert (first.unchanged, again.unchanged, again.bytes) == (False, True, 0)
+    assert len(keyed.payloads("all")) == 40
+    append_streams(uris, keyed.uri("all"), master="inline[2]")
+    assert keyed.by_key("all") == keyed.expected(("one", range(30)), ("two", range(10)), ("one", range(30, 50)))
+
+
+def test_unfinished_join_is_left_alone_by_others_and_resumed(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    keyed.make("one", 2, events=30)
+
+    def die(_: NewTarget) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(NewTarget, "finish", die)
+        leave_leases(patched)
+        with pytest.raises(Killed):
+            join_streams([keyed.uri("one")], keyed.uri("all"), master="inline[2]")
+    keyed.make("two", events=5)
+    for other in (
+        lambda: join_streams([keyed.uri("two")], keyed.uri("all"), master="inline"),
+        lambda: append_streams([keyed.uri("two")], keyed.uri("all"), master="inline"),
+        lambda: copy_stream(keyed.uri("two"), keyed.uri("all"), master="inline"),
+        lambda: copy_stream(keyed.uri("all"), keyed.uri("other"), master="inline"),
+    ):
+        with pytest.raises(Conflict):
+            other()
+    report = join_streams([keyed.uri("one")], keyed.uri("all"), master="inline[2]")
+    assert (report.resumed, report.moved_bytes) == (True, 0)
+    assert keyed.by_key("all") == keyed.expected(("one", range(30)))
+
+
+def test_stream_that_exists_is_not_joined_into(keyed: Keyed, tmp_path: Path) -> None:
+    keyed.make("one", events=3)
+    keyed.make("all", events=2)
+    with pytest.raises(TargetTaken, match="the stream exists"):
+        join_streams([keyed.uri("one")], keyed.uri("all"), master="inline")
+    append_streams([keyed.uri("one")], keyed.uri("all"), master="inline")
+    with pytest.raises(TargetTaken, match="the stream exists"):
+        join_streams([keyed.uri("one")], keyed.uri("all"), master="inline")
+    assert len(keyed.payloads("all")) == 5
+    # a stream that is joined is like any other
+    join_streams([keyed.uri("one")], keyed.uri("joined"), master="inline")
+    export_stream(keyed.uri("joined"), f"file://{tmp_path}/vault", master="inline")
+    import_stream(f"file://{tmp_path}/vault/scope/joined", keyed.uri("back"), master="inline")
+    assert keyed.by_key("back") == keyed.by_key("one")
+
+
+def test_empty_streams_are_joined(keyed: Keyed) -> None:
+    keyed.make("one", 2)
+    report = join_streams([keyed.uri("one")], keyed.uri("all"), master="inline")
+    assert (report.bytes, report.places, report.unchanged) == (0, (), False)
+    assert keyed.payloads("all") == []
+
+
+def test_command_prints_what_it_joins(keyed: Keyed, capfd: pytest.CaptureFixture[str]) -> None:
+    keyed.make("one", 2, events=30)
+    command = ["join", keyed.uri("one"), "--into", keyed.uri("all"), "--master", "inline"]
+    assert main([*command, "--dry-run", "--json"]) == 0
+    assert (json.loads(capfd.readouterr().out)["segments"], keyed.own()) == (2, [])
+    with keyed.store as store:
+        assert not store.exists(StreamName("scope", "all"))
+    assert main([*command, "--dry-run"]) == 0
+    assert f"would join {keyed.uri('one')} into {keyed.uri('all')}" in capfd.readouterr().out
+    assert main(command) == 0
+    assert f"joined {keyed.uri('one')} into {keyed.uri('all')}" in capfd.readouterr().out
+    assert main(command) == 0
+    assert "already joined" in capfd.readouterr().out
