@@ -21,7 +21,6 @@ from streamvault.cli import main
 from streamvault.common import retries
 from streamvault.common.errors import Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
-from streamvault.common.retries import Retrier
 from streamvault.objectstore import retrying
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
 from streamvault.objectstore.obstore_store import ObstoreStore
@@ -336,22 +335,6 @@ def test_interrupt_ends_the_wait_for_a_server(
     told = capfd.readouterr().err.splitlines()
     assert told[0].startswith("retrying in 1 min 40 s, for ")
     assert told[-1] == "streamvault: interrupted; run the same command again to resume"
-
-
-def test_endurance_counts_anew_after_progress() -> None:
-    retrier = Retrier(0.2, Progress())
-    tries = iter(range(4))
-
-    def work() -> int:
-        number = next(tries)
-        time.sleep(0.15)
-        if number < 3:
-            retrier.watched.advance(1, 1)
-            raise StreamStoreUnavailable("away")
-        return number
-
-    assert retrier(work) == 3
-    assert retrier.retries == 3
 
 
 def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from itertools import islice
 
 import pytest
 
-from streamvault.common.retries import pauses
+from streamvault.common.progress import Progress
+from streamvault.common.retries import Retrier, pauses
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.pravega.patience import LONGEST_PAUSE, Patience
 
@@ -89,3 +90,20 @@ def test_patience_ends_only_without_progress(clock: Clock) -> None:
     with pytest.raises(StreamStoreUnavailable, match="lost: host:1"):
         exhaust(patience)
     assert clock.now == pytest.approx(began + 5.0)
+
+
+def test_retries_count_anew_after_progress(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamvault.common.retries.pause", clock.sleep)
+    retrier = Retrier(20, Progress())
+    tries = iter(range(4))
+
+    def move() -> int:
+        number = next(tries)
+        clock.now += 15
+        if number < 3:
+            retrier.watched.advance(1, 1)
+            raise StreamStoreUnavailable("away")
+        return number
+
+    assert retrier(move) == 3
+    assert retrier.retries == 3
