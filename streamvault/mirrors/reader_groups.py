@@ -99,6 +99,6 @@ def position_of(stream: OpenStream, group: ReaderGroup) -> StreamCut:
         start = group.starts[stream.name] or described.head
         position = GroupPosition(stream.name, start.offsets)
     try:
-        return cut_of(position, described, info)
+        return cut_of(position, described, info, bounded=group.ends.get(stream.name) is not None)
     except UnreadableReaderGroup as error:
         raise UnreadableReaderGroup(error.what, where=f"{stream.store.uri}/{group}") from None

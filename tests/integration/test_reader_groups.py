@@ -13,12 +13,14 @@ import pytest
 from streamvault import copy_stream, translate
 from streamvault.cli import main
 from streamvault.common.errors import Problem
+from streamvault.mirrors.reader_groups import look_at_group
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.reader_groups import GroupPosition
 from streamvault.streamstore.store import StreamStore
 from tests.integration.conftest import Site
 from tests.servers.java_client import JavaClient
-from tests.streams import append_events, events_of
+from tests.streams import append_events, events_of, opened
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
 GROUP = "app"
@@ -99,14 +101,15 @@ def make(store: StreamStore, name: StreamName, *, waiting: bool = True, long: in
 
 
 def grow(store: StreamStore, name: StreamName, turn: int) -> list[str]:
-    """Split a stream in two, or merge it into one, and append events; return their texts."""
-    current = list(store.describe(name).tail.offsets)
-    ranges = [KeyRange(0.0, 1.0)] if len(current) > 1 else [KeyRange(0.0, 0.3), KeyRange(0.3, 1.0)]
-    store.scale(name, current, ranges)
-    texts = {s: [f"turn-{turn}-{s.number}-{n}" for n in range(50)] for s in store.describe(name).tail.offsets}
-    for segment, held in texts.items():
-        append_events(store, name, segment, [text.encode() for text in held])
-    return [text for held in texts.values() for text in held]
+    """Split a stream's newest segment in two, and append events to all; return their texts."""
+    ranges = store.describe(name).epochs[-1].segments
+    held = ranges[newest := max(ranges)]
+    middle = (held.low + held.high) / 2
+    store.scale(name, [newest], [KeyRange(held.low, middle), KeyRange(middle, held.high)])
+    texts = {s: [f"turn-{turn}-{s.number}-{n}" for n in range(30)] for s in store.describe(name).tail.offsets}
+    for segment, added in texts.items():
+        append_events(store, name, segment, [text.encode() for text in added])
+    return [text for added in texts.values() for text in added]
 
 
 def carried(printed: str) -> dict[str, Any]:
@@ -196,6 +199,21 @@ def test_a_group_that_is_there_is_left_as_it_is(here: Site, java_client: JavaCli
     position = groups.position(found, source)
     assert position is not None
     assert position.offsets == head.offsets
+
+
+def test_a_group_that_has_read_a_sealed_stream_is_at_its_end(
+    here: Site, java_client: JavaClient, scope_name: str
+) -> None:
+    """The client forgets segments that have no successors."""
+    source = StreamName(scope_name, "source")
+    texts = make(here.store, source, waiting=False, long=20)
+    here.store.seal(source)
+    Group(java_client, here, source).run("create", f"read:r:{len(texts)}", "checkpoints:r:2", "close:r")
+    groups = here.store.reader_groups()
+    found = groups.find(scope_name, GROUP)
+    assert found is not None
+    assert groups.position(found, source) == GroupPosition(source, {})
+    assert look_at_group(opened(here.store, source), GROUP) == here.store.describe(source).tail
 
 
 @pytest.mark.parametrize(

@@ -17,21 +17,29 @@ InfoOf = Callable[[SegmentId], SegmentInfo | None]
 """Returns a segment's state; None for one that is gone."""
 
 
-def cut_of(position: GroupPosition, described: StreamDescription, info_of: InfoOf) -> StreamCut:
+def cut_of(
+    position: GroupPosition, described: StreamDescription, info_of: InfoOf, *, bounded: bool = False
+) -> StreamCut:
     """Return the latest cut at or before a group's position at every key, and at or after the stream's head.
 
-    What was read to its end is named with that end. If a scale has replaced several segments by several others, and the
+    What was read to its end is named with that end. So are segments of a sealed stream that the group has forgotten,
+    because there is nothing to read after them. If a scale has replaced several segments by several others, and the
     group has read some of the new ones while others wait, the cut is at the beginning of the new ones.
 
     Args:
         position: the position.
         described: the stream, described after the position was read.
         info_of: finds segments, asked after the stream was described.
+        bounded: whether the group ends at a cut, so that it forgets segments in other places, too.
 
     Raises:
         UnreadableReaderGroup: the position names segments of another stream, or does not account for every key.
     """
     offsets = _covering(position, described)
+    if described.sealed and not bounded:
+        ranges, last = described.ranges(), described.epochs[-1].segments
+        left = [one for one in last if not any(ranges[s].overlaps(last[one]) for s in offsets)]
+        offsets |= dict.fromkeys(left, SEGMENT_END)
     for segment, offset in offsets.items():
         info = info_of(segment)
         if info is None:

@@ -15,6 +15,8 @@ from uuid import UUID
 from streamvault.streamstore.arithmetic.framing import NotAnEvent, frame
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.errors import (
+    NoSuchSegment,
+    NoSuchStream,
     OffsetConflict,
     SegmentTruncated,
     UnreadableReaderGroup,
@@ -88,25 +90,31 @@ class PravegaReaderGroups(ReaderGroups):
     def _segment(self, group: ReaderGroup) -> SegmentName:
         """Return the only segment of a group's state stream."""
         name = _StateStream(group.scope, PREFIX + group.name)
-        segments = self._controller.current_segments(name)
+        try:
+            segments = self._controller.current_segments(name)
+        except NoSuchStream:
+            segments = {}
         if len(segments) != 1:
-            raise UnreadableReaderGroup("the group's state stream is sealed", where=self._where(group))
+            todo = "Run the same command again."
+            raise UnreadableReaderGroup("the reader group is being deleted", where=self._where(group), todo=todo)
         return SegmentName(name, next(iter(segments)))
 
     def _state(self, group: ReaderGroup) -> GroupState:
         """Read the state from where it was truncated to, which is where a whole state begins."""
         segment = self._segment(group)
         for attempts_left in reversed(range(ATTEMPTS)):
-            info = self._stores.infos(segment.stream, [segment.id])[0]
-            splitter, state = EventSplitter(info.start_offset, self._where(group)), GroupState()
+            state = GroupState()
             try:
+                info = self._stores.infos(segment.stream, [segment.id])[0]
+                splitter = EventSplitter(info.start_offset, self._where(group))
                 for block in BlockReader(self._stores, segment, info.start_offset, info.write_offset).blocks():
                     for _, record in splitter.events(block):
                         state.apply(bytes(record))
                 splitter.finish()
-            except SegmentTruncated:
+            except (SegmentTruncated, NoSuchSegment, NoSuchStream):
                 if not attempts_left:
                     raise
+                segment = self._segment(group)
                 continue
             except (UnreadableReaderGroup, NotAnEvent) as error:
                 raise UnreadableReaderGroup(

@@ -129,6 +129,25 @@ def test_a_group_goes_on_where_it_was(moving: Streams, groups: MemoryGroups, ver
         assert [one.outcome for one in carry(moving, verb)] == ["present"]
 
 
+@pytest.mark.parametrize("verb", CUT_OVERS)
+def test_a_group_that_reads_on_to_the_sealed_end(
+    moving: Streams, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """It forgets each segment at its end, so that in the end it has none; then it goes on at what is written next."""
+
+    def seal(store: LocalStore, name: StreamName, **options: Any) -> None:
+        real(store, name, **options)
+        groups.add(StreamCut(NAME, {}))
+
+    groups.add(last_events(moving))
+    real = LocalStore.seal
+    monkeypatch.setattr(LocalStore, "seal", seal)
+    tail = moving.tail()
+    (carried,) = carry(moving, verb)
+    assert carried.outcome == "created"
+    assert groups.reached() == StreamCut(THERE, tail)
+
+
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_killed_run_is_repeated(moving: Streams, groups: MemoryGroups, verb: str) -> None:

@@ -46,8 +46,13 @@ class Model:
         self.waiting: dict[SegmentId, set[SegmentId]] = {}
         self.reached = {cell: (next(s for s in first if self.has(first[s], cell)), 0) for cell in range(CELLS)}
         self.numbers = 4
+        self.sealed = False
         for _ in range(self.rng.randrange(40)):
             self.rng.choice([self.scale, self.read, self.finish, self.finish])()
+        if self.rng.random() < 0.3:
+            self.sealed = True
+            for _ in range(self.rng.randrange(20)):
+                self.finish()
 
     @staticmethod
     def has(held: KeyRange, cell: int) -> bool:
@@ -57,7 +62,7 @@ class Model:
     def described(self) -> StreamDescription:
         head = StreamCut(NAME, dict.fromkeys(self.epochs[0].segments, 0))
         tail = StreamCut(NAME, dict.fromkeys(self.epochs[-1].segments, LENGTH))
-        return StreamDescription(NAME, StreamConfiguration(), tuple(self.epochs), head, tail, sealed=False)
+        return StreamDescription(NAME, StreamConfiguration(), tuple(self.epochs), head, tail, sealed=self.sealed)
 
     def scale(self) -> None:
         """Replace neighbours by others: one by several or several by one if it is to be plain."""
@@ -74,6 +79,8 @@ class Model:
         self.epochs.append(Epoch(number, {s: r for s, r in current.items() if s not in old} | new))
 
     def read(self) -> None:
+        if not self.positions:
+            return
         segment = self.rng.choice(sorted(self.positions))
         self.go(segment, self.rng.randrange(self.positions[segment], LENGTH + 1))
 
@@ -85,8 +92,10 @@ class Model:
 
     def finish(self) -> None:
         """Read a sealed segment to its end, and its successors next that wait for no other one."""
+        if not self.positions:
+            return
         segment = self.rng.choice(sorted(self.positions))
-        if segment in self.epochs[-1].segments:
+        if segment in self.epochs[-1].segments and not self.sealed:
             return
         self.go(segment, LENGTH)
         del self.positions[segment]
@@ -106,7 +115,7 @@ class Model:
         return GroupPosition(NAME, dict(self.positions), {s: frozenset(left) for s, left in self.waiting.items()})
 
     def info(self, segment: SegmentId) -> SegmentInfo:
-        return SegmentInfo(segment, 0, LENGTH, segment not in self.epochs[-1].segments)
+        return SegmentInfo(segment, 0, LENGTH, self.sealed or segment not in self.epochs[-1].segments)
 
 
 @given(st.integers(0, 1 << 32), st.booleans())
@@ -159,3 +168,14 @@ def test_an_end_that_is_written_as_minus_one_is_the_segments_end() -> None:
         GroupPosition(NAME, dict.fromkeys(SEGMENTS, -1)), DESCRIBED, lambda segment: SegmentInfo(segment, 0, 42, True)
     )
     assert cut.offsets == dict.fromkeys(SEGMENTS, 42)
+
+
+def test_a_group_that_ends_somewhere_has_not_read_a_sealed_stream_to_its_end() -> None:
+    sealed, position = replace(DESCRIBED, sealed=True), GroupPosition(NAME, {SegmentId(0, 0): 0})
+
+    def info(segment: SegmentId) -> SegmentInfo:
+        return SegmentInfo(segment, 0, LENGTH, sealed=True)
+
+    assert cut_of(position, sealed, info).offsets == {SegmentId(0, 0): 0, SegmentId(0, 1): LENGTH}
+    with pytest.raises(UnreadableReaderGroup, match="names no segment"):
+        cut_of(position, sealed, info, bounded=True)
