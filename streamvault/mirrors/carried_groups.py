@@ -110,7 +110,7 @@ def _noted(one: SourceGroup, source: StreamDescription, positions: TargetPositio
         name=one.name,
         position=_plain(position),
         problem=one.problem,
-        id=str(uuid5(group.id, f"{target.name} {first_segment_id(target)}")),
+        id=_target_id(group, target),
         start=None if begun is None else _plain(begun),
         end=None if ended is None else _plain(ended),
         settings=(group.refresh_millis, group.checkpoint_millis, group.most_checkpoints, group.retention),
@@ -146,8 +146,7 @@ def _create(one: NotedGroup, target: OpenStream, positions: TargetPositions) -> 
     if found is None or found.id == group.id:
         found = groups.create(group, position)
     if found.id != group.id:
-        why = f"the scope {group.scope} has a reader group of that name, which stays as it is"
-        return one.left_out(why, target.name)
+        return one.left_out(_taken(target.name), target.name)
     return CarriedGroup(name=one.name, outcome="created", position=position.to_json())
 
 
@@ -194,11 +193,17 @@ class CarryingGroups:
         self._read = monotonic()
 
     def planned(self) -> tuple[CarriedGroup, ...]:
-        """Return the report of a dry run, when there is no target yet."""
-        return tuple(
-            CarriedGroup(name=one.name, outcome="left out" if one.problem else "noted", reason=one.problem)
-            for one in self._groups
-        )
+        """Return the report of a dry run, when there need not be a target yet."""
+        described, groups, name = self._target.find(), self._target.store.reader_groups(), self._target.name
+        planned = []
+        for one in self._groups:
+            problem = one.problem
+            there = None if problem or one.group is None else groups.find(name.scope, one.name)
+            if one.group is not None and there is not None:
+                ours = described is not None and str(there.id) == _target_id(one.group, described)
+                problem = "" if ours else _taken(name)
+            planned.append(CarriedGroup(name=one.name, outcome="left out" if problem else "noted", reason=problem))
+        return tuple(planned)
 
     def noted(self, source: StreamDescription) -> tuple[NotedGroup, ...]:
         """Translate the groups into those of the target, given the source as it is now."""
@@ -224,6 +229,15 @@ def group_warnings(groups: Sequence[CarriedGroup]) -> tuple[str, ...]:
     return tuple(
         f"the reader group {one.name} was not created: {one.reason}" for one in groups if one.outcome == "left out"
     )
+
+
+def _target_id(group: ReaderGroup, target: StreamDescription) -> str:
+    """Return the id of the group that is created for a source's group on this very target."""
+    return str(uuid5(group.id, f"{target.name} {first_segment_id(target)}"))
+
+
+def _taken(stream: StreamName) -> str:
+    return f"the scope {stream.scope} has a reader group of that name, which stays as it is"
 
 
 def _plain(cut: StreamCut) -> dict[str, int]:

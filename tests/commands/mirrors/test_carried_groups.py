@@ -129,6 +129,21 @@ def test_a_group_goes_on_where_it_was(moving: Streams, groups: MemoryGroups, ver
         assert [one.outcome for one in carry(moving, verb)] == ["present"]
 
 
+def test_segments_with_other_numbers_are_found(moving: Streams, groups: MemoryGroups) -> None:
+    """The target's name was used before, so that its numbers go on."""
+    moving.remake(THERE)
+    with moving.store as store:
+        store.delete(THERE)
+    at = last_events(moving)
+    groups.add(at)
+    (carried,) = carry(moving, "move")
+    assert carried.position is not None
+    found = StreamCut.from_json(carried.position, THERE)
+    assert groups.reached() == found
+    assert found.offsets.keys().isdisjoint(at.offsets)
+    assert [(s.epoch, offset) for s, offset in found.offsets.items()] == [(s.epoch, o) for s, o in at.offsets.items()]
+
+
 @pytest.mark.parametrize("verb", CUT_OVERS)
 def test_a_group_that_reads_on_to_the_sealed_end(
     moving: Streams, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch, verb: str
@@ -298,6 +313,14 @@ def test_rehearsals_create_nothing(moving: Streams, groups: MemoryGroups) -> Non
     ):
         assert [(one.name, one.outcome) for one in report.reader_groups] == [("app", "noted")]
     assert list(groups.names(THERE.scope)) == []
+    groups.add(StreamCut(THERE, {}))
+    (planned,) = moving.copy(reader_groups=True, dry_run=True).reader_groups
+    assert (planned.outcome, planned.position) == ("left out", None)
+    assert "stays as it is" in planned.reason
+    del groups.made[THERE.scope, "app"]
+    moving.copy(reader_groups=True)
+    (planned,) = moving.copy(reader_groups=True, dry_run=True).reader_groups
+    assert planned.outcome == "noted"
 
 
 def test_a_promotion_without_records_says_so(moving: Streams, groups: MemoryGroups) -> None:
