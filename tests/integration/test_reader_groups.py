@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from streamvault import copy_stream, translate
+from streamvault import translate
 from streamvault.cli import main
 from streamvault.common.errors import Problem
 from streamvault.mirrors.reader_groups import look_at_group
@@ -198,17 +198,22 @@ def test_killed_readers_go_on_after_moves(
     assert sorted(group.reading.events) == sorted(texts)
 
 
-def test_a_group_that_is_there_is_left_as_it_is(here: Site, java_client: JavaClient, scope_name: str) -> None:
-    source = StreamName(scope_name, "source")
+def test_a_group_that_nobody_has_read_with(here: Site, java_client: JavaClient, scope_name: str) -> None:
+    """It is at the stream's head, reads no other stream, and is not moved by one of its name."""
+    source, other = StreamName(scope_name, "source"), StreamName(scope_name, "other")
     make(here.store, source, waiting=False)
+    make(here.store, other, waiting=False)
     Group(java_client, here, source).run("create")
-    groups, head = here.store.reader_groups(), here.store.describe(source).head
+    groups, described = here.store.reader_groups(), here.store.describe(source)
+    assert look_at_group(opened(here.store, source), GROUP) == described.head
+    for name, what in (("nobody", "no such reader group"), (GROUP, f"reader group {GROUP} does not read the stream")):
+        with pytest.raises(Problem, match=what) as raised:
+            translate(here.uri(other), here.uri(source), reader_groups=[name])
+        assert raised.value.exit_code == 2
     found = groups.find(scope_name, GROUP)
     assert found is not None
-    assert groups.create(replace(found, id=uuid4()), here.store.describe(source).tail) == found
-    position = groups.position(found, source)
-    assert position is not None
-    assert position.offsets == head.offsets
+    assert groups.create(replace(found, id=uuid4()), described.tail) == found
+    assert groups.position(found, source) == GroupPosition(source, described.head.offsets)
 
 
 def test_a_group_that_has_read_a_sealed_stream_is_at_its_end(
@@ -224,22 +229,3 @@ def test_a_group_that_has_read_a_sealed_stream_is_at_its_end(
     assert found is not None
     assert groups.position(found, source) == GroupPosition(source, {})
     assert look_at_group(opened(here.store, source), GROUP) == here.store.describe(source).tail
-
-
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [("nobody", "no such reader group"), (GROUP, f"the reader group {GROUP} does not read the stream")],
-)
-def test_groups_that_do_not_read_the_stream(
-    here: Site, java_client: JavaClient, scope_name: str, name: str, what: str
-) -> None:
-    source, other = StreamName(scope_name, "source"), StreamName(scope_name, "other")
-    make(here.store, source, waiting=False)
-    copy_stream(here.uri(source), here.uri(other), master="inline")
-    Group(java_client, here, source).run("create")
-    with pytest.raises(Problem, match=what) as raised:
-        translate(here.uri(other), here.uri(source), reader_groups=[name])
-    assert raised.value.exit_code == 2
-    begun = translate(here.uri(source), here.uri(other), reader_groups=[GROUP]).positions[0]
-    assert begun.new == StreamCut(other, here.store.describe(other).head.offsets).to_json()
-    assert begun.reader_group == GROUP
