@@ -15,7 +15,7 @@ from streamvault.mirrors.replica import replica_tag
 from streamvault.objectstore.uri import RootAddress
 from streamvault.scopes.reports import OmittedStream
 from streamvault.scopes.uri import ScopePattern
-from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
+from streamvault.streamstore.errors import AccessDenied, InvalidName, NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import REPLICA_OF, tag_of
 from streamvault.streamstore.store import StreamStore
@@ -109,9 +109,10 @@ class StreamMembers(ScopeMembers):
                     found.omitted.append(OmittedStream(stream=self.pattern.member(name.stream), reason=reason))
                 else:
                     found.names.append(name.stream)
-            found.key_value_tables = tuple(
-                f"{self._address.uri}/{self._scope}/{table}" for table in store.list_key_value_tables(self._scope)
-            )
+            with suppress(AccessDenied):  # a login may have rights on streams only
+                found.key_value_tables = tuple(
+                    f"{self._address.uri}/{self._scope}/{table}" for table in store.list_key_value_tables(self._scope)
+                )
         if self._target is not None:
             found.names = sorted([*found.names, *self._moved(self._target, found.names)])
         return found

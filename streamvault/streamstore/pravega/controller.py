@@ -137,6 +137,20 @@ class Controller:
             "listStreamsInScope", lambda token: pb.StreamsInScopeRequest(scope=info, continuationToken=token), names
         )
 
+    def key_value_tables(self, scope: str) -> Iterator[str]:
+        """Every key-value table of a scope, internal ones too, in the controller's order."""
+
+        def names(page: Any) -> list[str]:
+            self._status(pb.KVTablesInScopeResponse.Status, page.status, scope)
+            return [one.kvtName for one in page.kvtables]
+
+        info = pb.ScopeInfo(scope=scope)
+        return self._pages(
+            "listKeyValueTablesInScope",
+            lambda token: pb.KVTablesInScopeRequest(scope=info, continuationToken=token),
+            names,
+        )
+
     def stream_exists(self, stream: StreamName) -> bool:
         """Return whether the stream exists; False if its scope does not."""
         return bool(self._calls.call("checkStreamExists", stream_message(stream)).exists)

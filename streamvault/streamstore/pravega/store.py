@@ -101,6 +101,10 @@ class PravegaStore(StreamStore):
                 if configuration is None or is_listed(configuration):
                     yield name
 
+    def list_key_value_tables(self, scope: str) -> Iterator[str]:
+        """See `StreamStore.list_key_value_tables`."""
+        yield from sorted(name for name in self._controller.key_value_tables(scope) if not name.startswith("_"))
+
     def _names(self, scope: str) -> Iterator[StreamName]:
         for name in sorted(name for name in self._controller.streams(scope) if not name.startswith("_")):
             try:
