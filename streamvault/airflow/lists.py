@@ -11,23 +11,15 @@ from typing import Any, ClassVar, Self
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem
+from streamvault.scopes.entries import ListModel
+from streamvault.scopes.toml import line_of, load_declared
 
 ListStreams = Callable[[str, str | None], list[str]]
 """(scope, connection) → names of the scope's streams."""
-
-
-class ListModel(BaseModel):
-    """A list, or an entry of it: unknown names are rejected."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    def given(self, kind: type[BaseModel]) -> dict[str, Any]:
-        """Return the fields of ``kind`` that are set."""
-        return {name: getattr(self, name) for name in kind.model_fields if getattr(self, name) is not None}
 
 
 class StreamList(ListModel):
@@ -59,7 +51,7 @@ class StreamList(ListModel):
 
     @classmethod
     def read(cls, given: Any, file: str | None = None) -> Self:
-        """Read the list from a value, or from a JSON file on the worker.
+        """Read the list from a value, or from a JSON or TOML file on the worker.
 
         Args:
             given: the value; None: the file.
@@ -68,12 +60,15 @@ class StreamList(ListModel):
         Raises:
             AirflowFailException: there is no list, or it is not valid; the message says where.
         """
-        where = f"the list of {cls.what}"
+        where, text = f"the list of {cls.what}", ""
         if given is None and file:
             where = file
             try:
-                given = json.loads(Path(file).read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
+                if file.endswith(".toml"):
+                    given, text = load_declared(file)
+                else:
+                    given = json.loads(Path(file).read_text(encoding="utf-8"))
+            except (OSError, ValueError, Problem) as error:
                 raise AirflowFailException(f"the list of {cls.what} cannot be read: {file}: {error}") from None
         if given is None:
             raise AirflowFailException(
@@ -85,6 +80,7 @@ class StreamList(ListModel):
         except ValidationError as error:
             wrong = [
                 f"{'.'.join(str(part) for part in found['loc']) or 'it'}: {found['msg'].removeprefix('Value error, ')}"
+                + (f" (line {line_of(text, found['loc'])})" if text else "")
                 for found in error.errors(include_url=False)
             ]
             raise AirflowFailException(f"{where} is not valid: {'; '.join(dict.fromkeys(wrong))}") from None

@@ -1,34 +1,19 @@
-"""The verbs' options as arguments of operators and as fields of the DAGs' lists."""
+"""The verbs' options as arguments of operators."""
 
 from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter
-from typing import Annotated, Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, WrapValidator, create_model
 from pydantic.fields import FieldInfo
 
-from streamvault.airflow.flags import Flag, flag
-from streamvault.common.errors import Problem
-from streamvault.common.options import CommandLine, Options, command_line
-
-Model = TypeVar("Model", bound=BaseModel)
-
-OMITTED = frozenset(
-    {
-        "master",  # the connection to Spark gives it
-        "dry_run",  # a task does its work
-        "same_stream",  # a person confirms it once; a schedule would confirm any stream
-    }
-)
-"""Options that no operator has."""
-
-_RENAMED = {"fingerprints": "fingerprint", "queue": "deletions"}
-"""One fingerprint or several; Airflow's operators have a `queue` of their own."""
+from streamvault.airflow.flags import flag
+from streamvault.common.options import Options, command_line
+from streamvault.scopes.entries import entry_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,60 +87,11 @@ class OptionArgument:
 def option_arguments(kind: type[Options], omitted: Collection[str] = ()) -> tuple[OptionArgument, ...]:
     """Return a verb's options as arguments, without those in `OMITTED` and ``omitted``."""
     return tuple(
-        OptionArgument(_RENAMED.get(keyword, keyword), command_line(declared).option(keyword), declared)
-        for keyword, declared in kind.own_first()
-        if keyword not in OMITTED and keyword not in omitted
+        OptionArgument(name, command_line(declared).option(keyword), declared)
+        for name, keyword, declared in entry_fields(kind, omitted)
     )
 
 
 def described(name: str, text: str) -> str:
     """Return an entry of the section ``Args`` of a docstring."""
     return textwrap.fill(f"{name}: {text}", 116, initial_indent="    ", subsequent_indent="        ")
-
-
-def with_options(kind: type[Options], omitted: Collection[str] = ()) -> Callable[[type[Model]], type[Model]]:
-    """Return a class decorator that gives a model of a list's entries the options of a verb.
-
-    A text is validated as on a command line, and stays a text. An option that is not given is None.
-
-    Args:
-        kind: the verb's options.
-        omitted: options that an entry must not have, besides those of `OMITTED`.
-    """
-
-    def decorate(model: type[Model]) -> type[Model]:
-        fields: dict[str, Any] = {
-            each.name: (_entry_type(each.declared) | None, None) for each in option_arguments(kind, omitted)
-        }
-        return create_model(
-            model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **fields
-        )
-
-    return decorate
-
-
-def _entry_type(declared: FieldInfo) -> Any:
-    if declared.annotation is bool:
-        return Flag
-    rules = [rule for rule in declared.metadata if not isinstance(rule, CommandLine)]
-    return Annotated[declared.annotation, *rules, WrapValidator(_validator(command_line(declared)))]
-
-
-def _validator(form: CommandLine) -> Callable[[Any, Callable[[Any], Any]], Any]:
-    def validate(value: Any, check: Callable[[Any], Any]) -> Any:
-        if form.choices:
-            if value not in form.choices:
-                raise ValueError(f"{value!r} is not one of {', '.join(form.choices)}")
-            return value
-        try:
-            if form.parse is not None:
-                check(form.parse(str(value)))
-            elif form.load is not None:
-                check(form.load(value, "it"))
-            else:
-                return check(value)
-        except Problem as problem:
-            raise ValueError(str(problem)) from None
-        return value
-
-    return validate

@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar, Self
 from airflow.sdk.exceptions import AirflowFailException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from streamvault.airflow.lists import ListModel, ListStreams, StreamList
-from streamvault.airflow.options import with_options
+from streamvault.airflow.lists import ListStreams, StreamList
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.times import parse_duration
 from streamvault.mirrors.options import ReplicateOptions
+from streamvault.scopes.entries import ListModel, with_options
 
 
 def _duration(text: str) -> str:

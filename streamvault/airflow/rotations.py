@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar, Self
 from airflow.sdk.exceptions import AirflowFailException
 from pydantic import BeforeValidator, Field, model_validator
 
-from streamvault.airflow.lists import ListModel, ListStreams, StreamList
-from streamvault.airflow.options import with_options
+from streamvault.airflow.lists import ListStreams, StreamList
 from streamvault.common.errors import Problem
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.options import RotateOptions
+from streamvault.scopes.entries import ListModel, with_options
 
 KEEPING = ("keep", "keep_for", "until")
 

@@ -78,6 +78,21 @@ class PlainCommand(TyperCommand):
         """See the base class."""
         return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See the base class. With ``--config``, the file has the arguments, so that none may be given."""
+        from_file = any(one == "--config" or one.startswith("--config=") for one in args)
+        arguments = [one for one in self.params if one.param_type_name == "argument" and one.required]
+        for one in arguments if from_file else []:
+            one.required = False
+        try:
+            rest = super().parse_args(ctx, args)
+        finally:
+            for one in arguments:
+                one.required = True
+        if from_file and any(ctx.params.get(one.name) is not None for one in arguments):
+            raise typer.BadParameter("--config takes the place of the arguments; give one or the other", ctx)
+        return rest
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """See the base class."""
         records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}

@@ -72,6 +72,18 @@ TableSource = Annotated[
 ]
 HoldName = Annotated[str, argument("NAME", "The hold's name: letters, digits and hyphens.")]
 
+# not from the environment: what it declares may delete, truncate or seal
+_CONFIG = Annotated[
+    str | None,
+    option(
+        "--config",
+        "A TOML file that declares streams and options.",
+        environment=False,
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+
 _RUNNING = {
     "as_json": Annotated[bool, option("--json", "Print one JSON object on standard output.")],
     "log_level": Annotated[LogLevel, option("--log-level", "Write log lines of this level and above to stderr.")],
@@ -98,12 +110,13 @@ def as_command(function: Callable[..., int]) -> Callable[..., int]:
         elif isinstance(kind, type) and issubclass(kind, Options):
             groups[name] = kind
             parameters += _option_parameters(kind)
+            parameters += [_keyword("config", _CONFIG, None)] if kind.scoped else []
         else:
             parameters.append(parameter.replace(annotation=kind))
 
     @wraps(function)
     def command(**given: Any) -> int:
-        running = Running(given.pop("as_json"), given.pop("log_level"))
+        running = Running(given.pop("as_json"), given.pop("log_level"), given.pop("config", None))
         try:
             options = {name: _read(kind, given) for name, kind in groups.items()}
         except Problem as problem:

@@ -33,10 +33,15 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a command runs: ``--json`` and ``--log-level``, the options of every command."""
+    """How a command runs: ``--json`` and ``--log-level``, the options of every command, and ``--config``.
+
+    Attributes:
+        config: the file that declares the streams; None if the command line names one.
+    """
 
     as_json: bool = False
     log_level: LogLevel = LogLevel.WARNING
+    config: str | None = None
 
     def verb(self, name: str, *given: Any, show: Callable[[Results, Any], None], resumable: bool = False) -> int:
         """Run a verb and print its report.
@@ -94,7 +99,10 @@ class RunningCommand:
         """Call a verb and print its report, see `Running.verb`. Its total time is that of the whole process."""
         function = getattr(streamvault, name)
         takes_options = hasattr(function, "with_options")
-        report: Any = function.with_options(*given, self.progress) if takes_options else function(*given)
+        if self.running.config is not None:
+            report: Any = function.declared(self.running.config, given[-1], self.progress)
+        else:
+            report = function.with_options(*given, self.progress) if takes_options else function(*given)
         for warning in getattr(report, "warnings", ()):
             self.progress.warn(warning)
         if hasattr(report, "total_seconds"):

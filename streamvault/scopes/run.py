@@ -12,17 +12,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamvault.common.errors import Damaged, Failed, Problem, Usage, without_logins
+from streamvault.common.errors import Damaged, Failed, Problem, without_logins
 from streamvault.common.joint_run import JointRun
 from streamvault.common.options import Options
 from streamvault.common.progress import Progress
 from streamvault.common.report import Report
 from streamvault.common.verb import PublicVerb
-from streamvault.scopes.listing import ScopeListing, ScopeMembers, members_of
+from streamvault.scopes.calls import StreamCalls
+from streamvault.scopes.listing import ScopeListing
 from streamvault.scopes.reports import ScopeReport, StreamFailure, StreamOutcome
-from streamvault.scopes.uri import ScopePattern, is_scope
 from streamvault.sparkrun.opening import sharing_runner
-from streamvault.streamstore.uri import is_stream, parse_stream, sharing_stores
+from streamvault.streamstore.uri import sharing_stores
 
 AT_ONCE = 4
 """How many streams a verb works on at the same time."""
@@ -36,80 +36,41 @@ WIND_UP_SECONDS = 30.0
 _log = logging.getLogger("streamvault")
 
 
-def run_for_scope(verb: PublicVerb, arguments: Sequence[str], options: Options, progress: Progress) -> ScopeReport:
-    """Run a verb for each stream of a scope, or for each that matches a pattern.
+def run_calls(verb: PublicVerb, calls: StreamCalls, options: Options, progress: Progress) -> ScopeReport:
+    """Run a verb for each stream of a scope, of a pattern or of a list.
 
     The failure of a stream does not affect the others. A verb that follows streams also takes those that are created
     meanwhile.
 
     Args:
-        verb: the verb, one of whose arguments may be a scope.
-        arguments: its arguments; of those that may be scopes, all are.
-        options: its options.
+        verb: the verb.
+        calls: the streams, with the verb's arguments and options for each.
+        options: the options that hold for all of them.
         progress: receives the progress of each stream, beginning with its name.
 
     Raises:
-        Usage: nothing matches, or the arguments are not scopes of the right kind.
-        Problem: the scope cannot be listed.
+        Usage: nothing matches.
+        Problem: the streams cannot be listed.
     """
     began = time.monotonic()
-    patterns = _patterns(verb, arguments)
-    scoped = list(verb.options_class.scoped.items())
-    name, kind = scoped[0]
-    target = next((patterns[other] for other, its in scoped[1:] if its == "target"), None)
-    members = members_of(patterns[name], kind, target)
+    is_dry = getattr(options, "dry_run", False)
     with ExitStack() as stack:
         stack.enter_context(sharing_stores())
-        listing = members.look()
-        members.check_any(listing)
-        if not (options.follows or getattr(options, "dry_run", False)):
+        listing = calls.look(first=True)
+        if not (options.follows or is_dry):
             stack.enter_context(sharing_runner(getattr(options, "master", "inline"), [verb]))
-        run = _ScopeRun(verb, _Arguments(verb.argument_names, arguments, patterns), members, options, progress)
-        outcomes = run.run(listing)
+        outcomes = _ScopeRun(verb, calls, options, progress).run(listing)
     progress.end()
     seconds = round(time.monotonic() - began, 3)
     return ScopeReport(
-        scope=str(patterns[name]),
+        scope=str(calls),
         outcomes=tuple(outcome for _, outcome in sorted(outcomes.items())),
         omitted=tuple(listing.omitted),
         key_value_tables=listing.key_value_tables,
-        dry_run=getattr(options, "dry_run", False),
+        dry_run=is_dry,
         seconds=seconds,
         total_seconds=seconds,
     )
-
-
-def _patterns(verb: PublicVerb, arguments: Sequence[str]) -> Mapping[str, ScopePattern]:
-    """Return the scopes among a verb's arguments, by the argument's name."""
-    patterns = {}
-    for number, (name, kind) in enumerate(verb.options_class.scoped.items()):
-        text = arguments[verb.argument_names.index(name)]
-        if not is_scope(text):
-            what = "the target of a scope is a scope" if number else "a scope as target needs a scope as source"
-            raise Usage(what, where=repr(text), todo="Let both end in '/', or none.")
-        patterns[name] = ScopePattern.parse(text)
-        if number and patterns[name].pattern:
-            raise Usage(
-                "a target must not be a pattern", where=repr(text), todo="Write the scope, with '/' at its end."
-            )
-        if kind == "target" or (kind != "archive" and is_stream(text)):
-            parse_stream(patterns[name].member("x"), target=bool(number))
-    return patterns
-
-
-@dataclass(frozen=True, slots=True)
-class _Arguments:
-    """A verb's arguments for each stream."""
-
-    names: Sequence[str]
-    given: Sequence[str]
-    patterns: Mapping[str, ScopePattern]
-
-    def of(self, stream: str) -> list[str]:
-        return [
-            self.patterns[name].member(stream) if name in self.patterns else given
-            for name, given in zip(self.names, self.given, strict=True)
-        ]
 
 
 @dataclass
@@ -117,8 +78,7 @@ class _ScopeRun:
     """A verb while it runs for the streams of a scope."""
 
     verb: PublicVerb
-    arguments: _Arguments
-    members: ScopeMembers
+    calls: StreamCalls
     options: Options
     progress: Progress
     joint: JointRun = field(default_factory=lambda: JointRun(AT_ONCE))
@@ -167,22 +127,25 @@ class _ScopeRun:
     def _look(self, known: set[str], outcomes: Mapping[str, StreamOutcome]) -> list[str]:
         """Return the names of streams that are new, or new again after the old one was deleted."""
         try:
-            names = self.members.look().names
+            names = self.calls.look().names
         except Problem as problem:
             self.progress.say(f"the scope cannot be listed now: {problem}")
             return []
         gone = {name for name, outcome in outcomes.items() if outcome.status == "gone"} - set(self.threads)
         new = [name for name in names if name not in known or name in gone]
         for name in new:
-            self.progress.note(f"{name}: new in {self.members.pattern}")
+            self.progress.note(f"{name}: new in {self.calls}")
         return new
 
     def _start(self, name: str) -> None:
-        options, lasting = self.options, _option(self.options, "lasting")
+        arguments, options = self.calls.call(name)
+        lasting = _option(self.options, "lasting")
         if lasting is not None and self.options.follows:
             left = max(0.001, self.began + lasting - time.monotonic())
             options = options.model_copy(update={"lasting": left})
-        thread = threading.Thread(target=self._work, args=(name, options), name=f"stream {name}", daemon=True)
+        thread = threading.Thread(
+            target=self._work, args=(name, arguments, options), name=f"stream {name}", daemon=True
+        )
         self.threads[name] = thread
         thread.start()
 
@@ -193,18 +156,18 @@ class _ScopeRun:
         for thread in self.threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _work(self, name: str, options: Options) -> None:
+    def _work(self, name: str, arguments: Sequence[str], options: Options) -> None:
         try:
             with self.joint.turn():
-                self.ended.put((name, self._run_for(name, options)))
+                self.ended.put((name, self._run_for(name, arguments, options)))
         except BaseException:  # noqa: BLE001  (only the end of the run gets here)
             self.ended.put((name, None))
 
-    def _run_for(self, name: str, options: Options) -> StreamOutcome:
-        stream, began = self.members.pattern.member(name), time.monotonic()
+    def _run_for(self, name: str, arguments: Sequence[str], options: Options) -> StreamOutcome:
+        stream, began = self.calls.uri(name), time.monotonic()
         part = self.progress.part(name)
         try:
-            report = self.verb.with_options(*self.arguments.of(name), options, _Interruptible(part, self.joint))
+            report = self.verb.with_options(*arguments, options, _Interruptible(part, self.joint))
         except Exception as error:  # noqa: BLE001  (it is the failure of this stream alone)
             seconds = round(time.monotonic() - began, 3)
             if isinstance(error, Problem) and not isinstance(error, Damaged) and self._is_gone(name):
@@ -224,7 +187,7 @@ class _ScopeRun:
     def _is_gone(self, name: str) -> bool:
         """Whether a stream was deleted meanwhile."""
         try:
-            return not self.members.has(name)
+            return not self.calls.has(name)
         except Problem:
             return False
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from streamvault.common.errors import Usage
+from streamvault.common.verb import PublicVerb
 
 
 def is_scope(text: str) -> bool:
     """Return whether a URI is that of a scope or a pattern: its last part is empty, or it has a ``*`` in a name."""
     *_, scope, stream = "", *str(text).rsplit("/", 2)
     return "://" in str(text) and (not stream or "*" in scope + stream)
+
+
+def has_scope(verb: PublicVerb, arguments: Sequence[object]) -> bool:
+    """Return whether one of a verb's arguments is a scope or a pattern."""
+    scoped = verb.options_class.scoped
+    given = dict(zip(verb.argument_names, arguments, strict=True))
+    return any(is_scope(str(given[name])) for name in scoped)
 
 
 @dataclass(frozen=True, slots=True)

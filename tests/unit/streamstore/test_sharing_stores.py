@@ -19,7 +19,11 @@ def controller_of(uri: str) -> Controller:
 
 def test_a_store_is_shared_and_closed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[Controller] = []
-    monkeypatch.setattr(Controller, "close", closed.append)
+
+    def close(controller: Controller) -> None:
+        closed.append(controller)
+
+    monkeypatch.setattr(Controller, "close", close)
     one, other = "pravega://one:9090/a/b", "pravega://other:9090/a/b"
     with sharing_stores():
         found = [controller_of(one), controller_of(one.replace("/b", "/c")), controller_of(other)]

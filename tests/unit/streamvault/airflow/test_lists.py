@@ -105,6 +105,20 @@ def test_list_is_read_from_a_file(kind: type[StreamList], tmp_path: Path) -> Non
         kind.read(None, str(file))
 
 
+def test_list_in_toml_is_that_of_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "streams.toml"
+    file.write_text('root = "s3://vault"\nkeep = 7\n\n[[streams]]\nstream = "shop/a"\nkeep_for = "90d"\n')
+    assert Rotations.read(None, str(file)).arguments(streams) == [
+        {"stream": "shop/a", "root": "s3://vault", "keep_for": "90d"}
+    ]
+    file.write_text(file.read_text() + "kep = 3\n")
+    with pytest.raises(AirflowFailException, match=r"streams.toml is not valid: streams.0.kep: .* \(line 7\)"):
+        Rotations.read(None, str(file))
+    file.write_text("root = ")
+    with pytest.raises(AirflowFailException, match="the file is not TOML"):
+        Rotations.read(None, str(file))
+
+
 @KINDS
 @pytest.mark.parametrize("value", ["true", 1, True, "yes", "ON", "1"])
 def test_flag_of_a_list_is_that_of_an_operator(kind: type[StreamList], value: Any) -> None:

@@ -1,0 +1,166 @@
+"""Files that declare streams and their options once: TOML, for the command line and for the DAGs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, cast
+
+from pydantic import BeforeValidator, Field, ValidationError, create_model
+
+from streamvault.common.errors import Problem, Usage
+from streamvault.common.options import CommandLine, Options, command_line
+from streamvault.common.verb import PublicVerb
+from streamvault.scopes.calls import OneCall, ScopeCalls, StreamCalls
+from streamvault.scopes.entries import ListModel, entry_fields, with_options
+from streamvault.scopes.listing import ScopeListing
+from streamvault.scopes.toml import line_of, load_declared
+from streamvault.scopes.uri import has_scope
+
+FOR_DAGS = ("pravega_conn_id", "target_conn_id", "aws_conn_id", "most_lag")
+"""What only the DAGs use; on the command line, logins come from the environment."""
+
+RUNNING = ("follow", "idle", "lasting")
+"""Options that say how the command itself runs, so they are not declared for a stream."""
+
+ALTERNATIVES = ({"keep", "keep_for", "until"}, {"generation", "at"})
+"""Options of which an entry's own takes the place of another one of the list."""
+
+
+class DeclaredCalls(StreamCalls):
+    """The calls that a file declares.
+
+    Args:
+        verb: the verb.
+        file: the file's name.
+        options: the options of the command line, which hold where the file says nothing else.
+
+    Raises:
+        Usage: the file is not valid; the message has the line.
+    """
+
+    def __init__(self, verb: PublicVerb, file: str, options: Options) -> None:
+        self._verb, self._file, self._options = verb, file, options
+        self._calls = [(self._entry_calls(*found), found[0]) for found in self._entries()]
+        self._homes: dict[str, tuple[StreamCalls, str]] = {}
+
+    def __str__(self) -> str:
+        return self._file
+
+    def look(self, *, first: bool = False) -> ScopeListing:
+        """See `StreamCalls.look`."""
+        whole = ScopeListing()
+        for calls, number in self._calls:
+            try:
+                found = calls.look(first=first)
+            except Usage as problem:
+                raise self._problem(problem, ("streams", number)) from None
+            for name in found.names:
+                uri = calls.uri(name)
+                if self._homes.setdefault(uri, (calls, name))[0] is not calls:
+                    raise self._problem(Usage("the stream is listed twice", where=uri), ("streams", number))
+                whole.names.append(uri)
+            whole.omitted += found.omitted
+            whole.key_value_tables += found.key_value_tables
+        return whole
+
+    def has(self, name: str) -> bool:
+        """See `StreamCalls.has`."""
+        calls, own = self._homes[name]
+        return calls.has(own)
+
+    def uri(self, name: str) -> str:
+        """See `StreamCalls.uri`."""
+        return name
+
+    def call(self, name: str) -> tuple[Sequence[str], Options]:
+        """See `StreamCalls.call`."""
+        calls, own = self._homes[name]
+        return calls.call(own)
+
+    def _entries(self) -> list[tuple[int, Mapping[str, Any]]]:
+        """Return what holds for each entry of the list, with the entry's index."""
+        said, self._text = load_declared(self._file)
+        model = _list_model(self._verb)
+        try:
+            declared: Any = model.model_validate(said)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            path = [part for part in first["loc"] if isinstance(part, int) or _is_key(part, said)]
+            name = str(first["loc"][-1])
+            unknown = first["type"] == "extra_forbidden"
+            what = f"unknown key {name}" if unknown else f"{name}: {first['msg'].removeprefix('Value error, ')}"
+            raise self._problem(Usage(what), path) from None
+        shared = {name: value for name, value in declared.given(model).items() if name != "streams"}
+        found = []
+        for number, entry in enumerate(declared.streams):
+            own = entry.given(type(entry))
+            replaced = {name for group in ALTERNATIVES if group & own.keys() for name in group}
+            kept = {name: value for name, value in shared.items() if name not in replaced}
+            found.append((number, kept | own))
+        return found
+
+    def _entry_calls(self, number: int, said: Mapping[str, Any]) -> StreamCalls:
+        path = ("streams", number)
+        arguments = []
+        for name in self._verb.argument_names:
+            if name not in said:
+                raise self._problem(Usage(f"{name} is missing"), path)
+            arguments.append(said[name])
+        try:
+            options = self._merged(said)
+            make = ScopeCalls if has_scope(self._verb, arguments) else OneCall
+            return make(self._verb, arguments, options)
+        except Problem as problem:
+            raise self._problem(problem, path) from None
+
+    def _merged(self, said: Mapping[str, Any]) -> Options:
+        kind = self._verb.options_class
+        base = self._options.keywords()
+        for group in ALTERNATIVES:
+            if group & said.keys():
+                base = {name: value for name, value in base.items() if name not in group}
+        given = {
+            keyword: _value(command_line(declared), said[name])
+            for name, keyword, declared in entry_fields(kind, RUNNING)
+            if name in said
+        }
+        return kind(**{**base, **given})
+
+    def _problem(self, problem: Problem, path: Sequence[str | int]) -> Usage:
+        """Return an error with its place in the file."""
+        where = f"{self._file}:{line_of(self._text, path)}"
+        return Usage(problem.what, where=f"{where}: {problem.where}" if problem.where else where, todo=problem.todo)
+
+
+def _is_key(part: str, said: Mapping[str, Any]) -> bool:
+    """Whether a part of an error's place is a key of the file; pydantic also names the types that it tried."""
+    entries = said.get("streams")
+    tables = [said, *(entries if isinstance(entries, list) else [])]
+    return any(isinstance(table, dict) and part in table for table in tables)
+
+
+def _value(form: CommandLine, value: Any) -> Any:
+    """Return an option's value; it is written as on the command line, or is of the option's type."""
+    if form.choices:
+        return form.choices[value]
+    if form.parse is not None:
+        return form.parse(str(value))
+    if isinstance(value, str) and form.load is not None:
+        return form.load(value, "--config")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _list_model(verb: PublicVerb) -> type[ListModel]:
+    """Return the model of a list for a verb: its arguments and options, for all streams and for each."""
+    kind = verb.options_class
+    texts: dict[str, Any] = dict.fromkeys((*verb.argument_names, *FOR_DAGS), (str | None, None))
+    shared = with_options(kind, RUNNING)(create_model("_Shared", __base__=ListModel, **texts))
+    first = next(iter(kind.scoped))
+
+    def by_name(value: Any) -> Any:
+        return {first: value} if isinstance(value, str) else value
+
+    entry: Any = create_model("_Entry", __base__=shared)
+    streams: Any = (Annotated[tuple[Annotated[entry, BeforeValidator(by_name)], ...], Field(min_length=1)], ...)
+    model: Any = create_model("_Declared", __base__=shared, streams=streams)
+    return cast("type[ListModel]", model)

@@ -1,0 +1,113 @@
+"""What a list of streams may say of each: the options of a verb, for DAGs and for files on the command line alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WrapValidator, create_model
+from pydantic.fields import FieldInfo
+
+from streamvault.common.errors import Problem
+from streamvault.common.options import CommandLine, Options, command_line
+
+Model = TypeVar("Model", bound=BaseModel)
+
+OMITTED = frozenset(
+    {
+        "master",  # it is where the command runs, not what it does with a stream
+        "dry_run",  # a declared list is what is to be done
+        "same_stream",  # a person confirms it once; a list would confirm any stream
+    }
+)
+"""Options that no list and no operator has."""
+
+RENAMED = {"fingerprints": "fingerprint", "queue": "deletions"}
+"""One fingerprint or several; Airflow's operators have a `queue` of their own."""
+
+_FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+class ListModel(BaseModel):
+    """A list, or an entry of it: unknown names are rejected."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def given(self, kind: type[BaseModel]) -> dict[str, Any]:
+        """Return the fields of ``kind`` that are set."""
+        return {name: getattr(self, name) for name in kind.model_fields if getattr(self, name) is not None}
+
+
+def parse_flag(value: Any) -> bool:
+    """Convert a boolean, 1 or 0, or one of the texts true, yes, on, 1, false, no, off and 0, in any case.
+
+    Raises:
+        ValueError: it is anything else: a misspelt ``true`` must not turn something off.
+    """
+    known = _FLAGS.get(str(value).strip().lower()) if isinstance(value, bool | int | str) else None
+    if known is None:
+        raise ValueError(f"{value!r} is not true, false, yes, no, on, off, 1 or 0")
+    return known
+
+
+Flag = Annotated[bool, BeforeValidator(parse_flag)]
+"""A boolean in a declared list."""
+
+
+def entry_fields(kind: type[Options], omitted: Collection[str] = ()) -> Iterator[tuple[str, str, FieldInfo]]:
+    """Yield a verb's options as a list has them, without those in `OMITTED` and ``omitted``.
+
+    Yields:
+        The name in a list, the keyword in Python, and the option's field.
+    """
+    for keyword, declared in kind.own_first():
+        if keyword not in OMITTED and keyword not in omitted:
+            yield RENAMED.get(keyword, keyword), keyword, declared
+
+
+def with_options(kind: type[Options], omitted: Collection[str] = ()) -> Callable[[type[Model]], type[Model]]:
+    """Return a class decorator that gives a model of a list's entries the options of a verb.
+
+    A text is validated as on a command line, and stays a text. An option that is not given is None.
+
+    Args:
+        kind: the verb's options.
+        omitted: options that an entry must not have, besides those of `OMITTED`.
+    """
+
+    def decorate(model: type[Model]) -> type[Model]:
+        fields: dict[str, Any] = {
+            name: (_entry_type(declared) | None, None) for name, _, declared in entry_fields(kind, omitted)
+        }
+        return create_model(
+            model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **fields
+        )
+
+    return decorate
+
+
+def _entry_type(declared: FieldInfo) -> Any:
+    if declared.annotation is bool:
+        return Flag
+    rules = [rule for rule in declared.metadata if not isinstance(rule, CommandLine)]
+    return Annotated[declared.annotation, *rules, WrapValidator(_validator(command_line(declared)))]
+
+
+def _validator(form: CommandLine) -> Callable[[Any, Callable[[Any], Any]], Any]:
+    def validate(value: Any, check: Callable[[Any], Any]) -> Any:
+        if form.choices:
+            if value not in form.choices:
+                raise ValueError(f"{value!r} is not one of {', '.join(form.choices)}")
+            return value
+        try:
+            if form.parse is not None:
+                check(form.parse(str(value)))
+            elif form.load is not None:
+                check(form.load(value, "it"))
+            else:
+                return check(value)
+        except Problem as problem:
+            raise ValueError(str(problem)) from None
+        return value
+
+    return validate
