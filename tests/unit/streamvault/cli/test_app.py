@@ -19,12 +19,12 @@ from streamvault.cli.app import EPILOG, load_command
 from streamvault.common.errors import Problem
 from streamvault.streamstore.arithmetic.cut_option import load_cut
 
-COMMANDS = ("export", "import", "copy", "append", "replicate", "promote", "move", "translate", "streams", "ls", "show",
-            "timeline", "check", "get", "cat", "convert", "handoff", "ddl", "compact", "rotate", "follow", "hold",
-            "release", "request-restore", "work", "queue", "warm", "demo")  # fmt: skip
+COMMANDS = ("export", "import", "copy", "append", "join", "replicate", "promote", "move", "translate", "streams",
+            "sweep", "ls", "show", "timeline", "check", "get", "cat", "convert", "handoff", "ddl", "compact", "rotate",
+            "follow", "hold", "release", "request-restore", "work", "queue", "warm", "demo")  # fmt: skip
 READING = {"translate", "streams", "ls", "show", "timeline", "check", "get", "cat", "ddl", "follow", "queue", "demo"}
-COMPUTING = {"export", "import", "copy", "append", "replicate", "promote", "move", "check", "convert", "handoff",
-             "compact", "rotate", "follow", "work", "demo"}  # fmt: skip
+COMPUTING = {"export", "import", "copy", "append", "join", "replicate", "promote", "move", "check", "convert",
+             "handoff", "compact", "rotate", "follow", "work", "demo"}  # fmt: skip
 CUT = '{"a/b/0.#epoch.0": 8}'
 
 
