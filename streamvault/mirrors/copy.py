@@ -12,6 +12,7 @@ from streamvault.importer.plan import RestorePlan
 from streamvault.importer.reports import MovedBoundary, renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import check_other_stream
+from streamvault.joining.events.copying import EventCopying
 from streamvault.mirrors.carried_groups import CarryingGroups, group_warnings
 from streamvault.mirrors.copying import Copying, FinishedCopy, PlannedCopy
 from streamvault.mirrors.options import CopyOptions
@@ -44,6 +45,12 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
         reader_groups: also create the reader groups of the source's scope that read the source, in the copy's scope,
             each with its name, where it was when the call started. A group that is there already stays as it is.
         read_back: read back every byte of the copy and compare it with the source.
+        method: copy ``"bytes"`` into the same segments, or ``"events"`` into segments of equal width; the latter in
+            this process, with ``segments`` and ``key`` as the only other options. Then the copy has other pointers.
+        segments: with ``"events"``, how many segments the copy gets; None for as many as the source has, if no segment
+            of the source must be divided for it.
+        key: with ``"events"``, where an event's routing key is: a JSON pointer into the payload, or
+            ``"module:function"``, which takes the payload (bytes) and returns the key (text).
         master: a Spark master, or ``"inline"`` for no Spark.
         dry_run: only report what would be copied.
         progress: receives the progress.
@@ -55,6 +62,8 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
     """
     with open_stream(source) as origin, open_stream(stream, target=True) as target, ExitStack() as stack:
         check_other_stream(origin, target)
+        if options.method == "events":
+            return _copy_events(EventCopying(origin, target, options.key, options.segments), options, progress)
         carrying = CarryingGroups(origin, target, options.offsets) if options.reader_groups else None
         copied, given = StreamSource(origin), {"from_cut": options.from_cut, "to_cut": options.to_cut}
         cuts = {option: parse_cut(cut, copied.name, copied.end_of) for option, cut in given.items()}
@@ -99,6 +108,26 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
         reader_groups=groups,
         warnings=(*report.warnings, *group_warnings(groups)),
         seconds=round(done.restored.finished - plan_began - tasks.start_seconds, 3),
+    )
+
+
+def _copy_events(copying: EventCopying, options: CopyOptions, progress: Progress) -> CopyReport:
+    copied = copying.rehearse() if options.dry_run else copying.run(progress)
+    if copied.truncated:
+        progress.warn("the source was truncated meanwhile; what is missing there is not copied")
+    return CopyReport(
+        source=copying.source.uri,
+        stream=copying.target.uri,
+        resumed=copied.resumed,
+        unchanged=copied.unchanged,
+        dry_run=options.dry_run,
+        bytes=copied.bytes,
+        moved_bytes=copied.moved_bytes,
+        segments=copied.segments,
+        epochs=1,
+        head=copied.head.to_json(),
+        tail=copied.tail.to_json(),
+        truncated=copied.truncated,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -37,6 +37,36 @@ class CopyOptions(PartOptions, Distributed, Rehearsed):
     scoped: ClassVar = {"source": "stream", "stream": "target"}
 
     reader_groups: ReaderGroupsOption = False
+    method: Annotated[
+        Literal["bytes", "events"],
+        Field(
+            description="Copy the bytes into the same segments, or the events into as many segments as --segments says."
+        ),
+    ] = "bytes"
+    segments: Annotated[
+        int | None,
+        Field(ge=1, description="With --method events: segments of the copy; as many as the source has, if they fit."),
+    ] = None
+    key: Annotated[
+        str,
+        Field(
+            description="With --method events: where an event's routing key is, as JSON pointer into the payload "
+            "(/customer/id) or as MODULE:FUNCTION. Not needed if no segment of the source must be divided."
+        ),
+    ] = ""
+
+    @model_validator(mode="after")
+    def _check_method(self) -> Self:
+        if self.method == "bytes":
+            if self.segments is not None or self.key:
+                raise Usage("--segments and --key require --method events", todo="Add --method events.")
+            return self
+        others = {**PartOptions().model_dump(), "reader_groups": False}
+        given = [name for name, value in others.items() if getattr(self, name) != value]
+        if given:
+            name = {"from_cut": "from", "to_cut": "to"}.get(given[0], given[0].replace("_", "-"))
+            raise Usage(f"--{name} is not possible with --method events", todo="Leave it out.")
+        return self
 
 
 class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):

@@ -12,20 +12,9 @@ import pyarrow.compute as pc
 
 from streamvault.common.errors import Problem, Usage
 from streamvault.spark.writing import Writing
-from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES, frame_into
-from streamvault.streamstore.arithmetic.routing import SegmentRouter
-from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.services.buffers import TransactionBuffers
 from streamvault.streamstore.services.pinger import Pinger
 from streamvault.streamstore.transactions import Transaction, Transactions, Written
-
-_BUFFERS_BYTES = 32 * 1024 * 1024
-"""Maximum size of all segments' buffers together (bytes)."""
-
-_BLOCK_BYTES = (64 * 1024, 1024 * 1024)
-"""Minimum and maximum size at which a segment's buffer is sent (bytes); it depends on the number of segments."""
-
-_IN_FLIGHT = 2
 
 
 def write_rows(writing: Writing, transactions: Transactions, batches: Iterator[pa.RecordBatch]) -> Written | None:
@@ -65,56 +54,26 @@ def _add(writing: Writing, segments: _Segments, batch: pa.RecordBatch) -> None:
         raise Usage("an event is null", where=f"column event, to {writing.stream}", todo="Filter such rows out.")
     if writing.routing_key is not None:
         keys = batch.column(writing.routing_key)
-    segments.add(events.cast(pa.large_binary()), segments.places(keys, batch.num_rows))
+    places = segments.places(keys, batch.num_rows)
+    for event, place in zip(events.cast(pa.large_binary()).to_pylist(), places.tolist(), strict=True):
+        segments.add(place, event)
 
 
-class _Segments:
+class _Segments(TransactionBuffers):
     """Segments of a transaction, with a buffer each."""
 
     def __init__(self, transactions: Transactions, transaction: Transaction, stack: ExitStack) -> None:
-        self._transactions = transactions
-        self._transaction = transaction
-        self._stack = stack
-        self._router = SegmentRouter(transaction.segments)
-        count = len(self._router.segments)
-        self._block = min(_BLOCK_BYTES[1], max(_BLOCK_BYTES[0], _BUFFERS_BYTES // count))
-        self._buffers = [bytearray() for _ in range(count)]
-        self._appenders: dict[int, SegmentAppender] = {}
+        super().__init__(transactions, transaction, stack)
         self._random = np.random.default_rng()
 
     def places(self, keys: pa.Array | None, count: int) -> npt.NDArray[np.intp]:
         """Return the index of each row's segment: by its routing key, or random without one."""
         if keys is None or keys.null_count == len(keys):
-            return self._router.indexes(self._random.random(count))
+            return self.router.indexes(self._random.random(count))
         encoded = pc.dictionary_encode(keys)
-        places = np.array([self._router.index_of(key) for key in encoded.dictionary.to_pylist()], np.intp)
+        places = np.array([self.router.index_of(key) for key in encoded.dictionary.to_pylist()], np.intp)
         found: npt.NDArray[np.intp] = places[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)]
         if keys.null_count:
             anywhere = np.asarray(keys.is_null())
-            found[anywhere] = self._router.indexes(self._random.random(int(anywhere.sum())))
+            found[anywhere] = self.router.indexes(self._random.random(int(anywhere.sum())))
         return found
-
-    def add(self, events: pa.Array, places: npt.NDArray[np.intp]) -> None:
-        """Add events in order."""
-        for event, place in zip(events.to_pylist(), places.tolist(), strict=True):
-            buffer = self._buffers[place]
-            frame_into(buffer, event)
-            if len(buffer) >= self._block:
-                self._send(place)
-
-    def finish(self) -> dict[SegmentId, int]:
-        """Send the remaining events, and wait until all are stored; return the bytes of each segment."""
-        for place, buffer in enumerate(self._buffers):
-            if buffer:
-                self._send(place)
-        return {self._router.segments[place]: appender.flush() for place, appender in self._appenders.items()}
-
-    def _send(self, place: int) -> None:
-        block = memoryview(self._buffers[place])
-        self._buffers[place] = bytearray()
-        appender = self._appenders.get(place)
-        if appender is None:
-            opened = self._transactions.appender(self._transaction, self._router.segments[place], in_flight=_IN_FLIGHT)
-            appender = self._appenders[place] = self._stack.enter_context(opened)
-        for low in range(0, len(block), MAX_BLOCK_BYTES):
-            appender.append(block[low : low + MAX_BLOCK_BYTES])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import signal
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -18,7 +20,7 @@ from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.faults.conftest import kills_of
 from tests.servers.pravega import PravegaServer
-from tests.streams import digest_of, make_stream, shape_of
+from tests.streams import digest_of, events_of, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
 
@@ -37,6 +39,11 @@ def source(store: StreamStore) -> StreamName:
     name = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
     make_stream(store, name, events=4_000, largest=256 * 1024)
     return name
+
+
+def digest_of_payload(payload: bytes) -> str:
+    """A routing key for any event."""
+    return hashlib.sha256(payload).hexdigest()
 
 
 def held(store: StreamStore, target: StreamName) -> int:
@@ -97,3 +104,25 @@ def is_like_its_source(store: StreamStore, source: StreamName, target: StreamNam
     assert ours == theirs
     assert digest_of(store, target) == digest_of(store, source)
     assert list(store.list_streams(target.scope, own=True)) == [target], "the lease's stream is gone"
+
+
+def test_killed_copy_by_events_is_resumed(
+    request: pytest.FixtureRequest, pravega: PravegaServer, store: StreamStore, moment: int, kill_rng: random.Random
+) -> None:
+    """Its transactions are cut short at any moment; another shape, and duplicates among the events."""
+    source, target = (StreamName(f"scope-{uuid.uuid4().hex[:10]}", name) for name in ("source", "copy"))
+    make_stream(store, source, events=1_500, largest=32 * 1024)
+    events = sorted(payload for _, payload in events_of(store, source))
+    command = ("copy", f"{pravega.uri}/{source}", f"{pravega.uri}/{target}", "--method", "events", "--json")
+    key = ("--segments", "4", "--key", "tests.faults.test_kill_copy:digest_of_payload")
+    delay = (moment + kill_rng.random()) / kills_of(request.config, MOMENTS) * 1.0
+    with started(*command, *key, environment=dict(os.environ)) as running:
+        wait_until(lambda: store.exists(source) and held(store, target) >= 0, running)
+        time.sleep(delay)
+        running.send(signal.SIGKILL)
+        running.ended()
+    report = run(*command, *key, environment=dict(os.environ)).report
+    assert report["segments"] == 4
+    assert sorted(payload for _, payload in events_of(store, target)) == events
+    assert run(*command, *key, environment=dict(os.environ)).report["unchanged"]
+    assert list(store.list_streams(target.scope, own=True)) == [target], "the ledger is gone"

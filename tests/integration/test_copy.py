@@ -10,11 +10,13 @@ import pytest
 
 from streamvault import export_stream, translate
 from streamvault.cli import main
+from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from tests.integration.conftest import Site
 from tests.integration.test_numbers import roll, shape_without_numbers
 from tests.servers.pravega import PravegaServer
 from tests.streams import KeyRange, append_events, digest_of, events_of, make_stream, shape_of
+from tests.unit.joining.events.keyed_stream import KeyedStream, by_key
 
 pytestmark = pytest.mark.pravega
 
@@ -48,6 +50,27 @@ def test_stream_is_copied_to_another_cluster(
     assert digest_of(here.store, name) == digest_of(there.store, name)
     again = copy(source, target, capfd=capfd)
     assert (again["unchanged"], again["behind_bytes"]) == (True, 0)
+
+
+def test_copy_by_events_has_other_segments(
+    here: Site, there: Site, scope_name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each event is where a client writes one with its key, and each key's events are in order."""
+    name = StreamName(scope_name, "keyed")
+    source = KeyedStream(here.store, stream=name)
+    for _ in range(3):
+        source.write(200)
+        source.scale()
+    source.write(200)
+    options = ("--method", "events", "--segments", "3", "--key", "/key")
+    report = copy(here.uri(name), there.uri(name), *options, capfd=capfd)
+    assert (report["segments"], report["bytes"]) == (3, report["moved_bytes"])
+    assert by_key(there.store, name) == by_key(here.store, name)
+    router = SegmentRouter(there.store.describe(name).epochs[0].segments)
+    for pointer, payload in events_of(there.store, name):
+        assert router.segments[router.index_of(json.loads(payload)["key"])] == pointer.segment
+    assert copy(here.uri(name), there.uri(name), *options, capfd=capfd)["unchanged"]
+    assert [one.stream for one in there.store.list_streams(scope_name, own=True)] == ["keyed"]
 
 
 def test_copy_beside_its_source_has_mapped_numbers(

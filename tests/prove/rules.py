@@ -24,6 +24,7 @@ QUEUE = "tests/commands/requests"
 SPARK = "tests/unit/streamvault/spark"
 MANAGER = "tests/unit/manager"
 STITCHES = "tests/faults/explorer/test_stitches.py"
+EVENTS = "tests/unit/joining/events/test_copying.py"
 LOCAL = "tests/unit/streamstore/local/test_local_transactions.py"
 CARRIED = "tests/commands/mirrors/test_carried_groups.py"
 GROUP_STATE = "tests/unit/streamstore/pravega/test_group_state.py"
@@ -678,6 +679,46 @@ RULES: tuple[Mutant, ...] = (
         "            reserve(folder.path, noted, transaction.id)\n",
         "",
         tests=(LOCAL,),
+    ),
+    Mutant(
+        "events-unrecorded",
+        "copy by events: a batch is recorded before its transaction is committed",
+        "joining/events/copying.py",
+        "            self._ledger.record(record)\n",
+        "            pass\n",
+        tests=(EVENTS,),
+    ),
+    Mutant(
+        "events-open",
+        "copy by events: a transaction that was recorded is committed",
+        "joining/events/copying.py",
+        "        if state in {TransactionState.OPEN, TransactionState.COMMITTING}:\n",
+        "        if False:\n",
+        tests=(EVENTS,),
+    ),
+    Mutant(
+        "events-foreign",
+        "copy by events: the target has what the record says, and nothing else",
+        "joining/events/copying.py",
+        "        if found.sealed or len(found.epochs) > 1 or found.tail.offsets != ends:\n",
+        "        if False:\n",
+        tests=(EVENTS,),
+    ),
+    Mutant(
+        "events-uncompared",
+        "copy by events: the last blocks are compared before a run goes on",
+        "joining/events/copying.py",
+        "        self._check_lasts(newest)\n",
+        "",
+        tests=(EVENTS,),
+    ),
+    Mutant(
+        "events-successor",
+        "copy by events: a batch has no segment and its successor",
+        "joining/events/batches.py",
+        " and all(offsets[s] == self._ends[s] for s in one.before):",
+        ":",
+        tests=(EVENTS,),
     ),
     Mutant(
         "spark-another-query",

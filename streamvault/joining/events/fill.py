@@ -1,0 +1,135 @@
+"""Fill a batch's transaction."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from streamvault.common.progress import Progress
+from streamvault.joining.events.keys import EventKey
+from streamvault.joining.placing import Places
+from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
+from streamvault.streamstore.arithmetic.splitting import EventBlock, EventSplitter
+from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.model import HEADER_BYTES, EventPointer, KeyRange, SegmentId, StreamDescription
+from streamvault.streamstore.open_stream import OpenStream
+from streamvault.streamstore.services.buffers import TransactionBuffers
+from streamvault.streamstore.services.pinger import Pinger
+from streamvault.streamstore.transactions import Transaction, Transactions
+
+BATCH_BYTES = 64 * 1024 * 1024
+"""Size of a batch, about; each segment of it has `LEAST_BYTES` at least, or what there is."""
+
+LEAST_BYTES = 1024 * 1024
+
+LEASE = 600.0
+"""How long a batch's transaction stays open without a sign of life (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilledBatch:
+    """A transaction with a batch.
+
+    Attributes:
+        ends: how far the source's segments were copied (bytes).
+        lengths: bytes in the transaction, by segment.
+        lasts: length (bytes) and SHA-256 of the last block, by segment; segments without any are absent.
+    """
+
+    ends: Mapping[SegmentId, int]
+    lengths: Mapping[SegmentId, int]
+    lasts: Mapping[SegmentId, tuple[int, str]]
+
+
+class BatchFiller:
+    """Fills transactions with the source's events.
+
+    Args:
+        source: the source.
+        described: its description.
+        key: finds the events' keys; None if the source's segments fit into the target's.
+    """
+
+    def __init__(self, source: OpenStream, described: StreamDescription, key: EventKey | None) -> None:
+        self._source = source
+        self._ranges = described.ranges()
+        self._key = key
+
+    def fill(
+        self,
+        transactions: Transactions,
+        transaction: Transaction,
+        stretches: Mapping[SegmentId, tuple[int, int]],
+        progress: Progress,
+    ) -> FilledBatch:
+        """Append a batch's events to an empty transaction.
+
+        Raises:
+            SourceTruncated: the source was truncated meanwhile.
+            Usage: an event has no key.
+        """
+        with ExitStack() as stack, Pinger(transactions, transaction, LEASE) as pinger:
+            buffers = _Buffers(transactions, transaction, stack)
+            limit = max(BATCH_BYTES // len(stretches), LEAST_BYTES)
+            ends = {}
+            for segment, (start, end) in stretches.items():
+                put = self._placer(buffers, transaction.segments, segment)
+                at = start
+                for block in self._blocks(segment, start, min(end, start + limit), end):
+                    put(block)
+                    pinger.check()
+                    at = block.end
+                    progress.advance(block.count, len(block.data))
+                ends[segment] = at
+            return FilledBatch(ends, buffers.finish(), buffers.lasts)
+
+    def _blocks(self, segment: SegmentId, start: int, end: int, limit: int) -> Iterator[EventBlock]:
+        """Yield the whole events before ``end``; at least one, for which bytes up to ``limit`` are read."""
+        store, name = self._source.store, self._source.name
+        splitter = EventSplitter(start, segment.in_stream(name))
+        low = start
+        try:
+            while low < end:
+                for data in store.read(name, segment, low, end):
+                    yield from splitter.feed(data)
+                low = end
+                if splitter.offset == start:  # its first event goes on
+                    end = min(start + splitter.next_length, limit)
+                elif end == limit:
+                    splitter.finish()
+            if splitter.offset == start:
+                splitter.finish()
+        except (SegmentTruncated, NoSuchSegment) as error:
+            todo = "Nothing of this batch was copied. Run it again, to go on at the source's head."
+            raise SourceTruncated("the source was truncated while it was read", where=error.where, todo=todo) from None
+
+    def _placer(
+        self, buffers: _Buffers, segments: Mapping[SegmentId, KeyRange], segment: SegmentId
+    ) -> Callable[[EventBlock], None]:
+        """Return what puts the events of a segment of the source where they belong."""
+        name, key = self._source.name, self._key
+        if key is None:
+            (into,) = Places(segments).of(self._ranges[segment])
+            index = buffers.router.segments.index(into)
+            return lambda block: buffers.add_framed(index, block.data)
+
+        def put(block: EventBlock) -> None:
+            for offset, payload in block.events():
+                pointer = EventPointer(name, segment, offset, HEADER_BYTES + len(payload))
+                buffers.add(buffers.router.index_of(key.of(bytes(payload), pointer)), payload)
+
+        return put
+
+
+class _Buffers(TransactionBuffers):
+    """Notes the last block of each segment."""
+
+    def __init__(self, transactions: Transactions, transaction: Transaction, stack: ExitStack) -> None:
+        super().__init__(transactions, transaction, stack)
+        self.lasts: dict[SegmentId, tuple[int, str]] = {}
+
+    def sent(self, segment: SegmentId, block: memoryview) -> None:
+        """See `TransactionBuffers.sent`."""
+        self.lasts[segment] = len(block), hashlib.sha256(block).hexdigest()

@@ -1,0 +1,313 @@
+"""Copies by events, in memory: any history, and a kill or another process before and after every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from streamvault.common.errors import Conflict, Problem, Usage
+from streamvault.common.progress import Progress
+from streamvault.joining.events import fill
+from streamvault.joining.events.copying import CopiedEvents, EventCopying
+from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
+from streamvault.streamstore.arithmetic.framing import NotAnEvent, frame
+from streamvault.streamstore.arithmetic.routing import SegmentRouter
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.own import OWN
+from tests.faults.explorer.memory import Cluster, MemoryStreams
+from tests.killed import Killed
+from tests.streams import events_of, opened
+from tests.unit.joining.events.keyed_stream import SOURCE, TARGET, KeyedStream, by_key, contents
+
+URI = "local:///memory"
+
+
+@dataclass
+class World:
+    """Streams in memory, and what happens at which call of a command."""
+
+    cluster: Cluster = field(default_factory=Cluster)
+    now: float = 0.0
+    calls: int = 0
+    at: int = -1
+    before: Callable[[], object] = lambda: None
+    after: BaseException | None = None
+
+    @property
+    def store(self) -> MemoryStreams:
+        """A store at whose calls nothing happens."""
+        return MemoryStreams(self.cluster, URI, clock=lambda: self.now)
+
+    def copy(self, key: str = "/key", segments: int | None = 3) -> CopiedEvents:
+        """Run the command."""
+        self.calls = 0
+        store = MemoryStreams(self.cluster, URI, self._gate, lambda: self.now)
+        return EventCopying(opened(store, SOURCE), opened(store, TARGET), key, segments).run(Progress())
+
+    def _gate(self, _call: str, _what: str) -> BaseException | None:
+        number, self.calls = self.calls, self.calls + 1
+        if number != self.at:
+            return None
+        self.before()
+        return self.after
+
+    def fork(self) -> World:
+        return World(self.cluster.copy(), self.now)
+
+
+def killed() -> None:
+    raise Killed
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fill, "BATCH_BYTES", 1500)
+    monkeypatch.setattr(fill, "LEAST_BYTES", 300)
+
+
+def make(seed: int = 1, scales: int = 3, events: int = 60) -> World:
+    world = World()
+    source = KeyedStream(world.store, seed)
+    for _ in range(scales):
+        source.write(events)
+        source.scale()
+    source.write(events)
+    return world
+
+
+def is_equal(world: World) -> bool:
+    """Whether the copy is finished, and has each key's events in order, duplicates included."""
+    store = world.store
+    assert store.describe(TARGET).configuration.tags[0] == "a-users"
+    assert [name for name in store.list_streams("scope", own=True) if name not in {SOURCE, TARGET}] == []
+    return by_key(store, TARGET) == by_key(store, SOURCE)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_copy_has_each_keys_events_in_order(seed: int) -> None:
+    world = make(seed, scales=seed, events=80)
+    report = world.copy(segments=1 + seed % 5)
+    assert is_equal(world)
+    router = SegmentRouter(world.store.describe(TARGET).epochs[0].segments)
+    assert len(router.segments) == report.segments == 1 + seed % 5
+    for segment, data in contents(world.store, TARGET).items():
+        assert report.bytes == report.moved_bytes >= len(data)
+        keys = {key for key in by_key(world.store, TARGET) if router.segments[router.index_of(key)] == segment}
+        assert all(any(key.encode() in data for key in keys) for _ in data[:1])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_without_a_key_the_segments_must_fit(seed: int) -> None:
+    world = make(seed, scales=4)
+    report = world.copy(key="", segments=None)
+    assert is_equal(world)
+    assert 1 <= report.segments <= len(world.store.describe(SOURCE).epochs[-1].segments)
+
+
+def test_target_that_splits_a_segment_is_refused() -> None:
+    world = World()
+    KeyedStream(world.store).write()
+    with pytest.raises(Usage, match=r"lie in several of 3 segments.* Give --key, or --segments 2\.") as caught:
+        world.copy(key="", segments=3)
+    assert "scope/source/0.#epoch.0" in str(caught.value)
+    assert not world.store.exists(TARGET)
+    assert world.copy(key="", segments=2).segments == 2
+
+
+def test_batch_has_no_segment_and_its_successor() -> None:
+    """A segment that was empty is passed, too; two neighbours that were scaled are independent of each other."""
+    world = World()
+    source = KeyedStream(world.store, segments=2)
+    source.write(20, ["key-1", "key-2"])
+    for _ in range(8):
+        source.scale()
+    source.write()
+    assert world.copy(key="", segments=1).segments == 1
+    assert is_equal(world)
+
+
+def test_kill_before_or_after_any_call_changes_nothing_in_the_end() -> None:
+    origin = make(scales=2, events=30)
+    undisturbed = origin.fork()
+    undisturbed.copy()
+    expected, calls = contents(undisturbed.store, TARGET), undisturbed.calls
+    assert calls > 60
+    for at in range(calls):
+        for after in (False, True):
+            world = origin.fork()
+            world.at = at
+            world.before, world.after = (lambda: None, Killed()) if after else (killed, None)
+            with suppress(Killed):  # not if the call fails, as a look at a target that is not there yet
+                world.copy()
+            world.at = -1
+            if at % 3 == 0:
+                world.now += 1000  # the lease has run out
+            world.copy()
+            assert is_equal(world)
+            assert contents(world.store, TARGET) == expected
+            assert world.copy().unchanged
+
+
+def test_another_process_at_any_call_changes_nothing_in_the_end() -> None:
+    """The first one is paused while another one copies everything, or is killed after a few batches."""
+    origin = make(scales=2, events=20)
+    undisturbed = origin.fork()
+    undisturbed.copy()
+    expected, calls = contents(undisturbed.store, TARGET), undisturbed.calls
+    said: set[str] = set()
+    for at in range(calls):
+        for share in (None, 3):
+            world = origin.fork()
+            other = World(world.cluster, now=1000.0 * (at % 2))  # the lease of the paused one has run out, or not
+            if share is not None:
+                other.at, other.before = calls // share, killed
+
+            def meanwhile(world: World = world, other: World = other) -> None:
+                world.now = other.now
+                with suppress(Killed, Problem):
+                    other.copy()
+
+            world.at, world.before = at, meanwhile
+            try:
+                world.copy()
+            except Problem as problem:
+                said.add(problem.what)
+            world.at = -1
+            world.copy()
+            assert is_equal(world)
+            assert contents(world.store, TARGET) == expected
+    assert said == {
+        "a batch was not committed: its transaction is aborted",
+        "another process copies into this stream",
+        "the transaction of a batch has ended; this process was paused, or the batch took too long",
+        "the unfinished copy was changed by another process",
+    }
+
+
+def test_forgotten_transaction_is_told_by_the_targets_length() -> None:
+    origin = make()
+    for after in (False, True):
+        world = origin.fork()
+        commits = []
+
+        def gate(
+            call: str, what: str, world: World = world, commits: list[str] = commits, after: bool = after
+        ) -> object:
+            if call == "commit transaction":
+                commits.append(what)
+                if len(commits) == 3:
+                    if after:
+                        return Killed()
+                    raise Killed
+            return None
+
+        store = MemoryStreams(world.cluster, URI, gate)  # type: ignore[arg-type]
+        with pytest.raises(Killed):
+            EventCopying(opened(store, SOURCE), opened(store, TARGET), "/key", 3).run(Progress())
+        state = world.cluster.find(TARGET)
+        forgotten = replace(
+            state, record=replace(state.record, transactions=type(state.record.transactions)()), parts={}
+        )
+        world.cluster.keep(TARGET, forgotten)
+        assert world.copy().resumed
+        assert is_equal(world)
+
+
+def unfinished(world: World, calls: int = 60) -> None:
+    world.at, world.before = calls, killed
+    with pytest.raises(Killed):
+        world.copy()
+    world.at = -1
+
+
+def append(world: World, stream: StreamName, segment: SegmentId, data: bytes) -> None:
+    with world.store.appender(stream, segment) as appender:
+        appender.append(data)
+
+
+def test_changed_target_is_refused() -> None:
+    changes: list[Callable[[World], object]] = [
+        lambda world: append(world, TARGET, SegmentId(0, 0), frame(b"foreign")),
+        lambda world: world.store.scale(TARGET, [SegmentId(0, 0)], [KeyRange(0.0, 1 / 3)]),
+        lambda world: world.store.seal(TARGET),
+        other_bytes,
+    ]
+    for change in changes:
+        world = make()
+        unfinished(world)
+        change(world)
+        before = world.cluster.find(TARGET)
+        with pytest.raises(Conflict, match="was changed by another process"):
+            world.copy()
+        assert world.cluster.find(TARGET).data == before.data
+
+
+def other_bytes(world: World) -> None:
+    """As long as the copy, but other events."""
+    state = world.cluster.find(TARGET)
+    world.cluster.keep(TARGET, replace(state, data={s: bytes(len(data)) for s, data in state.data.items()}))
+
+
+def test_other_streams_are_left_alone() -> None:
+    for name, tags in (("the stream exists", ()), ("an internal stream", (OWN,))):
+        world = make()
+        world.store.create_stream(TARGET, StreamConfiguration(tags=tags))
+        with pytest.raises(Conflict, match=name):
+            world.copy()
+    world = make()
+    unfinished(world)
+    with pytest.raises(Conflict, match="unfinished target of another"):
+        world.copy(segments=5)
+    world.copy()
+    with pytest.raises(Conflict, match="the stream exists"):
+        world.copy(segments=5)
+
+
+def test_source_that_grows_and_is_truncated_between_runs() -> None:
+    world = make()
+    unfinished(world)
+    source = world.store.describe(SOURCE)
+    append(world, SOURCE, min(source.tail.offsets), frame(b'{"key": "key-1", "n": 1000, "pad": ""}'))
+    world.store.truncate(StreamCut(SOURCE, dict.fromkeys(source.epochs[1].segments, 0)))
+    report = world.copy()
+    assert report.resumed
+    assert by_key(world.store, TARGET)["key-1"][-1] == 1000
+
+
+def test_source_that_is_truncated_while_it_is_read() -> None:
+    world = make(scales=0, events=200)
+    tail = world.store.describe(SOURCE).tail
+    world.at, world.before = 45, lambda: world.store.truncate(tail)
+    with pytest.raises(SourceTruncated, match=r"was truncated while it was read.*Run it again"):
+        world.copy()
+    world.at = -1
+    assert world.copy().truncated
+
+
+def test_large_events_are_batches_of_their_own() -> None:
+    world = World()
+    world.store.create_stream_and_scope(SOURCE, StreamConfiguration())
+    for number in range(3):
+        append(world, SOURCE, SegmentId(0, 0), frame(b"%d" % number * 100_000))
+    world.copy(key="", segments=1)
+    assert [payload[:1] for _, payload in events_of(world.store, TARGET)] == [b"0", b"1", b"2"]
+
+
+def test_what_is_no_event_is_named() -> None:
+    world = World()
+    world.store.create_stream_and_scope(SOURCE, StreamConfiguration(scaling=Scaling(min_segments=1)))
+    append(world, SOURCE, SegmentId(0, 0), frame(b"whole") + frame(b"half")[:9])
+    with pytest.raises(NotAnEvent, match=r"0\.#epoch\.0"):
+        world.copy(key="", segments=1)
+
+
+def test_event_without_a_key_is_named() -> None:
+    world = World()
+    world.store.create_stream_and_scope(SOURCE, StreamConfiguration())
+    append(world, SOURCE, SegmentId(0, 0), frame(b'{"key": "a"}') + frame(b'{"other": "a"}'))
+    with pytest.raises(Usage, match=r"KeyError: 'key'.*scope/source/0\.#epoch\.0:20-22"):
+        world.copy()
+    assert contents(world.store, TARGET) == dict.fromkeys((SegmentId(0, n) for n in range(3)), b"")
