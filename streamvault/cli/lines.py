@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -56,9 +57,11 @@ def _options_text(options: dict[str, Any] | None) -> str:
 
 
 def print_groups(results: Results, groups: Sequence[CarriedGroup]) -> None:
-    """Print what became of reader groups, a line for each."""
+    """Print what became of reader groups, a line for each; the position of one that is still to be created."""
     for one in groups:
         results.line(f"reader group {one.name}: {one.outcome}{f' ({one.reason})' if one.reason else ''}")
+        if one.outcome == "left out" and one.position is not None:
+            results.line(f"  goes on at {json.dumps(one.position)}")
 
 
 def print_new_places(results: Results, renumbered: Mapping[str, str], shifts: Mapping[str, int] | None = None) -> None:

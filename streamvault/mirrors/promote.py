@@ -203,16 +203,20 @@ def _carrying(origin: StreamSource, replica: Replica, record: Record) -> Carryin
 
 
 def _late_groups(replica: Replica, options: PromoteOptions, stack: ExitStack) -> tuple[CarriedGroup, ...]:
-    """Create the reader groups of a replica that was finished without its source, or whose cut-over was killed."""
+    """Create the reader groups of a replica that was finished without its source, or whose cut-over was killed.
+
+    Those that are recorded and not asked for are reported, because the record goes.
+    """
     record = replica.newest
+    noted = [NotedGroup.from_json(one) for one in record.reader_groups or ()]
     if not options.reader_groups:
-        return ()
+        why = "the replica was promoted without --reader-groups"
+        return tuple(one.left_out(one.problem or why, replica.stream.name) for one in noted)
     if options.seal_source and is_stream(record.source):
         origin = StreamSource(stack.enter_context(open_stream(record.source)))
         described = origin.stream.find()
         if described is not None and first_segment_id(described) == record.source_first:
             return _carrying(origin, replica, record).carry(described)
-    noted = [NotedGroup.from_json(one) for one in record.reader_groups or ()]
     return create_groups(noted, replica.stream)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from streamvault import export_stream, replicate_stream
+from streamvault.cli import main
 from streamvault.common.errors import Problem, Usage
 from streamvault.mirrors import replication
 from streamvault.mirrors.reports import CarriedGroup
@@ -198,6 +200,19 @@ def test_a_group_of_the_name_stays_as_it_is(moving: Streams, groups: MemoryGroup
     assert groups.made[THERE.scope, "app"] == (theirs, StreamCut(THERE, {}))
 
 
+def test_what_was_left_out_is_printed_with_its_position(
+    moving: Streams, groups: MemoryGroups, capfd: pytest.CaptureFixture[str]
+) -> None:
+    at = last_events(moving)
+    groups.add(at)
+    groups.add(at, StreamName(NAME.scope, "other"), name="two")
+    assert main(["copy", moving.source, moving.target, "--reader-groups", "--master", "inline"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert "reader group app: created" in lines
+    left = lines.index("reader group two: left out (the group reads other streams, too: scope/other)")
+    assert json.loads(lines[left + 1].removeprefix("  goes on at ")) == moved(at).to_json()
+
+
 def test_a_group_that_is_created_at_the_same_time_stays_as_it_is(
     moving: Streams, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +344,17 @@ def test_a_promotion_without_records_says_so(moving: Streams, groups: MemoryGrou
     report = moving.promote(reader_groups=True)
     assert report.reader_groups == ()
     assert "none are recorded" in report.warnings[0]
+
+
+def test_a_promotion_without_the_option_reports_what_was_recorded(moving: Streams, groups: MemoryGroups) -> None:
+    at = last_events(moving)
+    groups.add(at)
+    moving.replicate(reader_groups=True)
+    report = moving.promote()
+    (left,) = report.reader_groups
+    assert (left.outcome, left.position) == ("left out", moved(at).to_json())
+    assert "without --reader-groups" in report.warnings[0]
+    assert list(groups.names(THERE.scope)) == []
 
 
 @pytest.mark.parametrize("verb", ["copy", "replicate", "move"])
