@@ -7,7 +7,7 @@
     import_stream("s3://vault/shop/orders", "pravega://localhost:9090/shop/restored")
 
 Archive:   export_stream, follow_stream, rotate_stream, compact_archive, convert_archive, hold_archive, release_archive
-Streams:   list_streams, ephemeral_stream, sweep_scope
+Streams:   list_streams, ephemeral_stream, sweep_scope, StreamManager
 Look:      list_archives, show_archive, show_timeline, check_archive, get_event, read_archive
 Restore:   import_stream, warm_archive, translate
 Mirror:    copy_stream, append_streams, replicate_stream, promote_replica, move_stream

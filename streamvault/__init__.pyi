@@ -11,6 +11,7 @@ from streamvault.lake.handoff import write_table as write_table
 from streamvault.lake.read import read_archive as read_archive
 from streamvault.manager.ephemeral import ephemeral_stream as ephemeral_stream
 from streamvault.manager.listing import list_streams as list_streams
+from streamvault.manager.manager import StreamManager as StreamManager
 from streamvault.manager.sweep import sweep_scope as sweep_scope
 from streamvault.manifests.verbs.check import check_archive as check_archive
 from streamvault.manifests.verbs.get import get_event as get_event

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamvault.common.errors import Conflict
-from streamvault.importer.ownership import first_segment_id, lease_stream
+from streamvault.importer.from_archive import generation_of
+from streamvault.importer.ownership import first_segment_id, lease_stream, marked_import
 from streamvault.importer.target import has_data
 from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease
 from streamvault.manager.removal import remove_stream
 from streamvault.manager.restored import check_restorable
 from streamvault.manager.roles import LEASES
+from streamvault.mirrors.copying import COPY
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import StreamDescription, StreamName
 from streamvault.streamstore.open_stream import OpenStream
@@ -203,6 +205,10 @@ class Leftovers:
         return remove
 
     def _check_target(self, described: StreamDescription) -> None:
+        work = marked_import(described)
+        if generation_of(work) is None and not work.startswith(COPY):
+            # only an import or a copy is not finished once its target is fenced
+            raise MustStay("an unfinished join may still go on; repeat its command", where=str(described.name))
         if has_data(described):
             check_restorable(self.streams(described.name), described)
 

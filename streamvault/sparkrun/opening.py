@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from streamvault.objectstore.uri import SCHEMES
 from streamvault.sparkrun.head_start import HeadStartRunner, head_start_seconds
@@ -17,6 +19,9 @@ from streamvault.sparkrun.inline import InlineRunner, sharing_threads
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.uri import STORES
+
+S = TypeVar("S")
+R = TypeVar("R")
 
 STORE_MODULES = (*SCHEMES.values(), *STORES)
 """The modules of the stores that tasks open; none starts a thread when it is imported."""
@@ -43,6 +48,10 @@ def open_runner(master: str = "local[*]", tasks: Sequence[Callable[..., Any]] = 
         Usage: ``STREAMVAULT_HEAD_START`` is not a number of seconds.
     """
     where = Master.parse(master)
+    kept = _kept.get()
+    if kept is not None and kept.master == master:
+        yield kept.lend(tasks)
+        return
     if where.kind == "inline":
         yield InlineRunner(where.threads)
         return
@@ -82,6 +91,66 @@ def _is_spark_here() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ or (
         loaded is not None and loaded.SparkContext._active_spark_context is not None  # noqa: SLF001
     )
+
+
+class KeptRunner:
+    """A runner that is opened when it is first needed, and kept for several verbs.
+
+    Args:
+        master: as for `open_runner`, of which those with the same one get this runner within `used`.
+        stack: closes it.
+    """
+
+    def __init__(self, master: str, stack: ExitStack) -> None:
+        self.master = master
+        self._stack = stack
+        self._runner: Runner | None = None
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Have verbs that this thread calls in the block use this runner."""
+        before = _kept.set(self)
+        try:
+            yield
+        finally:
+            _kept.reset(before)
+
+    def lend(self, tasks: Sequence[Callable[..., Any]]) -> Runner:
+        """Return the runner for one verb; arguments and errors as `open_runner`."""
+        with self._lock:
+            known = self._runner.start_seconds if self._runner is not None else 0.0
+            if self._runner is None:
+                before = _kept.set(None)
+                try:
+                    self._runner = self._stack.enter_context(open_runner(self.master, tasks))
+                finally:
+                    _kept.reset(before)
+            return LentRunner(self._runner, known)
+
+
+class LentRunner(Runner):
+    """A kept runner for one verb, to which only what Spark's start took for it counts.
+
+    Args:
+        runner: the runner.
+        known: its start time that earlier verbs have counted (seconds).
+    """
+
+    def __init__(self, runner: Runner, known: float) -> None:
+        self._runner = runner
+        self._known = known
+        self.start_seconds = runner.start_seconds - known
+
+    def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
+        """See `Runner.run`."""
+        try:
+            yield from self._runner.run(function, specs)
+        finally:
+            self.start_seconds = self._runner.start_seconds - self._known
+
+
+_kept: ContextVar[KeptRunner | None] = ContextVar("_kept", default=None)
 
 
 @dataclass

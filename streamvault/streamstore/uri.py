@@ -252,6 +252,7 @@ class _SharedStores:
     """Stores that are opened once for all their users, of whom none closes them."""
 
     def __init__(self) -> None:
+        self.users = 0
         self._lock = threading.Lock()
         self._stores: dict[tuple[int, StoreAddress], StreamStore] = {}
 
@@ -278,18 +279,24 @@ _shared: _SharedStores | None = None
 def sharing_stores() -> Iterator[None]:
     """Open each cluster's store only once in this process while the block runs, and close it at the block's end.
 
-    A block within such a block shares its stores. Stores that lock out other users are not shared.
+    Blocks that run at the same time share their stores, which the last one closes. Stores that lock out other users are
+    not shared.
     """
     global _shared  # noqa: PLW0603
-    if _shared is not None:
-        yield
-        return
-    _shared = mine = _SharedStores()
+    with _lock:
+        if _shared is None:
+            _shared = _SharedStores()
+        stores = _shared
+        stores.users += 1
     try:
         yield
     finally:
-        _shared = None
-        mine.close()
+        with _lock:
+            stores.users -= 1
+            if is_last := not stores.users:
+                _shared = None
+        if is_last:
+            stores.close()
 
 
 _lock = threading.Lock()

@@ -931,6 +931,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(f"{MANAGER}/test_sweep.py",),
     ),
     Mutant(
+        "sweep-join",
+        "sweep: a target stays whose run would finish it behind the fence",
+        "manager/leftovers.py",
+        "        if generation_of(work) is None and not work.startswith(COPY):\n",
+        "        if False:\n",
+        tests=(f"{MANAGER}/test_sweep.py",),
+    ),
+    Mutant(
         "sweep-replica",
         "sweep: a replica stays",
         "manager/sweep.py",

@@ -27,6 +27,7 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import (
     APPEND_LEDGER,
+    JOIN,
     OWN,
     SOURCE_SEAL,
     SPARK_LEDGER,
@@ -34,6 +35,7 @@ from streamvault.streamstore.own import (
     SWEPT,
     TARGET_LEDGER,
     TARGET_PROBE,
+    UNFINISHED,
     stream_beside,
 )
 from streamvault.streamstore.services import lease
@@ -322,6 +324,12 @@ class TestTargets:
             store.create_stream(TARGET, configuration)
         assert kept(sweep(vault)) == {}
         assert names(vault) == [NAME]
+
+    def test_empty_target_of_a_join_stays(self, vault: Vault) -> None:
+        """A join looks at no fence: it may scale, fill and finish its target right before the deletion."""
+        with vault.store as store:
+            store.create_stream(TARGET, StreamConfiguration(tags=(OWN, f"{UNFINISHED}{JOIN}0123.4567")))
+        assert kept(sweep(vault)) == {TARGET.stream: "an unfinished join may still go on; repeat its command"}
 
     def test_probe_is_deleted_if_it_is_empty(self, vault: Vault) -> None:
         probe, other = stream_beside(TARGET, TARGET_PROBE), stream_beside(GONE, TARGET_PROBE)

@@ -1,0 +1,183 @@
+"""The stream manager: every verb as a method, on one store and one runner."""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import streamvault
+from streamvault.common.errors import Problem, Usage
+from streamvault.manager.ephemeral import ephemeral_stream
+from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.opening import KeptRunner
+from streamvault.streamstore.uri import parse_scope, sharing_stores
+
+RELATIVE = frozenset({"stream", "source", "sources", "into", "queue", "scope", "uri"})
+"""The arguments of verbs that name streams or scopes, which may be relative to the manager's URI."""
+
+NOT_METHODS = frozenset({"StreamManager", "ephemeral_stream"})
+"""Public names that are no verbs, or have a method of their own here."""
+
+
+class StreamManager:
+    """Every verb of the package as a method, on one connection to each cluster and one runner; a context manager.
+
+    A method takes the arguments of the function of its name. A stream, queue or scope may be named relative to the
+    manager's URI, such as ``"shop/orders"`` or ``"shop/"``. Verbs that run tasks do so on the manager's master unless
+    they are given another one; Spark is started when it is first needed, and stays. Several threads may use a manager.
+
+    Args:
+        uri: a store, ``pravega://HOST:PORT`` or ``local:///FOLDER``, or a scope of it, with ``/SCOPE/`` behind it.
+        master: a Spark master, or ``"inline"`` for no Spark.
+
+    Attributes:
+        uri: the manager's URI; that of a scope ends in a slash.
+        master: the master.
+
+    Raises:
+        InvalidName: the URI is invalid.
+        InvalidMaster: the master is.
+    """
+
+    def __init__(self, uri: str, *, master: str = "local[*]") -> None:
+        address, scope = parse_scope(uri)
+        Master.parse(master)
+        self.uri = f"{address.uri}/{scope}/" if scope else address.uri
+        self.master = master
+        self._stack = ExitStack()
+        self._runner = KeptRunner(master, self._stack)
+        self._blocks: set[ExitStack] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._stack.enter_context(sharing_stores())
+        atexit.register(self.close)
+
+    if TYPE_CHECKING:  # for type checkers; at run time every public function is a method, see `__getattr__`
+        append_streams = staticmethod(streamvault.append_streams)
+        check_archive = staticmethod(streamvault.check_archive)
+        compact_archive = staticmethod(streamvault.compact_archive)
+        convert_archive = staticmethod(streamvault.convert_archive)
+        copy_stream = staticmethod(streamvault.copy_stream)
+        drop_failed = staticmethod(streamvault.drop_failed)
+        export_stream = staticmethod(streamvault.export_stream)
+        follow_stream = staticmethod(streamvault.follow_stream)
+        get_event = staticmethod(streamvault.get_event)
+        join_streams = staticmethod(streamvault.join_streams)
+        hold_archive = staticmethod(streamvault.hold_archive)
+        import_stream = staticmethod(streamvault.import_stream)
+        list_archives = staticmethod(streamvault.list_archives)
+        list_streams = staticmethod(streamvault.list_streams)
+        move_stream = staticmethod(streamvault.move_stream)
+        promote_replica = staticmethod(streamvault.promote_replica)
+        read_archive = staticmethod(streamvault.read_archive)
+        release_archive = staticmethod(streamvault.release_archive)
+        replicate_stream = staticmethod(streamvault.replicate_stream)
+        request_restore = staticmethod(streamvault.request_restore)
+        retry_failed = staticmethod(streamvault.retry_failed)
+        rotate_stream = staticmethod(streamvault.rotate_stream)
+        run_demo = staticmethod(streamvault.run_demo)
+        show_archive = staticmethod(streamvault.show_archive)
+        show_queue = staticmethod(streamvault.show_queue)
+        show_timeline = staticmethod(streamvault.show_timeline)
+        skip_foreign = staticmethod(streamvault.skip_foreign)
+        sweep_scope = staticmethod(streamvault.sweep_scope)
+        table_ddl = staticmethod(streamvault.table_ddl)
+        translate = staticmethod(streamvault.translate)
+        warm_archive = staticmethod(streamvault.warm_archive)
+        work_queue = staticmethod(streamvault.work_queue)
+        write_table = staticmethod(streamvault.write_table)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a public function of the package as a method."""
+        if name.startswith("_") or name in NOT_METHODS or name not in dir(streamvault):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return self._method(getattr(streamvault, name))
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name for name in dir(streamvault) if not name.startswith("_"))]
+
+    def _method(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = inspect.signature(function).parameters
+
+        @wraps(function)
+        def method(*args: Any, **kwargs: Any) -> Any:
+            self._check_open()
+            named = zip(parameters, args, strict=False)
+            positional = [self._resolved(name, value) for name, value in named] + list(args[len(parameters) :])
+            keywords = {name: self._resolved(name, value) for name, value in kwargs.items()}
+            if "master" in parameters:
+                keywords.setdefault("master", self.master)
+            with self._runner.used():
+                return function(*positional, **keywords)
+
+        return method
+
+    def _resolved(self, name: str, value: Any) -> Any:
+        """Return an argument, with the manager's URI before names that are relative to it."""
+        if name not in RELATIVE or value is None:
+            return value
+        if isinstance(value, list | tuple):
+            return [self._resolved(name, one) for one in value]
+        text = str(value)
+        if not text or "://" in text:
+            return text or self.uri
+        return f"{self.uri.removesuffix('/')}/{text}"
+
+    @contextmanager
+    def ephemeral_stream(self, stream: str, *, segments: int = 1, expires_after: float = 60.0) -> Iterator[str]:
+        """Make a stream for a block of code, as `streamvault.ephemeral_stream` does; `close` ends it, too."""
+        self._check_open()
+        with ExitStack() as block:
+            made = ephemeral_stream(self._resolved("stream", stream), segments=segments, expires_after=expires_after)
+            uri = block.enter_context(made)
+            with self._lock:
+                self._blocks.add(block)
+            try:
+                yield uri
+            finally:
+                with self._lock:
+                    self._blocks.discard(block)
+
+    def close(self) -> None:
+        """Delete the manager's ephemeral streams, which releases their leases, and close its runner and its stores.
+
+        Closing it again does nothing. At the end of the process, a manager that is still open is closed.
+
+        Raises:
+            Problem: an ephemeral stream could not be deleted; the others are, and the rest is closed.
+        """
+        with self._lock:
+            blocks, self._blocks = self._blocks, set()
+            was_closed, self._is_closed = self._is_closed, True
+        if was_closed:
+            return
+        atexit.unregister(self.close)
+        with self._stack:
+            failed: Problem | None = None
+            for block in blocks:
+                try:
+                    block.close()
+                except Problem as problem:
+                    failed = failed or problem
+            if failed is not None:
+                raise failed
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Usage("the stream manager is closed", where=self.uri)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+            return
+        with suppress(Problem):  # what was raised says more
+            self.close()

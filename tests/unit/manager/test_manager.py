@@ -1,0 +1,226 @@
+"""The stream manager: all verbs, one store, one runner, and nothing left when it is closed."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streamvault
+from streamvault import StreamManager
+from streamvault.errors import Conflict, InvalidName, StreamExists, Usage
+from streamvault.manager import manager as managing
+from streamvault.manager.manager import NOT_METHODS
+from streamvault.sparkrun import opening
+from streamvault.sparkrun.errors import InvalidMaster
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.opening import KeptRunner, open_runner
+from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore import uri as addresses
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamName
+from tests.unit.manager.leftovers import STAGING
+from tests.unit.small_archives import NAME, Vault
+
+
+@pytest.fixture
+def manager(vault: Vault) -> Iterator[StreamManager]:
+    with StreamManager(f"local://{vault.folder}/streams", master="inline[2]") as manager:
+        yield manager
+
+
+def left(vault: Vault) -> list[StreamName]:
+    with vault.store as store:
+        return list(store.list_streams(NAME.scope, own=True))
+
+
+def test_every_public_function_is_a_method(manager: StreamManager) -> None:
+    public = {name for name in dir(streamvault) if not name.startswith("_")} - {"StreamManager"}
+    assert public <= set(dir(manager))
+    for name in public - NOT_METHODS:
+        assert inspect.signature(getattr(manager, name)) == inspect.signature(getattr(streamvault, name))
+        assert getattr(manager, name).__doc__ == getattr(streamvault, name).__doc__
+    for name in ("StreamManager", "no_such_verb", "__version__"):
+        with pytest.raises(AttributeError):
+            getattr(manager, name)
+
+
+def test_methods_that_type_checkers_see_are_public_functions() -> None:
+    tree = ast.parse(inspect.getsource(managing))
+    listed = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and "staticmethod" in ast.unparse(node)]
+    assert len(listed) > 25
+    for node in listed:
+        name = ast.unparse(node.targets[0])
+        assert ast.unparse(node.value) == f"staticmethod(streamvault.{name})"
+        assert name in dir(streamvault)
+
+
+def test_names_are_relative_to_its_uri(manager: StreamManager, vault: Vault) -> None:
+    manager.copy_stream("scope/stream", "scope/copy")
+    manager.export_stream(stream="scope/copy", root=vault.root)
+    manager.import_stream(f"{vault.root}/scope/copy", "scope/back")
+    manager.copy_stream(f"{manager.uri}/scope/back", vault.uri(replace(NAME, stream="third")))
+    manager.request_restore(f"{vault.root}/scope/copy", "scope/later", queue="scope/queue")
+    listed = {one.stream.removeprefix(f"{manager.uri}/scope/") for one in manager.list_streams("scope/")}
+    assert {"stream", "copy", "back", "third", "queue"} <= listed
+    assert {one.stream for one in manager.list_streams("")} == {one.stream for one in manager.list_streams("scope/")}
+    manager.append_streams(["scope/copy", vault.uri()], "scope/back")
+    assert manager.sweep_scope("scope/", older_than=0.0).scope == f"{manager.uri}/scope/"
+
+
+def test_manager_of_a_scope(vault: Vault) -> None:
+    with StreamManager(f"local://{vault.folder}/streams/scope/", master="inline") as manager:
+        manager.copy_stream("stream", "copy")
+        assert [one.stream.rpartition("/")[2] for one in manager.list_streams("")] == ["copy", "stream"]
+    assert left(vault) == [replace(NAME, stream="copy"), NAME]
+
+
+def test_verbs_share_one_runner(manager: StreamManager, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    class Counted(InlineRunner):
+        def __init__(self, *given: Any) -> None:
+            opened.append(given)
+            super().__init__(*given)
+
+    monkeypatch.setattr(opening, "InlineRunner", Counted)
+    manager.copy_stream("scope/stream", "scope/one")
+    manager.copy_stream("scope/stream", "scope/two")
+    assert opened == [(2,)]
+    manager.copy_stream("scope/stream", "scope/three", master="inline[3]")
+    assert opened == [(2,), (3,)]
+    streamvault.copy_stream(vault.uri(), vault.uri(replace(NAME, stream="four")), master="inline[2]")
+    assert opened == [(2,), (3,), (2,)]
+
+
+def test_start_of_spark_counts_for_the_verb_that_waited_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Runner):
+        def run(self, function: Callable[[Any], Any], specs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+            self.start_seconds = 7.0
+            yield from enumerate(map(function, specs))
+
+    monkeypatch.setattr(opening, "InlineRunner", lambda _: Slow())
+    with ExitStack() as stack:
+        kept = KeptRunner("inline[4]", stack)
+        seconds = []
+        for _ in range(2):
+            with kept.used(), open_runner("inline[4]") as runner:
+                assert list(runner.run(abs, [-1])) == [(0, 1)]
+                seconds.append(runner.start_seconds)
+        assert seconds == [7.0, 0.0]
+
+
+def test_verbs_share_one_store(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, closed = [], []
+    real, close = LocalStore.__init__, LocalStore.close
+
+    def init(self: LocalStore, *given: Any) -> None:
+        made.append(self)
+        real(self, *given)
+
+    monkeypatch.setattr(LocalStore, "__init__", init)
+    monkeypatch.setattr(LocalStore, "close", lambda self: closed.append(close(self)))
+    monkeypatch.setitem(addresses._SCHEMES, "local", replace(addresses._SCHEMES["local"], shared=True))
+    first = StreamManager(f"local://{vault.folder}/streams", master="inline")
+    second = StreamManager(f"local://{vault.folder}/streams", master="inline")
+    list(first.list_streams(""))
+    list(second.list_streams(""))
+    assert (len(made), len(closed)) == (1, 0)
+    first.close()
+    list(second.list_streams(""))
+    assert (len(made), len(closed)) == (1, 0), "the second one still uses it"
+    second.close()
+    assert len(closed) == 1
+
+
+class TestClosing:
+    def test_ends_ephemeral_streams(self, manager: StreamManager, vault: Vault) -> None:
+        block = manager.ephemeral_stream("scope/staging", segments=2)
+        assert block.__enter__() == vault.uri(STAGING)
+        assert STAGING in left(vault)
+        manager.close()
+        assert left(vault) == [NAME]
+        block.__exit__(None, None, None)
+
+    def test_on_an_exception(self, vault: Vault) -> None:
+        manager = StreamManager(f"local://{vault.folder}/streams", master="inline")
+        block = manager.ephemeral_stream("scope/staging")
+        block.__enter__()
+        with pytest.raises(ZeroDivisionError), manager:
+            raise ZeroDivisionError
+        assert left(vault) == [NAME]
+
+    def test_at_exit(self, vault: Vault) -> None:
+        program = f"""
+        from streamvault import StreamManager
+        manager = StreamManager("local://{vault.folder}/streams", master="inline")
+        block = manager.ephemeral_stream("scope/staging")
+        block.__enter__()
+        print(len(list(manager.list_streams("scope/"))))
+        """
+        ended = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(streamvault.__file__).parents[1],
+        )
+        assert (ended.stdout, ended.stderr) == ("3\n", "")
+        assert left(vault) == [NAME]
+
+    def test_failure_of_one_stream_leaves_no_other(self, vault: Vault) -> None:
+        manager = StreamManager(f"local://{vault.folder}/streams", master="inline")
+        other = replace(NAME, stream="other")
+        blocks = [manager.ephemeral_stream(str(name)) for name in (STAGING, other)]
+        for block in blocks:
+            block.__enter__()
+        with vault.store as store:
+            store.delete(other)
+        with pytest.raises(Conflict, match="was deleted while it was in use"):
+            manager.close()
+        assert left(vault) == [NAME]
+
+    def test_block_that_ends_is_forgotten(self, manager: StreamManager, vault: Vault) -> None:
+        with manager.ephemeral_stream("scope/staging"):
+            with pytest.raises(StreamExists), manager.ephemeral_stream("scope/staging"):
+                pass
+            assert STAGING in left(vault)
+        assert left(vault) == [NAME]
+        assert not manager._blocks
+
+    def test_twice_and_then_nothing_works(self, manager: StreamManager) -> None:
+        manager.close()
+        manager.close()
+        with pytest.raises(Usage, match="the stream manager is closed"):
+            manager.list_streams("")
+        with pytest.raises(Usage, match="the stream manager is closed"), manager.ephemeral_stream("scope/a"):
+            pass
+
+    def test_threads_may_use_it(self, manager: StreamManager, vault: Vault) -> None:
+        threads = [
+            threading.Thread(target=manager.copy_stream, args=("scope/stream", f"scope/copy{number}"))
+            for number in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(left(vault)) == 4
+
+
+@pytest.mark.parametrize(
+    ("uri", "master", "error"), [("s3://bucket", "inline", InvalidName), ("local:///a", "threads", InvalidMaster)]
+)
+def test_bad_arguments(uri: str, master: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        StreamManager(uri, master=master)
