@@ -79,8 +79,8 @@ class StitchRecord:
         left_out: those segments.
         transaction: the transaction; None if none was begun.
         lengths: the bytes that each of its segments gets; empty before it is complete.
-        ends: where each segment of the target ended that the transaction appends to, shortly before the commit; by the
-            transaction's segments (bytes).
+        ends: where each segment of the target ended to which the transaction would be appended, shortly before the
+            commit (bytes).
     """
 
     stage: Stage

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from streamvault.common.errors import Failed, Problem
+from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.common.progress import Progress
 from streamvault.common.retries import pauses
 from streamvault.joining.filling import StitchTask, fill_transaction
@@ -45,6 +45,8 @@ LOOK_SECONDS = 0.1
 ENDED = (
     "the stream ended the transaction before it was complete: it keeps one open for a day at most, until it is sealed"
 )
+DELETED = "the ledger that says what was appended was deleted meanwhile"
+DELETED_TODO = "Look whether the sources are in the stream. Run again, the command appends them from their heads."
 UNKNOWN = "the store no longer knows the transaction, so it is unknown whether an earlier run has appended the sources"
 
 
@@ -148,7 +150,8 @@ class Stitching:
                 record = self._step(stitched, lease, tasks, progress)
             except LedgerConflict:
                 lease.confirm()  # another process has taken over
-                record = self._ledger.newest()
+                if (record := self._ledger.newest()) is None:
+                    raise Conflict(DELETED, where=str(self._ledger.name), todo=DELETED_TODO) from None
             except SourceTruncated:
                 record = self._plan(stitched.record, tasks)
             stitched.record = record
@@ -243,7 +246,7 @@ class Stitching:
             self._transactions.join([Written(transaction, lengths)])  # compares the lengths, as there is but one
         progress.end()
         if self._own_segments:
-            self._target.make_roll(transaction)
+            self._target.make_roll(transaction, lengths)
         ends = self._target.ends_of_parents(transaction)
         return self._ledger.record(record.committing(lengths, ends), record)
 

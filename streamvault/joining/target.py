@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Conflict, Overtaken
 from streamvault.importer.ownership import first_segment_id
@@ -12,7 +12,7 @@ from streamvault.joining.placing import Places, TargetScale
 from streamvault.joining.sources import Stretch
 from streamvault.streamstore.arithmetic.cuts import sealed_ends
 from streamvault.streamstore.errors import ScaleRefused
-from streamvault.streamstore.model import KeyRange, SegmentId, StreamDescription
+from streamvault.streamstore.model import Epoch, SegmentId, StreamDescription
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.transactions import Transaction
@@ -99,22 +99,27 @@ class StitchTarget:
             self.stream.store.scale(self.stream.name, scale.seal, scale.ranges)
 
     def ends_of_parents(self, transaction: Transaction) -> dict[SegmentId, int]:
-        """Return where each segment ends that a transaction appends to, by the transaction's segments (bytes).
+        """Return where the segments end that a transaction would be appended to, or was if they are sealed (bytes).
 
         Segments that are truncated are absent.
         """
-        parents = _parents(self.describe(), transaction)
-        ends = sealed_ends(self.stream.store, self.stream.name, list(parents.values()))
-        return {segment: ends[parent] for segment, parent in parents.items() if parent in ends}
+        _, parents = _epochs_like(self.describe(), transaction)
+        return sealed_ends(self.stream.store, self.stream.name, list(parents[-1].segments))
 
-    def make_roll(self, transaction: Transaction) -> None:
+    def make_roll(self, transaction: Transaction, lengths: Mapping[SegmentId, int]) -> None:
         """Make the commit of an open transaction roll, so that it becomes segments of its own.
 
-        It rolls if the stream was scaled since it began.
+        It rolls if the stream was scaled since it began. So a segment is replaced to which bytes would be appended:
+        as it does not grow any more, it is seen afterwards that the commit has rolled.
+
+        Args:
+            transaction: the transaction.
+            lengths: how many bytes its segments have, of those that have some.
         """
         current = self.describe().epochs[-1]
-        if current.number == _epoch_of(transaction):
-            segment, held = next(iter(current.segments.items()))
+        if _numbers(current.segments) == _numbers(transaction.segments):
+            full = _numbers(lengths)
+            segment, held = next(item for item in current.segments.items() if item[0].number in full)
             self.scale(TargetScale((segment,), (held,)))
 
     def find_landed(
@@ -130,42 +135,42 @@ class StitchTarget:
         Raises:
             Conflict: the stream was deleted and created again since.
         """
-        described = self.describe(may_be_sealed=True)
-        store, name = self.stream.store, self.stream.name
-        full = [segment for segment in transaction.segments if lengths.get(segment)]
-        rolled = []
-        for own in _rolled(described, transaction):
-            held = sealed_ends(store, name, list(own.values()))
-            if all(held.get(own[segment], 0) == lengths.get(segment, 0) for segment in transaction.segments):
-                rolled.append(own)
-        if rolled:
-            return {segment: Landed(rolled[-1][segment], 0, exact=len(rolled) == 1) for segment in full}
-        parents = _parents(described, transaction)
-        now = sealed_ends(store, name, [parents[segment] for segment in full])
-        found = {}
-        for segment in full:
-            begin, parent = ends.get(segment, 0), parents[segment]
-            exact = segment in ends and now.get(parent) == begin + lengths[segment]
-            found[segment] = Landed(parent, begin, exact=exact)
-        return found
+        rolled, parents = _epochs_like(self.describe(may_be_sealed=True), transaction)
+        last = next((index for index, epoch in enumerate(parents) if ends.keys() & epoch.segments.keys()), 0)
+        full = {segment.number: segment for segment in transaction.segments if lengths.get(segment)}
+        places = []
+        for epoch in parents[last:] + rolled:
+            own = {segment: full[segment.number] for segment in epoch.segments if segment.number in full}
+            now = sealed_ends(self.stream.store, self.stream.name, list(own))
+            left = {
+                segment: now[segment] - ends.get(segment, 0) - lengths[own[segment]]
+                for segment in own
+                if segment in now
+            }
+            if all(more >= 0 for more in left.values()):
+                places.append({own[s]: Landed(s, ends.get(s, 0), exact=left.get(s) == 0) for s in own})
+        if len(places) > 1:
+            return {segment: replace(landed, exact=False) for segment, landed in places[0].items()}
+        return places[0]
 
 
-def _epoch_of(transaction: Transaction) -> int:
-    return max(segment.epoch for segment in transaction.segments)
+def _numbers(segments: Iterable[SegmentId]) -> frozenset[int]:
+    return frozenset(segment.number for segment in segments)
 
 
-def _parents(described: StreamDescription, transaction: Transaction) -> dict[SegmentId, SegmentId]:
-    """Return transaction's segment → the segment that was open when it began, which it is appended to."""
-    open_then = {segment.number: segment for segment in described.epochs[_epoch_of(transaction)].segments}
-    return {segment: open_then[segment.number] for segment in transaction.segments}
+def _epochs_like(described: StreamDescription, transaction: Transaction) -> tuple[list[Epoch], list[Epoch]]:
+    """Return the epochs that a transaction may have become when it was committed, and those it may be appended to.
 
-
-def _rolled(described: StreamDescription, transaction: Transaction) -> Sequence[dict[SegmentId, SegmentId]]:
-    """Return, for each epoch that a transaction like this one has become, its segment → the one of that epoch."""
-    ranges: dict[int, KeyRange] = {segment.number: held for segment, held in transaction.segments.items()}
-    found = []
-    for epoch in described.epochs[_epoch_of(transaction) + 1 :]:
-        own = {segment.number: segment for segment in epoch.segments if segment.epoch == epoch.number}
-        if {number: epoch.segments[segment] for number, segment in own.items()} == ranges:
-            found.append({segment: own[segment.number] for segment in transaction.segments})
-    return found
+    All of them have segments with the numbers of the transaction's. Only a commit that rolls uses numbers again: it
+    makes an epoch with those of its transaction, and another one that repeats the epoch before.
+    """
+    rolled: list[Epoch] = []
+    parents: list[Epoch] = []
+    known, rolls = set[frozenset[int]](), False
+    for epoch in described.epochs:
+        numbers = _numbers(epoch.segments)
+        rolls = not rolls and numbers in known
+        known.add(numbers)
+        if numbers == _numbers(transaction.segments):
+            (rolled if rolls else parents).append(epoch)
+    return rolled, parents

@@ -108,6 +108,10 @@ def test_lost_answer_to_a_commit_appends_once(
     check_places(here.store, report)
     assert numbers_by_key(here.store, target) == {key: list(range(n)) for key, n in old.written.items() if n}
     if own_segments:
-        assert {place.offset for place in report.places} >= {0}
-        landed = {SegmentId.parse(place.target_segment.rpartition("/")[2]) for place in report.places}
-        assert all(info.sealed for info in here.store.segment_info(target, list(landed)))
+        old.write(100)
+        for each in (report, append_streams(*uris, **options)):
+            assert all(place.exact for place in each.places)
+            check_places(here.store, each)
+            assert {place.offset for place in each.places} >= {0}
+            landed = {SegmentId.parse(place.target_segment.rpartition("/")[2]) for place in each.places}
+            assert all(info.sealed for info in here.store.segment_info(target, list(landed)))

@@ -835,6 +835,22 @@ RULES: tuple[Mutant, ...] = (
         tests=("tests/commands/joining/test_stitching.py",),
     ),
     Mutant(
+        "stitch-commit-not-begun",
+        "append: a transaction whose commit was not begun is not given up for another one",
+        "streamstore/pravega/transactions.py",
+        "            if state is TransactionState.OPEN:  # the controller failed to begin\n",
+        "            if False:\n",
+        tests=("tests/unit/streamstore/pravega/test_transactions.py",),
+    ),
+    Mutant(
+        "stitch-without-ledger",
+        "append: a ledger that was deleted is not taken for one that says that nothing is new",
+        "joining/stitching.py",
+        "                if (record := self._ledger.newest()) is None:\n",
+        "                record = self._ledger.newest()\n                if False:\n",
+        tests=("tests/commands/joining/test_stitching.py",),
+    ),
+    Mutant(
         "stitch-of-another-target",
         "append: a transaction is recorded only if the target is still the ledger's",
         "joining/stitching.py",

@@ -60,7 +60,10 @@ class PravegaTransactions(Transactions):
         """See `Transactions.commit`."""
         self._end(transaction, "commitTransaction")
         for _ in looks(COMMIT_SECONDS):
-            if (state := self.state(transaction)) is not TransactionState.COMMITTING:
+            state = self.state(transaction)
+            if state is TransactionState.OPEN:  # the controller failed to begin
+                self._end(transaction, "commitTransaction")
+            elif state is not TransactionState.COMMITTING:
                 return state
         raise RequestFailed(
             f"the transaction is not committed after {COMMIT_SECONDS:.0f} s",

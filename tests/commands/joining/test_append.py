@@ -87,6 +87,20 @@ def test_report_says_where_the_bytes_are(keyed: Keyed, *, own_segments: bool) ->
     assert keyed.own() == [next(name for name in keyed.own() if name.startswith("streamvault-append-"))]
 
 
+def test_segments_of_their_own_again(keyed: Keyed) -> None:
+    """After a commit that rolled, transactions are named after an earlier epoch than the segments they go into."""
+    keyed.make("target", 2, events=20)
+    keyed.make("one", 2)
+    begins = []
+    for own_segments in (True, True, False, True):
+        keyed.write("one", 50)
+        report = keyed.append("one", own_segments=own_segments)
+        check_places(keyed, report)
+        begins.append({place.offset for place in report.places} == {0})
+        keyed.write("target", 20)
+    assert begins == [True, True, False, True]
+
+
 def test_repeated_command_appends_what_is_new(keyed: Keyed) -> None:
     keyed.make("target", events=10)
     keyed.make("one", 2, events=30)

@@ -112,3 +112,28 @@ def test_target_that_is_sealed_meanwhile_gets_nothing(keyed: Keyed) -> None:
     with pytest.raises(Conflict, match="the stream is sealed"):
         keyed.append("one")
     assert len(keyed.payloads("target")) == 10
+
+
+def test_ledger_that_is_deleted_meanwhile_is_not_taken_for_nothing_to_do(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Ledger.record
+
+    def record(self: Ledger, what: Any) -> None:
+        if what["stage"] == "committing":
+            self.delete()
+        real(self, what)
+
+    monkeypatch.setattr(Ledger, "record", record)
+    with pytest.raises(Conflict, match="the ledger that says what was appended was deleted meanwhile"):
+        keyed.append("one")
+    assert len(keyed.payloads("target")) == 10
+
+
+def test_place_is_not_exact_if_a_later_transaction_may_have_it_as_well(keyed: Keyed) -> None:
+    keyed.make("two", 3, events=30)  # as many bytes
+    with killed_at("committed", after=False):
+        keyed.append("one")
+    keyed.append("two", own_segments=True)
+    report = keyed.append("one")
+    assert {place.exact for place in report.places} == {False}
