@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.arithmetic.cuts import later_of, sealed_ends, segments_between
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.store import StreamStore
@@ -43,6 +44,9 @@ class BatchPlanner:
         cut: where the next batch begins.
         truncated: whether the source was truncated beyond ``begin``.
         left: bytes that are still to be copied.
+
+    Raises:
+        SourceTruncated: the source was truncated since it was described.
     """
 
     def __init__(self, store: StreamStore, described: StreamDescription, begin: StreamCut | None) -> None:
@@ -50,6 +54,11 @@ class BatchPlanner:
         self.truncated = begin is not None and self.cut != begin
         between = segments_between(described, self.cut, described.tail)
         ends = sealed_ends(store, described.name, [segment for segment, (_, end) in between.items() if end is None])
+        if gone := next(
+            (segment for segment, (_, end) in between.items() if end is None and segment not in ends), None
+        ):
+            todo = "Run it again, to go on at the source's head."
+            raise SourceTruncated("the source was truncated meanwhile", where=gone.in_stream(described.name), todo=todo)
         self._ends = {segment: ends[segment] if end is None else end for segment, (_, end) in between.items()}
         self.left = sum(self._ends[segment] - start for segment, (start, _) in between.items())
         self._successions = [

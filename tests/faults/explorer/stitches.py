@@ -59,16 +59,16 @@ def _joined_write(world: World) -> None:
     with open_source() as store:
         users = store.exists(JOINED) and not is_own(store.describe(JOINED).configuration)
     if users:
-        _write(JOINED, world)
+        write_to(JOINED, world)
 
 
 def _joined_take(_: World) -> None:
     """Somebody else makes a stream of that name."""
     with suppress(StreamExists):
-        _make(JOINED, "mine")
+        make(JOINED, "mine")
 
 
-def _write(name: StreamName, world: World) -> None:
+def write_to(name: StreamName, world: World) -> None:
     world.names += 1
     with open_source() as store:
         _add(store, name, f"w{world.names}", 2)
@@ -81,29 +81,29 @@ def _add(store: StreamStore, name: StreamName, word: str, count: int) -> None:
         append_events(store, name, segment, [f"{text} {number}".encode() for number in range(count)])
 
 
-def _scale(name: StreamName, bounds: Sequence[float]) -> None:
+def scale_to(name: StreamName, bounds: Sequence[float]) -> None:
     with open_source() as store:
         ranges = [KeyRange(low, high) for low, high in pairwise([0.0, *bounds, 1.0])]
         store.scale(name, list(store.describe(name).epochs[-1].segments), ranges)
 
 
-def _retain(_: World) -> None:
+def retain(_: World) -> None:
     with open_source() as store:
         store.truncate(store.describe(ONE).tail)
 
 
-def _make(name: StreamName, word: str, segments: int = 2) -> None:
+def make(name: StreamName, word: str, segments: int = 2) -> None:
     with open_source() as store:
         store.create_stream(name, StreamConfiguration(Scaling(min_segments=segments)))
         store.update_stream(name, StreamConfiguration(Scaling(min_segments=1)))
         _add(store, name, word, 2)
 
 
-def _remake(name: StreamName, world: World) -> None:
+def remake(name: StreamName, world: World) -> None:
     with open_source() as store:
         store.delete(name)
     world.names += 1
-    _make(name, f"again{world.names}")
+    make(name, f"again{world.names}")
 
 
 def _seal(_: World) -> None:
@@ -111,7 +111,7 @@ def _seal(_: World) -> None:
         store.seal(TARGET)
 
 
-def _hour(world: World) -> None:
+def hour(world: World) -> None:
     world.sleep(7200)
 
 
@@ -124,18 +124,18 @@ VERBS: dict[str, Callable[[World], object]] = {
     "join": _join,
 }
 OUTSIDE: dict[str, Callable[[World], object]] = {
-    "write": partial(_write, ONE),
-    "scale": lambda _: _scale(ONE, [0.75]),
-    "retain": _retain,
-    "remake": partial(_remake, ONE),
-    "target-write": partial(_write, TARGET),
-    "target-scale": lambda _: _scale(TARGET, [0.2, 0.5]),
+    "write": partial(write_to, ONE),
+    "scale": lambda _: scale_to(ONE, [0.75]),
+    "retain": retain,
+    "remake": partial(remake, ONE),
+    "target-write": partial(write_to, TARGET),
+    "target-scale": lambda _: scale_to(TARGET, [0.2, 0.5]),
     "target-seal": _seal,
-    "target-remake": partial(_remake, TARGET),
+    "target-remake": partial(remake, TARGET),
     "joined-drop": _joined_drop,
     "joined-write": _joined_write,
     "joined-take": _joined_take,
-    "hour": _hour,
+    "hour": hour,
 }
 ALL = {**VERBS, **OUTSIDE}
 
@@ -145,12 +145,12 @@ def _scene() -> World:
     world = World()
     with in_memory(world), open_source() as store:
         store.create_scope("scope")
-        _make(ONE, BEFORE)
-        _scale(ONE, [0.25, 0.5])
+        make(ONE, BEFORE)
+        scale_to(ONE, [0.25, 0.5])
         with open_source() as again:
             _add(again, ONE, f"{BEFORE}2", 2)
-        _make(TWO, BEFORE, 1)
-        _make(TARGET, "target", 3)
+        make(TWO, BEFORE, 1)
+        make(TARGET, "target", 3)
     return world
 
 
@@ -169,12 +169,12 @@ class Watch:
 
     def _joined_changed(self, command: str, before: StreamState | None, after: StreamState | None) -> Iterator[str]:
         """What is joined is the command's own until it is complete, and its user's then."""
-        is_ours, is_users = _is_own(before), after is not None and not _is_own(after)
-        if before is not None and not is_ours and command == "join" and _users_part(before) != _users_part(after):
+        ours, is_users = is_ours(before), after is not None and not is_ours(after)
+        if before is not None and not ours and command == "join" and users_part(before) != users_part(after):
             yield f"HARMED {command} changed the user's stream"
         if after is None and before is not None and any(before.data.values()):
             yield f"HARMED {command} deleted a stream with data"
-        if is_ours and is_users and after is not None and not {"retain", "remake"} & set(self._names):
+        if ours and is_users and after is not None and not {"retain", "remake"} & set(self._names):
             held = _events(after)
             sources = [event for name in (ONE, TWO) for event in _events(self._cluster.find(name))]
             yield from (f"FEW {e} is not in what is finished" for e in sources if BEFORE in e and e not in held)
@@ -233,12 +233,12 @@ class Watch:
         except NoSuchStream:
             yield f"LOST {name}"
             return
-        if name == JOINED and (_is_own(target) or any(event.startswith("mine") for event in _events(target))):
-            if _is_own(target):
+        if name == JOINED and (is_ours(target) or any(event.startswith("mine") for event in _events(target))):
+            if is_ours(target):
                 yield "UNFINISHED what is joined"
             return
         places: dict[str, tuple[int, SegmentId]] = {}
-        for place, (segment, event) in enumerate(_ordered(target)):
+        for place, (segment, event) in enumerate(ordered(target)):
             if event in places and not self._twice(event):
                 yield f"DOUBLED {event}"
             places[event] = place, segment
@@ -264,7 +264,7 @@ class Watch:
     ) -> Iterator[str]:
         ranges, held = source.describe().ranges(), target.describe().ranges()
         before: list[tuple[int, KeyRange, str]] = []
-        for segment, event in _ordered(source):
+        for segment, event in ordered(source):
             if event not in places or self._twice(event):
                 continue
             place, landed = places[event]
@@ -277,16 +277,16 @@ class Watch:
             before.append((place, keys, event))
 
 
-def _users_part(state: StreamState | None) -> object:
+def users_part(state: StreamState | None) -> object:
     """What a user sees of a stream: transactions that were not committed are not part of it."""
     return state and (state.number, state.data, replace(state.record, transactions=type(state.record.transactions)()))
 
 
-def _is_own(state: StreamState | None) -> bool:
+def is_ours(state: StreamState | None) -> bool:
     return state is not None and is_own(state.record.configuration)
 
 
-def _ordered(state: StreamState, *, readable: bool = False) -> Iterator[tuple[SegmentId, str]]:
+def ordered(state: StreamState, *, readable: bool = False) -> Iterator[tuple[SegmentId, str]]:
     starts = state.readable()
     for segment, data in sorted(state.data.items()):
         at = 0
@@ -298,7 +298,7 @@ def _ordered(state: StreamState, *, readable: bool = False) -> Iterator[tuple[Se
 
 
 def _events(state: StreamState, *, readable: bool = False) -> list[str]:
-    return [event for _, event in _ordered(state, readable=readable)]
+    return [event for _, event in ordered(state, readable=readable)]
 
 
 def run(schedule: Schedule) -> tuple[list[str], list[Actor]]:
@@ -328,26 +328,30 @@ def run(schedule: Schedule) -> tuple[list[str], list[Actor]]:
         return watch.judge(foreign=sealed), actors
 
 
+Play = Callable[[Schedule], tuple[list[str], list[Actor]]]
+"""As `run`."""
+
+
 @cache
-def calls_of(commands: tuple[str, ...], place: int) -> int:
+def calls_of(commands: tuple[str, ...], place: int, play: Play = run) -> int:
     """How many calls a command makes if they run one after the other."""
-    return run(Schedule("stitch", commands))[1][place].calls
+    return play(Schedule("stitch", commands))[1][place].calls
 
 
-def at_each_point(commands: Sequence[str], faults: Sequence[str] = ENDINGS) -> Iterator[Schedule]:
+def at_each_point(commands: Sequence[str], faults: Sequence[str] = ENDINGS, play: Play = run) -> Iterator[Schedule]:
     """The first command is stopped before each of its calls, the others run, and it continues."""
     names = tuple(commands)
     others = tuple(Step(place) for place in range(1, len(names)))
-    for until in range(1, calls_of(names[:1], 0) + 1):
+    for until in range(1, calls_of(names[:1], 0, play) + 1):
         for fault in faults:
             yield Schedule("stitch", names, (Step(0, until), *others, Step(0, None, fault)))
 
 
-def two_stops(rng: random.Random, commands: Sequence[str]) -> Iterator[Schedule]:
+def two_stops(rng: random.Random, commands: Sequence[str], play: Play = run) -> Iterator[Schedule]:
     """The first command is stopped twice, and the others run in between; endless, at random points."""
     names = tuple(commands)
     while True:
-        calls = calls_of(names[:1], 0)
+        calls = calls_of(names[:1], 0, play)
         first = rng.randrange(1, calls + 1)
         steps = [Step(0, first)]
         for place in range(1, len(names)):

@@ -1,0 +1,53 @@
+"""Copies by events under the explorer: nothing is copied twice, left out, or out of order, whatever else happens."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+
+import pytest
+
+from tests.faults.explorer.event_copies import run_copies
+from tests.faults.explorer.stitches import ENDINGS, at_each_point, two_stops
+
+FAMILIES = (
+    "copy",
+    "copy,copy",
+    "copy,hour,copy",
+    "copy,write,scale,copy",
+    "copy,retain,copy",
+    "copy,hour,retain,write,copy",
+    "copy,remake,copy",
+    "copy,copy-drop",
+    "copy,copy-drop,copy",
+    "copy,copy-take",
+    "copy,copy,copy-write",
+)
+POINTS = 25
+"""Schedules of each family in which a call fails that a short run draws; it stops before each call, too."""
+
+STOPPED_TWICE = 200
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_copy_stopped_at_a_call_is_right(family: str) -> None:
+    commands = family.split(",")
+    failing = list(at_each_point(commands, ENDINGS[1:], run_copies))
+    schedules = [*at_each_point(commands, ENDINGS[:1], run_copies), *random.Random(family).sample(failing, POINTS)]
+    wrong = [f"{schedule}: {lines}" for schedule in schedules if (lines := run_copies(schedule)[0])]
+    assert not wrong, f"{len(wrong)} of {len(schedules)} schedules, the first: {wrong[0]}"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_copy_stopped_at_each_call_is_right(family: str) -> None:
+    for schedule in at_each_point(family.split(","), play=run_copies):
+        assert not run_copies(schedule)[0], schedule
+
+
+def test_copy_stopped_twice_is_right() -> None:
+    rng = random.Random(5)
+    drawn = [two_stops(rng, family.split(","), run_copies) for family in FAMILIES if "," in family]
+    for schedule in (one for each in drawn for one in islice(each, STOPPED_TWICE // len(drawn))):
+        assert not run_copies(schedule)[0], schedule
