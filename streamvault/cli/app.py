@@ -112,7 +112,7 @@ class PlainCommand(TyperCommand):
 
 def load_command(name: str) -> Any:
     """Import a command and return it as a typer command."""
-    from streamvault.cli.options import as_command
+    from streamvault.cli.options import as_command, take_pairs
 
     function = _function(name)
     module = import_module(f"streamvault.cli.{MODULES.get(function, function)}")
@@ -125,6 +125,8 @@ def load_command(name: str) -> Any:
         sub.command(name, cls=PlainCommand, epilog=EPILOG)(as_command(getattr(module, function)))
     command = typer.main.get_command(sub)
     command.name = name
+    if not hasattr(module, "SUBCOMMANDS"):
+        take_pairs(getattr(module, function), command)
     return command
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from streamvault.cli.lines import exact_text, time_text
@@ -54,10 +55,15 @@ def print_stitch(results: Results, report: StitchReport) -> None:
             "time": time_text(report),
         }
     )
-    for place in report.places[:_SHOWN]:
+    print_places(results, report.places)
+
+
+def print_places(results: Results, places: Sequence[PlaceReport]) -> None:
+    """Print where some stretches of segments are now."""
+    for place in places[:_SHOWN]:
         results.line(f"  {place.segment} {place.start} to {place.end}{_landed(place)}")
-    if len(report.places) > _SHOWN:
-        results.line(f"  and {len(report.places) - _SHOWN:,} more (--json has all)")
+    if len(places) > _SHOWN:
+        results.line(f"  and {len(places) - _SHOWN:,} more (--json has all)")
 
 
 def _landed(place: PlaceReport) -> str:

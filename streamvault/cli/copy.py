@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamvault.cli.append import print_places
 from streamvault.cli.lines import exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import SourceArgument, TargetArgument
 from streamvault.cli.output import Results
@@ -37,7 +38,7 @@ def _show(results: Results, report: CopyReport) -> None:
             "bytes": exact_text(report.bytes),
             "of these": f"{bytes_text(earlier)} copied by an earlier run" if earlier > 0 and counted else "",
             "behind": behind,
-            "segments": f"{report.segments:,} in {count_text(report.epochs, 'epoch')}",
+            "segments": f"{report.segments:,}" + (f" in {count_text(report.epochs, 'epoch')}" if report.epochs else ""),
             "head": "moved, as the source was truncated" if report.truncated else "",
             "compared": "read back and equal" if report.read_back and not report.dry_run else "",
             "time": time_text(report),
@@ -45,3 +46,4 @@ def _show(results: Results, report: CopyReport) -> None:
     )
     print_groups(results, report.reader_groups)
     print_new_places(results, report.renumbered, report.shifts)
+    print_places(results, report.places)

@@ -151,6 +151,8 @@ def _option_parameters(kind: type[Options]) -> Iterator[Parameter]:
 
 
 def _type(annotation: Any, form: CommandLine) -> Any:
+    if form.pair:
+        return list[str] | None  # `take_pairs` lets each be two
     if form.load is not None:
         return str | None
     if form.choices:
@@ -196,7 +198,9 @@ def _read(kind: type[Options], given: dict[str, Any]) -> Options:
             )
         if value is None:
             continue
-        if form.load is not None:
+        if form.pair:
+            value = tuple(tuple(_loaded(form, keyword, text) for text in pair) for pair in value)
+        elif form.load is not None:
             value = form.load(value, form.option(keyword))
         elif form.choices:
             value = form.choices[value]
@@ -204,3 +208,29 @@ def _read(kind: type[Options], given: dict[str, Any]) -> Options:
             value = tuple(value)
         values[keyword] = value
     return kind(**values)
+
+
+def _loaded(form: CommandLine, keyword: str, text: str) -> Any:
+    return text if form.load is None else form.load(text, form.option(keyword))
+
+
+def take_pairs(function: Callable[..., int], command: Any) -> None:
+    """Let the options of a command that are pairs take two texts each, which typer has no type for.
+
+    Args:
+        function: the command, before `as_command`.
+        command: what typer makes of it.
+    """
+    kinds = [kind for kind in get_type_hints(function).values() if isinstance(kind, type) and issubclass(kind, Options)]
+    pairs = {k for kind in kinds for k, declared in kind.own_first() if command_line(declared).pair}
+    for parameter in command.params:
+        if parameter.name in pairs:
+            parameter.nargs = 2
+            parameter.get_runtime_param = _Pairs
+
+
+class _Pairs:
+    """Takes the texts of a typer option as they are."""
+
+    def coerce(self, value: Any, **_: Any) -> Any:
+        return () if value is None else value

@@ -45,6 +45,7 @@ class CommandLine:
         load: converts the text, given the option's name, where that may read a file; raises Usage.
         text: converts a value to text, for help texts and messages.
         choices: the texts that may be given, with their values, if the values differ from the texts.
+        pair: whether each time two texts are given; the value is a sequence of pairs, and `load` converts each text.
         environment: whether the environment variable ``STREAMVAULT_<OPTION>`` sets the option too; False if another
             command has an option of the same name and another meaning.
         destroys: whether the option makes a command delete, truncate or seal something. No variable sets it, and one
@@ -57,6 +58,7 @@ class CommandLine:
     load: Callable[[str, str], Any] | None = None
     text: Callable[[Any], str] = str
     choices: Mapping[str, Any] = field(default_factory=dict)
+    pair: bool = False
     environment: bool = True
     destroys: bool = False
 

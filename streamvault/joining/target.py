@@ -102,6 +102,9 @@ class StitchTarget:
         """Return where the segments end that a transaction would be appended to, or was if they are sealed (bytes).
 
         Segments that are truncated are absent.
+
+        Raises:
+            Conflict: as `describe`; so a transaction that is open is known to be of this very stream.
         """
         _, parents = _epochs_like(self.describe(), transaction)
         return sealed_ends(self.stream.store, self.stream.name, list(parents[-1].segments))

@@ -12,7 +12,11 @@ from streamvault.importer.plan import RestorePlan
 from streamvault.importer.reports import MovedBoundary, renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import check_other_stream
+from streamvault.joining.append import STITCH_TASKS
 from streamvault.joining.events.copying import EventCopying
+from streamvault.joining.join import join_parts
+from streamvault.joining.options import JoinOptions
+from streamvault.joining.ranges import RangePlanner
 from streamvault.mirrors.carried_groups import CarryingGroups, group_warnings
 from streamvault.mirrors.copying import Copying, FinishedCopy, PlannedCopy
 from streamvault.mirrors.options import CopyOptions
@@ -21,7 +25,7 @@ from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.cut_option import parse_cut
 from streamvault.streamstore.model import StreamCut
-from streamvault.streamstore.open_stream import open_stream
+from streamvault.streamstore.open_stream import OpenStream, open_stream
 
 
 @verb(CopyOptions)
@@ -38,6 +42,9 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
             ``PRAVEGA_TARGET_USERNAME``, ``…_PASSWORD``, ``…_CA_FILE`` and ``…_TLS_VERIFY_HOSTNAME``.
         from_cut: copy only events after this cut (JSON text or a mapping).
         to_cut: copy only events before this cut.
+        ranges: copy only what is between these pairs of cuts, in the stream's order, one part behind the other. Then
+            the copy has the key ranges that all parts share, and other pointers, which the report's ``places`` tell;
+            ``window``, ``master`` and ``dry_run`` are the only other options.
         offsets: as for `import_stream`.
         filler_limit: likewise (bytes).
         numbers: as for `import_stream`.
@@ -64,6 +71,8 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
         check_other_stream(origin, target)
         if options.method == "events":
             return _copy_events(EventCopying(origin, target, options.key, options.segments), options, progress)
+        if options.ranges:
+            return _copy_ranges(StreamSource(origin), target, options, progress)
         carrying = CarryingGroups(origin, target, options.offsets) if options.reader_groups else None
         copied, given = StreamSource(origin), {"from_cut": options.from_cut, "to_cut": options.to_cut}
         cuts = {option: parse_cut(cut, copied.name, copied.end_of) for option, cut in given.items()}
@@ -128,6 +137,27 @@ def _copy_events(copying: EventCopying, options: CopyOptions, progress: Progress
         head=copied.head.to_json(),
         tail=copied.tail.to_json(),
         truncated=copied.truncated,
+    )
+
+
+def _copy_ranges(source: StreamSource, target: OpenStream, options: CopyOptions, progress: Progress) -> CopyReport:
+    """Put parts of a stream together in a new one."""
+    with ExitStack() as stack:
+        planner = RangePlanner(source, options.ranges, window=options.window)
+        tasks = Tasks(options.master, stack, STITCH_TASKS)
+        joined = join_parts(planner, target, options.shared_with(JoinOptions), tasks, progress)
+    return CopyReport(
+        source=source.uri,
+        stream=target.uri,
+        resumed=joined.resumed,
+        unchanged=joined.unchanged,
+        bytes=joined.bytes,
+        moved_bytes=joined.moved_bytes,
+        segments=joined.segments,
+        places=joined.places,
+        warnings=joined.warnings,
+        dry_run=joined.dry_run,
+        seconds=joined.seconds,
     )
 
 

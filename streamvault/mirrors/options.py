@@ -7,11 +7,12 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from streamvault.common.errors import Usage
-from streamvault.common.options import DURATION, CommandLine, Rehearsed
+from streamvault.common.options import DURATION, CommandLine, Rehearsed, command_line
 from streamvault.importer.options import KeptRetention, NumbersOption, PartOptions, TargetOptions
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import RoundOptions, Window
 from streamvault.sparkrun.options import Distributed
+from streamvault.streamstore.arithmetic.cut_option import Ranges
 
 REPLICATE_EVERY = 1.0
 """Seconds between two checks of a replicated stream."""
@@ -36,6 +37,7 @@ class CopyOptions(PartOptions, Distributed, Rehearsed):
 
     scoped: ClassVar = {"source": "stream", "stream": "target"}
 
+    ranges: Ranges = ()
     reader_groups: ReaderGroupsOption = False
     method: Annotated[
         Literal["bytes", "events"],
@@ -66,6 +68,17 @@ class CopyOptions(PartOptions, Distributed, Rehearsed):
         if given:
             name = {"from_cut": "from", "to_cut": "to"}.get(given[0], given[0].replace("_", "-"))
             raise Usage(f"--{name} is not possible with --method events", todo="Leave it out.")
+        return self
+
+    @model_validator(mode="after")
+    def _check_ranges(self) -> Self:
+        if not self.ranges:
+            return self
+        others = sorted({*PartOptions.model_fields, "reader_groups", "method"} - {"window"})
+        given = next((name for name in others if getattr(self, name) != getattr(CopyOptions(), name)), None)
+        if given is not None:
+            option = command_line(CopyOptions.model_fields[given]).option(given)
+            raise Usage(f"{option} is not possible with --range", todo="Leave it out.")
         return self
 
 

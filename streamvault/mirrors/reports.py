@@ -9,6 +9,7 @@ from typing import Literal
 from streamvault.common.report import Report, RunReport
 from streamvault.common.rounds import Ended
 from streamvault.importer.reports import NewStreamReport
+from streamvault.joining.reports import PlaceReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ class CopyReport(NewStreamReport):
         tail: the copy's tail, likewise.
         truncated: True if the copy begins later than asked, as the source was truncated.
         reader_groups: the reader groups that read the source, if they were asked for.
+        places: of a copy of ranges, where the bytes are.
     """
 
     source: str
@@ -81,6 +83,7 @@ class CopyReport(NewStreamReport):
     tail: Mapping[str, int] = field(default_factory=dict)
     truncated: bool = False
     reader_groups: tuple[CarriedGroup, ...] = ()
+    places: tuple[PlaceReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

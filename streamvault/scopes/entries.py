@@ -17,6 +17,7 @@ OMITTED = frozenset(
     {
         "master",  # it is where the command runs, not what it does with a stream
         "dry_run",  # a declared list is what is to be done
+        "ranges",  # cuts are of one stream, and pairs have no form in a list
         "same_stream",  # a person confirms it once; a list would confirm any stream
     }
 )

@@ -852,10 +852,10 @@ RULES: tuple[Mutant, ...] = (
     ),
     Mutant(
         "stitch-of-another-target",
-        "append: a transaction is recorded only if the target is still the ledger's",
-        "joining/stitching.py",
-        "            target.describe()  # a transaction of another stream of this name must not be recorded\n",
-        "",
+        "append: a transaction may be committed only if it is of the ledger's target",
+        "joining/target.py",
+        "        _, parents = _epochs_like(self.describe(), transaction)\n",
+        "        _, parents = _epochs_like(describe_source(self.stream.store, self.stream.name), transaction)\n",
         tests=(STITCHES,),
     ),
     Mutant(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field, SkipValidation
@@ -61,4 +61,9 @@ ToCut = Annotated[
     SkipValidation[Cut | None],
     Field(description="Stop at this stream cut: a file's name, or JSON."),
     CommandLine(name="--to", metavar="CUT", load=load_cut),
+]
+Ranges = Annotated[
+    SkipValidation[Sequence[tuple[Cut, Cut]]],
+    Field(description="Copy only what is between these two stream cuts. Repeat for more parts, one behind the other."),
+    CommandLine(name="--range", metavar="FROM TO", load=load_cut, pair=True, environment=False),
 ]

@@ -62,6 +62,13 @@ def _joined_write(world: World) -> None:
         write_to(JOINED, world)
 
 
+def _joined_configure(_: World) -> None:
+    with open_source() as store, suppress(NoSuchStream):
+        configuration = store.describe(JOINED).configuration
+        if not is_own(configuration):
+            store.update_stream(JOINED, replace(configuration, tags=("mine",)))
+
+
 def _joined_take(_: World) -> None:
     """Somebody else makes a stream of that name."""
     with suppress(StreamExists):
@@ -134,6 +141,7 @@ OUTSIDE: dict[str, Callable[[World], object]] = {
     "target-remake": partial(remake, TARGET),
     "joined-drop": _joined_drop,
     "joined-write": _joined_write,
+    "joined-configure": _joined_configure,
     "joined-take": _joined_take,
     "hour": hour,
 }

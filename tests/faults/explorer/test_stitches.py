@@ -21,6 +21,7 @@ FAMILIES = (
     "append,remake",
     "append,hour,append,remake",
     "append,scale,write,append",
+    "append,target-scale",
     "append,target-scale,append",
     "append,target-seal",
     "append,target-remake",
@@ -38,6 +39,7 @@ FAMILIES = (
     "join,joined-drop,join",
     "join,joined-take",
     "join,join,joined-write",
+    "join,join,joined-configure",
     "join,join,write,append-joined",
 )
 POINTS = 15

@@ -172,7 +172,7 @@ def test_command_understands_every_option_of_its_operator(kind: type[CommandOper
     assert {*OPERATORS[kind], *given} <= set(operator.template_fields)
     read = load_command(kind.verb).make_context(kind.verb, operator.command()[1:])
     found = {name for name in read.params if getattr(read.get_parameter_source(name), "name", "") == "COMMANDLINE"}
-    assert set(kind.options_class.keyword_fields()) - found <= {"same_stream", "master", "dry_run"}
+    assert set(kind.options_class.keyword_fields()) - found <= {"same_stream", "master", "dry_run", "ranges"}
 
 
 def test_arguments_of_an_operator_are_in_its_signature() -> None:
