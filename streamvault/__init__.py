@@ -10,7 +10,8 @@ Archive:   export_stream, follow_stream, rotate_stream, compact_archive, convert
 Streams:   list_streams, ephemeral_stream, sweep_scope, StreamManager
 Look:      list_archives, show_archive, show_timeline, check_archive, get_event, read_archive
 Restore:   import_stream, warm_archive, translate
-Mirror:    copy_stream, append_streams, replicate_stream, promote_replica, move_stream
+Mirror:    copy_stream, append_streams, join_streams, replicate_stream, promote_replica,
+           move_stream
 Tables:    write_table, table_ddl
 Requests:  request_restore, work_queue, show_queue, retry_failed, drop_failed, skip_foreign
 Demo:      run_demo
