@@ -1,0 +1,79 @@
+"""An append that is killed at any moment and run again appends everything once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.own import APPEND_LEDGER
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
+from tests.faults.commands import run, started, wait_until
+from tests.faults.conftest import kills_of
+from tests.integration.test_append import make
+from tests.servers.pravega import PravegaServer
+from tests.streams import append_events, events_of, make_stream
+
+pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
+
+MOMENTS = 5
+LONGEST_SECONDS = 1.5
+"""How long an append goes on at most once its ledger is there, before it is killed; some end before."""
+
+
+@pytest.fixture(scope="module")
+def store(pravega: PravegaServer) -> Iterator[StreamStore]:
+    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def source(store: StreamStore) -> StreamName:
+    name = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
+    make_stream(store, name, events=2_000, largest=256 * 1024)
+    return name
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "moment" in metafunc.fixturenames:
+        metafunc.parametrize("moment", range(kills_of(metafunc.config, MOMENTS)))
+
+
+def test_killed_append_is_resumed(
+    request: pytest.FixtureRequest,
+    pravega: PravegaServer,
+    store: StreamStore,
+    source: StreamName,
+    moment: int,
+    kill_rng: random.Random,
+) -> None:
+    target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "target")
+    make(store, target, 2)
+    append_events(store, target, max(store.describe(target).tail.offsets), [b"mine"])
+    command = ("append", f"{pravega.uri}/{source}", "--into", f"{pravega.uri}/{target}", "--master", "inline", "--json")
+
+    def has_begun() -> bool:
+        own = store.list_streams(target.scope, own=True)
+        return any(name.stream.startswith(APPEND_LEDGER) for name in own)
+
+    with started(*command, environment=dict(os.environ)) as running:
+        wait_until(has_begun, running)
+        time.sleep(LONGEST_SECONDS * (moment + kill_rng.random()) / kills_of(request.config, MOMENTS))
+        running.send(signal.SIGKILL)
+        running.ended()
+    assert run(*command, environment=dict(os.environ)).code == 0
+    expected = sorted([b"mine", *(payload for _, payload in events_of(store, source))])
+    assert sorted(payload for _, payload in events_of(store, target)) == expected
+    assert run(*command, environment=dict(os.environ)).report["unchanged"]
+    left = [name for name in store.list_streams(target.scope, own=True) if name != target]
+    assert [replace(name, stream=name.stream[: len(APPEND_LEDGER)]) for name in left] == [
+        StreamName(target.scope, APPEND_LEDGER)
+    ]
