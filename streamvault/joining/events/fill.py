@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 from streamvault.common.progress import Progress
 from streamvault.joining.events.keys import EventKey
@@ -23,6 +24,9 @@ BATCH_BYTES = 64 * 1024 * 1024
 """Size of a batch, about; each segment of it has `LEAST_BYTES` at least, or what there is."""
 
 LEAST_BYTES = 1024 * 1024
+
+_KEYS = 10_000
+"""Keys whose places are remembered."""
 
 LEASE = 600.0
 """How long a batch's transaction stays open without a sign of life (seconds)."""
@@ -115,10 +119,12 @@ class BatchFiller:
             index = buffers.router.segments.index(into)
             return lambda block: buffers.add_framed(index, block.data)
 
+        index_of = lru_cache(_KEYS)(buffers.router.index_of)
+
         def put(block: EventBlock) -> None:
             for offset, payload in block.events():
-                pointer = EventPointer(name, segment, offset, HEADER_BYTES + len(payload))
-                buffers.add(buffers.router.index_of(key.of(bytes(payload), pointer)), payload)
+                pointer = partial(EventPointer, name, segment, offset, HEADER_BYTES + len(payload))
+                buffers.add(index_of(key.of(bytes(payload), pointer)), payload)
 
         return put
 

@@ -30,8 +30,8 @@ class EventKey:
         self._text = text
         self._find: Callable[[bytes], object] = _pointer(text) if text.startswith("/") else _function(text)
 
-    def of(self, payload: bytes, pointer: EventPointer) -> str:
-        """Return an event's key.
+    def of(self, payload: bytes, pointer: Callable[[], EventPointer]) -> str:
+        """Return an event's key; the pointer is for messages.
 
         Raises:
             Usage: there is none; names the event.
@@ -40,11 +40,11 @@ class EventKey:
             key = self._find(payload)
         except Exception as error:  # noqa: BLE001  (whatever a user's function raises)
             why = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise self._missing(f"no routing key is found in an event ({why})", pointer) from None
+            raise self._missing(f"no routing key is found in an event ({why})", pointer()) from None
         if isinstance(key, int) and not isinstance(key, bool):
             return str(key)
         if not isinstance(key, str):
-            raise self._missing("the routing key of an event is neither text nor an integer", pointer)
+            raise self._missing("the routing key of an event is neither text nor an integer", pointer())
         return key
 
     def _missing(self, what: str, pointer: EventPointer) -> Usage:

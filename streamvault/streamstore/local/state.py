@@ -10,6 +10,7 @@ import json
 import os
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from streamvault.streamstore.errors import StreamStoreError
@@ -72,6 +73,7 @@ def _encode(state: SegmentState) -> bytes:
     return line.encode().ljust(_SLOT - 1) + b"\n"
 
 
+@lru_cache(maxsize=256)  # an appender reads it with each block
 def _decode(slot: bytes) -> SegmentState | None:
     try:
         line = json.loads(slot)

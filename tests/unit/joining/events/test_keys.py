@@ -31,14 +31,14 @@ def reversed_text(payload: bytes) -> object:
     ],
 )
 def test_key_is_found(key: str, payload: bytes, found: str) -> None:
-    assert EventKey(key).of(payload, POINTER) == found
+    assert EventKey(key).of(payload, lambda: POINTER) == found
 
 
 def test_function_may_be_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "keys_of_a_user.py").write_text("def first(payload):\n    return payload[:1].decode()\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    assert EventKey("keys_of_a_user:first").of(b"xyz", POINTER) == "x"
+    assert EventKey("keys_of_a_user:first").of(b"xyz", lambda: POINTER) == "x"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_function_may_be_in_the_current_folder(tmp_path: Path, monkeypatch: pyte
 )
 def test_event_without_a_key_is_named(key: str, payload: bytes, said: str) -> None:
     with pytest.raises(Usage, match=said) as caught:
-        EventKey(key).of(payload, POINTER)
+        EventKey(key).of(payload, lambda: POINTER)
     assert str(POINTER) in str(caught.value)
     assert "\n" not in str(caught.value)
 
