@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamvault import append_streams
+from streamvault import append_streams, copy_stream, export_stream, join_streams
 from streamvault.joining.reports import StitchReport
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.model import KeyRange, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamName
@@ -115,3 +116,31 @@ def test_lost_answer_to_a_commit_appends_once(
             assert {place.offset for place in each.places} >= {0}
             landed = {SegmentId.parse(place.target_segment.rpartition("/")[2]) for place in each.places}
             assert all(info.sealed for info in here.store.segment_info(target, list(landed)))
+
+
+def test_three_streams_and_an_archive_are_joined(
+    here: Site, scope_name: str, tmp_path: Path, java_client: JavaClient
+) -> None:
+    """Their epochs share the boundary in the middle; the result is read by Pravega's own client, and cut again."""
+    written: dict[str, int] = {}
+    names = [StreamName(scope_name, name) for name in ("one", "two", "three", "four")]
+    for number, name in enumerate(names):
+        make(here.store, name, 2 * (1 + number % 2))
+        writer = KeyedWriter(here.store, name, prefix=name.stream)
+        writer.write(100)
+        written |= {key: count for key, count in writer.written.items() if count}
+    export_stream(here.uri(names[3]), f"file://{tmp_path}/vault", master="inline")
+    joined, some = (StreamName(scope_name, name) for name in ("joined", "some"))
+    sources = [*map(here.uri, names[:3]), f"file://{tmp_path}/vault/{names[3]}"]
+    report = join_streams(sources, here.uri(joined), master="inline")
+    assert report.segments == 2
+    assert all(place.exact for place in report.places)
+    check_places(here.store, report)
+    expected = {key: list(range(count)) for key, count in written.items()}
+    assert numbers_by_key(here.store, joined) == expected
+    java_client.digest(here.server, joined, sum(written.values()))
+    assert join_streams(sources, here.uri(joined), master="inline").unchanged
+    described = here.store.describe(joined)
+    ranges = [(described.head.to_json(), described.tail.to_json())]
+    copy_stream(here.uri(joined), here.uri(some), ranges=ranges, master="inline")
+    assert numbers_by_key(here.store, some) == expected
