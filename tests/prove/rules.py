@@ -21,6 +21,7 @@ REPLICATE = "tests/commands/mirrors/test_replicate.py"
 COPY = "tests/commands/mirrors/test_copy.py"
 LAKE = "tests/commands/lake"
 QUEUE = "tests/commands/requests"
+SCOPES = "tests/commands/scopes"
 SPARK = "tests/unit/streamvault/spark"
 MANAGER = "tests/unit/manager"
 STITCHES = "tests/faults/explorer/test_stitches.py"
@@ -1009,5 +1010,21 @@ RULES: tuple[Mutant, ...] = (
         "        if unchanged < self._options.older_than:",
         "        if False:",
         tests=(f"{MANAGER}/test_sweep.py",),
+    ),
+    Mutant(
+        "config-from-environment",
+        "a file that may make a command delete is named on the command line",
+        "cli/options.py",
+        '"A TOML file that declares streams and options.",\n        environment=False,',
+        '"A TOML file that declares streams and options.",\n        environment=True,',
+        tests=(f"{SCOPES}/test_declared.py",),
+    ),
+    Mutant(
+        "scope-internal",
+        "a command for a scope leaves out internal streams",
+        "scopes/listing.py",
+        'return NOT_A_REPLICA if is_users else f"{INTERNAL} ({role})"',
+        'return NOT_A_REPLICA if is_users else ""',
+        tests=(f"{SCOPES}/test_scopes.py",),
     ),
 )
