@@ -96,6 +96,10 @@ class StitchRecord:
         """Whether everything is appended."""
         return self.stage in {Stage.COMMITTED, Stage.FINISHED}
 
+    def planned(self) -> Self:
+        """Return the record of a plan whose transaction is given up."""
+        return replace(self, stage=Stage.PLANNED, transaction=None)
+
     def filling(self, transaction: Transaction) -> Self:
         """Return the record of a transaction that is about to be filled."""
         return replace(self, stage=Stage.FILLING, transaction=transaction, lengths={}, ends={})

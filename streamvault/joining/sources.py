@@ -62,7 +62,7 @@ class Stretch:
             window: maximum data buffered in memory (bytes).
         """
         for part in self.parts:
-            yield from part.origin.blocks(part.start, part.end, window)
+            yield from _compared(part, window)
 
 
 class Sources:
@@ -114,6 +114,17 @@ class Sources:
             if pieces:
                 found[segment] = [Stretch(source.uri, name, ranges[segment], tuple(piece)) for piece in pieces]
         return dict(sorted(found.items()))
+
+
+def _compared(part: SourcePart, window: int) -> Iterator[bytes | memoryview]:
+    """Yield a part's bytes. Only a whole range of an archive has a digest, so all of it is read and compared."""
+    origin = part.origin
+    start, end = (origin.start, origin.end) if origin.digest else (part.start, part.end)
+    at = start
+    for block in origin.blocks(start, end, window):
+        if some := memoryview(block)[max(part.start - at, 0) : max(part.end - at, 0)]:
+            yield some
+        at += len(block)
 
 
 def _without_holes(parts: Iterable[SourcePart]) -> Iterator[list[SourcePart]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from streamvault.common.errors import Conflict, Failed, Problem
+from streamvault.common.errors import Conflict, Damaged, Failed, Problem
 from streamvault.common.progress import Progress
 from streamvault.common.retries import pauses
 from streamvault.joining.filling import StitchTask, fill_transaction
@@ -232,7 +232,7 @@ class Stitching:
         address, window = self._target.stream.address, self._window
         specs = [StitchTask(address, transaction, s, tuple(held), window) for s, held in by_segment.items()]
         progress.begin("appending", sum(task.size for task in specs))
-        with self._explaining_end(record), self._planner.reading():
+        with self._explaining_end(record), self._planner.reading(), self._without_damage(record):
             self._transactions.ping(transaction, LEASE_SECONDS)
             with Pinger(self._transactions, transaction, LEASE_SECONDS) as pinger:
                 for index, filled in tasks.runner.run(fill_transaction, specs):
@@ -267,6 +267,20 @@ class Stitching:
             if (state := self._transactions.state(transaction)) is not TransactionState.ABORTING:
                 return state
         raise Failed("the transaction is not aborted yet", where=self._where(transaction), todo="Run it again.")
+
+    @contextmanager
+    def _without_damage(self, record: StitchRecord) -> Iterator[None]:
+        """Give the transaction up if a source is damaged: it has bytes of it, and goes on where they end.
+
+        The digest of an archive's range is compared after its bytes were appended.
+        """
+        try:
+            yield
+        except Damaged:
+            with suppress(Problem):
+                self._ledger.record(record.planned(), record)
+            self._abort(_transaction_of(record))
+            raise
 
     @contextmanager
     def _explaining_end(self, record: StitchRecord) -> Iterator[None]:

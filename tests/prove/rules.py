@@ -852,6 +852,22 @@ RULES: tuple[Mutant, ...] = (
         tests=("tests/commands/joining/test_stitching.py",),
     ),
     Mutant(
+        "stitch-damaged",
+        "append: a transaction that has bytes of a damaged archive is given up",
+        "joining/stitching.py",
+        ", self._without_damage(record):\n",
+        ":\n",
+        tests=("tests/commands/joining/test_append.py",),
+    ),
+    Mutant(
+        "stitch-damaged-part",
+        "append: of a part of an archive's range, all of the range is compared with its digest",
+        "joining/sources.py",
+        "(origin.start, origin.end) if origin.digest else (part.start, part.end)",
+        "part.start, part.end",
+        tests=("tests/commands/joining/test_append.py",),
+    ),
+    Mutant(
         "stitch-of-another-target",
         "append: a transaction may be committed only if it is of the ledger's target",
         "joining/target.py",

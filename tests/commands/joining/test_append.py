@@ -9,6 +9,7 @@ import pytest
 
 from streamvault import copy_stream, export_stream
 from streamvault.cli import main
+from streamvault.common.errors import Damaged
 from streamvault.joining.reports import StitchReport
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
@@ -130,6 +131,37 @@ def test_archives_and_streams_are_appended(keyed: Keyed, tmp_path: Path) -> None
     keyed.append(f"file://{tmp_path}/vault/scope/one", "two")
     more = range(numbers.stop, numbers.stop + 10)
     assert keyed.by_key("target") == keyed.expected(("one", numbers), ("two", range(10)), ("one", more))
+
+
+def flip_byte(vault: Path) -> None:
+    """Change a byte of the first event in an archive's only chunk, or change it back."""
+    (path,) = (path for path in vault.rglob("chunks/**/*") if path.is_file())
+    data = bytearray(path.read_bytes())
+    data[10] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_damaged_bytes_are_not_appended(
+    keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, part: bool
+) -> None:
+    """Not even if the archive is repaired before the command is repeated, which goes on with the same transaction."""
+    monkeypatch.setattr("streamvault.joining.filling.MAX_BLOCK_BYTES", 16)  # some arrive before the digest is compared
+    keyed.make("target", events=5)
+    keyed.make("one", events=30)
+    cut = {segment.in_stream(StreamName("scope", "one")): end for segment, end in keyed.tail("one").items()}
+    keyed.write("one", 20 if part else 0)
+    vault = tmp_path / "vault"
+    export_stream(keyed.uri("one"), f"file://{vault}", layout="chunks", master="inline[2]")
+    flip_byte(vault)
+    options = {"to_cut": cut} if part else {}
+    with pytest.raises(Damaged, match="do not match the manifest"):
+        keyed.append(f"file://{vault}/scope/one", **options)
+    assert len(keyed.payloads("target")) == 5
+    flip_byte(vault)
+    assert keyed.append(f"file://{vault}/scope/one", **options).moved_bytes
+    assert keyed.by_key("target") == keyed.expected(("target", range(5)), ("one", range(30)))
 
 
 def test_target_is_scaled_only_where_it_must_be(keyed: Keyed) -> None:
