@@ -47,10 +47,12 @@ class CopyOptions(PartOptions, Distributed, Rehearsed):
     ] = "bytes"
     segments: Annotated[
         int | None,
+        CommandLine(metavar="N"),
         Field(ge=1, description="With --method events: segments of the copy; as many as the source has, if they fit."),
     ] = None
     key: Annotated[
         str,
+        CommandLine(metavar="KEY"),
         Field(
             description="With --method events: where an event's routing key is, as JSON pointer into the payload "
             "(/customer/id) or as MODULE:FUNCTION. Not needed if no segment of the source must be divided."

@@ -45,8 +45,9 @@ def translate(
         NoCounterpart: the histories of source and stream differ from the beginning, or before the segment was created;
             or the stream does not have the position: its segment is shorter or was truncated.
     """
-    with open_stream(stream, target=True) as restored, ExitStack() as stack:
+    with ExitStack() as stack:
         origin = stack.enter_context(open_stream(source)) if is_stream(source) else None
+        restored = stack.enter_context(open_stream(stream, target=True))
         if origin is None and reader_groups:
             raise Usage(
                 "an archive has no reader groups", where=source, todo="Give the stream that the groups read instead."

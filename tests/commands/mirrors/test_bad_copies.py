@@ -253,10 +253,10 @@ SAME = [
         )
     ),
     Bad(
-        "a stream that ends with a slash",
+        "a scope for a stream",
         lambda w: ("copy", w.source, f"{w.source}/", *INLINE),
         2,
-        r"not a stream's .*",
+        r"a scope as target needs a scope as source: .*",
     ),
     Bad(
         "a login in the target's URI",
