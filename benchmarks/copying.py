@@ -1,4 +1,4 @@
-"""Copies of streams beside a plain loop, an export and an import, and a client; their memory; a resume near the end."""
+"""Copies and appends of streams beside a plain loop over the same bytes; copies' memory; a resume near the end."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from benchmarks.results import Results, beside, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
-from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 
-HELP = "copies of streams beside the bare loop over the same bytes, their memory, a resume"
+HELP = "copies and appends of streams beside the bare loop over the same bytes, their memory, a resume"
 SEGMENTS = 4
 MB = 1_000_000
 SIZE = 1024
 KILLED_AT = 0.98
 """Share of the bytes at which a copy is killed; some more are appended until then."""
 POLL_SECONDS = 0.02
-PARTS = ("speed", "memory", "resume")
+PARTS = ("speed", "append", "memory", "resume")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +66,11 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
             with open_setting(arguments.s3, quick=arguments.quick) as setting:
                 results.describe(setting.describe())
                 _compare(setting, workload, arguments.naive_events, arguments.repeats, results)
+    if "append" in arguments.part:
+        workload = Workload.parse(arguments.workload[min(1, len(arguments.workload) - 1)], SEGMENTS)
+        with open_setting(arguments.s3, quick=arguments.quick) as setting:
+            results.describe(setting.describe())
+            _append(setting, workload, arguments.repeats, results)
     if {"memory", "resume"} & set(arguments.part):
         with open_setting(arguments.s3, "4g" if arguments.quick else "12g", quick=arguments.quick) as setting:
             results.describe(setting.describe())
@@ -101,6 +106,40 @@ def _compare(setting: Setting, workload: Workload, naive_events: int, repeats: i
     heads = (title, "of the loop", "of it with a digest", "times export and import", "times naive", "MB/s")
     figures = {name: [asdict(measured) for measured in found[name]] for name in found}
     results.add(title, table(heads, rows), figures)
+
+
+def _append(setting: Setting, workload: Workload, repeats: int, results: Results) -> None:
+    """Measure an append to an empty stream of the source's shape beside the bare loop into a new stream."""
+    copies, loop, commits = _Copies(setting, workload), "the loop: read, append", []
+    workload.fill(setting.store, copies.source)
+    copies.loop(-1, digest=False)  # as in `_compare`
+
+    def append(repeat: int, *, whole: bool) -> Measured:
+        target = setting.stream(f"appended-{whole}-{repeat}")
+        setting.store.create_stream(target, StreamConfiguration(scaling=Scaling(min_segments=SEGMENTS)))
+        uris = [setting.stream_uri(stream) for stream in (copies.source, target)]
+        outcome = run_command("append", uris[0], "--into", uris[1], environment={}, head_start=whole)
+        setting.drop(target, workload.bytes)
+        commits.append(outcome.report["commit_seconds"])
+        return copies.measured(outcome.report["bytes"], outcome.seconds if whole else outcome.report["seconds"])
+
+    arms = [
+        Arm(loop, partial(copies.loop, digest=False)),
+        Arm("the loop with a digest", partial(copies.loop, digest=True)),
+        Arm("**streamvault append**, on Spark", partial(append, whole=False)),
+        Arm("the whole command `streamvault append`", partial(append, whole=True)),
+    ]
+    found = interleave(arms, repeats, setting.settle)
+    rows = [
+        (
+            *beside(found, arm.name, loop, (arms[1].name,)),
+            spread_text(spread([one.megabytes_per_second for one in found[arm.name]]), 0),
+        )
+        for arm in arms
+    ]
+    title = f"appends, {workload.bytes / MB:,.0f} MB; a commit takes {spread_text(spread(commits), 2)} s"
+    figures = {name: [asdict(measured) for measured in found[name]] for name in found}
+    results.add("append", table((title, "of the loop", "of it with a digest", "MB/s"), rows), figures)
 
 
 def _memory(setting: Setting, streams: tuple[int, ...], results: Results) -> None:
@@ -188,19 +227,19 @@ class _Copies:
     def copy(self, repeat: int) -> Measured:
         """Copy; the time of Spark's tasks, without Spark's start."""
         report = self._copied(f"copied-{repeat}", head_start=False).report
-        return self._measured(report["bytes"], report["seconds"])
+        return self.measured(report["bytes"], report["seconds"])
 
     def copy_whole(self, repeat: int) -> Measured:
         """Copy; the total time of the command with its default options."""
         outcome = self._copied(f"copied-whole-{repeat}", head_start=True)
-        return self._measured(outcome.report["bytes"], outcome.seconds)
+        return self.measured(outcome.report["bytes"], outcome.seconds)
 
     def detour(self, repeat: int) -> Measured:
         """Export chunks, and import them; the time of Spark's tasks."""
         setting, root, target = self._setting, f"{repeat}/detour", self._setting.stream(f"detour-{repeat}")
         exported = setting.export(self.source, root, "--layout", "chunks").report
         restored = setting.restore(self.source, root, target, self._workload.bytes).report
-        return self._measured(restored["bytes"], exported["seconds"] + restored["seconds"])
+        return self.measured(restored["bytes"], exported["seconds"] + restored["seconds"])
 
     def _copied(self, name: str, *, head_start: bool) -> Outcome:
         target = self._setting.stream(name)
@@ -209,5 +248,6 @@ class _Copies:
         self._setting.drop(target, self._workload.bytes)
         return outcome
 
-    def _measured(self, size: int, seconds: float) -> Measured:
+    def measured(self, size: int, seconds: float) -> Measured:
+        """Return what was measured of a command that moved so many bytes."""
         return self._workload.measured(size // self._workload.length, size, seconds)
