@@ -178,7 +178,7 @@ class Stitching:
         if record.stage is Stage.FILLING and state.is_committed:
             raise self._went_on(record, "something else has committed the transaction")
         if record.stage is Stage.COMMITTING:
-            if state is TransactionState.OPEN:
+            if state in {TransactionState.OPEN, TransactionState.COMMITTING}:  # it is waited for, if it goes on
                 state = self._commit(record.transaction, stitched)
             if state.is_committed:
                 return self._ledger.record(record.committed(), record)

@@ -150,11 +150,12 @@ class StitchTarget:
                 for segment in own
                 if segment in now
             }
-            if all(more >= 0 for more in left.values()):
-                places.append({own[s]: Landed(s, ends.get(s, 0), exact=left.get(s) == 0) for s in own})
-        if len(places) > 1:
-            return {segment: replace(landed, exact=False) for segment, landed in places[0].items()}
-        return places[0]
+            landed = {own[s]: Landed(s, ends.get(s, 0), exact=left.get(s) == 0) for s in own}
+            places.append((all(more >= 0 for more in left.values()), landed))
+        possible = [landed for is_possible, landed in places if is_possible]
+        if len(possible) == 1:
+            return possible[0]
+        return {segment: replace(one, exact=False) for segment, one in (possible or [places[0][1]])[0].items()}
 
 
 def _numbers(segments: Iterable[SegmentId]) -> frozenset[int]:

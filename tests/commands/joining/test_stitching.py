@@ -137,3 +137,12 @@ def test_place_is_not_exact_if_a_later_transaction_may_have_it_as_well(keyed: Ke
     keyed.append("two", own_segments=True)
     report = keyed.append("one")
     assert {place.exact for place in report.places} == {False}
+
+
+def test_commit_that_still_goes_on_is_waited_for(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    with killed_at("committing", after=True):
+        keyed.append("one")
+    monkeypatch.setattr(LocalTransactions, "state", lambda *_: TransactionState.COMMITTING)
+    report = keyed.append("one")
+    assert all(place.exact for place in report.places)
+    assert len(keyed.payloads("target")) == 40
