@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import streamvault.common.rounds
 from streamvault.common.errors import Conflict, Problem
 from streamvault.importer import plan
 from streamvault.importer.ownership import lease_stream
@@ -62,8 +60,7 @@ def test_sleeping_replication_gives_way(streams: Streams, monkeypatch: pytest.Mo
         reports.append(cut_over(streams, end))
 
     reports: list[Any] = []
-    asleep = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
-    monkeypatch.setattr(streamvault.common.rounds, "time", asleep)
+    monkeypatch.setattr("streamvault.common.rounds.pause", sleep)
     if end == "promotion":
         assert streams.replicate(follow=True, every=300).ended == "sealed"
         assert is_replica(streams, sealed=False)
