@@ -65,7 +65,8 @@ class StoreAddress:
 
     def lend(self) -> AbstractContextManager[StreamStore]:
         """Open the store for one of many tasks; a shareable store stays open for the next one in this process."""
-        return lend(self, self.open) if _SCHEMES[self.scheme].shared else self.open()
+        # what is kept must be a store of its own: a shared one is closed when its sharing ends
+        return lend(self, self._open) if _SCHEMES[self.scheme].shared and _shared is None else self.open()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,27 +250,47 @@ class _Kept:
 
 
 class _SharedStores:
-    """Stores that are opened once for all their users, of whom none closes them."""
+    """Stores that are opened once for all their users; each is closed after the sharing has ended and the last user."""
 
     def __init__(self) -> None:
-        self.users = 0
+        self.blocks = 0
         self._lock = threading.Lock()
-        self._stores: dict[tuple[int, StoreAddress], StreamStore] = {}
+        self._ended = False
+        self._stores: dict[tuple[int, StoreAddress], _Kept] = {}
 
     def open(self, address: StoreAddress, open_it: Callable[[], StreamStore]) -> StreamStore:
         # keyed by process: connections do not survive a fork
         key = (os.getpid(), address)
         with self._lock:
+            if self._ended:
+                return open_it()
             if key not in self._stores:
-                self._stores[key] = open_it()
-            lent = copy(self._stores[key])
-        vars(lent)["close"] = lambda: None
+                self._stores[key] = _Kept(open_it())
+            kept = self._stores[key]
+            kept.users += 1
+            lent = copy(kept.store)
+        uses = [kept]
+        vars(lent)["close"] = lambda: self._give_back(uses)
         return lent
 
-    def close(self) -> None:
-        for (process, _), store in self._stores.items():
-            if process == os.getpid():
-                store.close()
+    def _give_back(self, uses: list[_Kept]) -> None:
+        with self._lock:
+            if not uses:
+                return  # closed before
+            kept = uses.pop()
+            kept.users -= 1
+            is_last = self._ended and not kept.users
+        if is_last:
+            kept.store.close()
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            unused = [
+                kept.store for (process, _), kept in self._stores.items() if process == os.getpid() and not kept.users
+            ]
+        for store in unused:
+            store.close()
 
 
 _shared: _SharedStores | None = None
@@ -277,26 +298,26 @@ _shared: _SharedStores | None = None
 
 @contextmanager
 def sharing_stores() -> Iterator[None]:
-    """Open each cluster's store only once in this process while the block runs, and close it at the block's end.
+    """Open each cluster's store only once in this process while the block runs.
 
-    Blocks that run at the same time share their stores, which the last one closes. Stores that lock out other users are
-    not shared.
+    Blocks that run at the same time share their stores, and so does whatever else opens one meanwhile. A store is
+    closed when the last block has ended and its last user has closed it. Stores that lock out others are not shared.
     """
     global _shared  # noqa: PLW0603
     with _lock:
         if _shared is None:
             _shared = _SharedStores()
         stores = _shared
-        stores.users += 1
+        stores.blocks += 1
     try:
         yield
     finally:
         with _lock:
-            stores.users -= 1
-            if is_last := not stores.users:
+            stores.blocks -= 1
+            if is_last := not stores.blocks:
                 _shared = None
         if is_last:
-            stores.close()
+            stores.end()
 
 
 _lock = threading.Lock()

@@ -17,13 +17,18 @@ def controller_of(uri: str) -> Controller:
         return store._controller
 
 
-def test_a_store_is_shared_and_closed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[Controller] = []
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[Controller]:
+    found: list[Controller] = []
 
     def close(controller: Controller) -> None:
-        closed.append(controller)
+        found.append(controller)
 
     monkeypatch.setattr(Controller, "close", close)
+    return found
+
+
+def test_a_store_is_shared_and_closed_at_the_end(closed: list[Controller]) -> None:
     one, other = "pravega://one:9090/a/b", "pravega://other:9090/a/b"
     with sharing_stores():
         found = [controller_of(one), controller_of(one.replace("/b", "/c")), controller_of(other)]
@@ -35,6 +40,27 @@ def test_a_store_is_shared_and_closed_at_the_end(monkeypatch: pytest.MonkeyPatch
     assert closed == [found[0], found[2]]
     assert controller_of(one) is not found[0]
     assert len(closed) == 3
+
+
+def test_a_store_that_is_still_used_is_closed_by_its_last_user(closed: list[Controller]) -> None:
+    address, _ = parse_stream("pravega://one:9090/a/b")
+    with sharing_stores():
+        first, second = address.open(), address.open()
+        first.close()
+        first.close()  # counts once
+    assert closed == []
+    second.close()
+    assert len(closed) == 1
+
+
+def test_a_store_lent_to_a_task_outlives_the_sharing(closed: list[Controller]) -> None:
+    address, _ = parse_stream("pravega://lent:9090/a/b")
+    with sharing_stores(), address.lend():
+        pass
+    assert len(closed) == 1
+    with address.lend() as store:
+        assert isinstance(store, PravegaStore)
+        assert store._controller not in closed
 
 
 def test_a_folders_store_is_not_shared(tmp_path: Path) -> None:
