@@ -142,7 +142,7 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
     with store.appender(task.target.stream, task.target.segment) as appender:
         begun = appender.offset
         if begun > task.end:
-            raise Conflict(f"the segment has {begun} bytes, but the source only {task.end}", where=str(task.target))
+            raise _too_long(task, begun)
         if task.compare:
             compare_last(store, task, begun)
         dropped = begun
@@ -156,6 +156,10 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
                 dropped = _drop(store, task, appender)
         moved = (s.end - max(s.start, begun) for s in task.spans if s.part is not None and s.end > begun)
         return Filled(task.target.segment, appender.flush() - begun, sum(moved), begun)
+
+
+def _too_long(task: FillTask, end: int) -> Conflict:
+    return Conflict(f"the segment has {end} bytes, but the source only {task.end}", where=str(task.target))
 
 
 def compare_segment(spec: tuple[FillTask, int]) -> None:
@@ -172,19 +176,42 @@ def compare_last(store: StreamStore, task: FillTask, end: int) -> None:
         Conflict: they differ.
     """
     for span in task.spans:
-        low, high = max(span.start, end - task.compare), min(span.end, end)
-        if span.part is None or low >= high:
-            continue
-        there = b"".join(bytes(block) for block in store.read(task.target.stream, task.target.segment, low, high))
-        blocks = span.part.origin.blocks(low + span.shift, high + span.shift, task.window)
-        expected = b"".join(bytes(block) for block in blocks)
-        if there != expected:
-            at = next(i for i, (one, other) in enumerate(zip(there, expected, strict=True)) if one != other)
-            raise Conflict(
-                f"the target has other bytes than the source, from offset {low + at} on",
-                where=str(task.target),
-                todo="Something else wrote to it, or the source is another stream now. Choose another name.",
-            )
+        if span.part is not None:
+            _compare_span(store, task, span, max(span.start, end - task.compare), min(span.end, end))
+
+
+def compare_all(store: StreamStore, task: FillTask, start: int, end: int) -> None:
+    """Compare all bytes from ``start`` to ``end`` with their sources, and filler with filler.
+
+    Raises:
+        Conflict: they differ, or the segment is longer than planned.
+        Damaged: an object of the archive is missing or has the wrong size or digest.
+    """
+    if end > task.end:
+        raise _too_long(task, end)
+    for span in task.spans:
+        _compare_span(store, task, span, max(span.start, start), min(span.end, end))
+
+
+def _compare_span(store: StreamStore, task: FillTask, span: TargetSpan, low: int, high: int) -> None:
+    if low >= high:
+        return
+    expected, left = _blocks(task, span, low, high), memoryview(b"")
+    for block in store.read(task.target.stream, task.target.segment, low, high):
+        there = block
+        while there:
+            left = left or memoryview(next(expected))
+            size = min(len(there), len(left))
+            if there[:size] != left[:size]:
+                at = next(i for i, (one, other) in enumerate(zip(there, left, strict=False)) if one != other)
+                raise Conflict(
+                    f"the target has other bytes than the source, from offset {low + at} on",
+                    where=str(task.target),
+                    todo="Something else wrote to it, or the source is another stream now. Choose another name.",
+                )
+            there, left, low = there[size:], left[size:], low + size
+    for _ in expected:
+        pass  # so that a range that ends here is compared with its digest
 
 
 def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:
@@ -193,8 +220,8 @@ def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:
     return offset
 
 
-def _blocks(task: FillTask, span: TargetSpan, start: int) -> Iterator[bytes | memoryview]:
-    """Yield the span's bytes from ``start`` on, in blocks small enough to append."""
+def _blocks(task: FillTask, span: TargetSpan, start: int, end: int | None = None) -> Iterator[bytes | memoryview]:
+    """Yield the span's bytes from ``start`` on, in blocks small enough to append; ``end`` bounds those of a source."""
     if start >= span.end:
         return
     if span.part is None:
@@ -202,7 +229,7 @@ def _blocks(task: FillTask, span: TargetSpan, start: int) -> Iterator[bytes | me
         is_framed = task.content == "events" and not (span.end <= task.head and length < HEADER_BYTES)
         yield from filler(length) if is_framed else zeros(length)
         return
-    blocks = span.part.origin.blocks(start + span.shift, span.end + span.shift, task.window)
+    blocks = span.part.origin.blocks(start + span.shift, (end or span.end) + span.shift, task.window)
     if task.whole_events:
         yield from whole_event_blocks(blocks)
         return

@@ -28,6 +28,7 @@ from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import (
     APPEND_LEDGER,
     CONSUMER_LEASE,
+    LONGEST_TAG,
     SOURCE_SEAL,
     SPARK_LEDGER,
     TARGET_LEDGER,
@@ -193,24 +194,24 @@ class Leftovers:
                 found = stream.describe()
                 if found.epochs[0] != described.epochs[0] or not tag_of(found.configuration, UNFINISHED):
                     raise MustStay("it is another stream now", where=stream.uri)
-                self._check_target(found)
+                self._check_target(found, read=True)
                 lease.confirm()
 
                 def check(fenced: StreamDescription) -> None:
                     lease.confirm()
-                    self._check_target(fenced)
+                    self._check_target(fenced, read=fenced.tail != found.tail)
 
                 remove_stream(stream.store, found, check)
 
         return remove
 
-    def _check_target(self, described: StreamDescription) -> None:
+    def _check_target(self, described: StreamDescription, *, read: bool = False) -> None:
         work = marked_import(described)
         if generation_of(work) is None and not work.startswith(COPY):
             # only an import or a copy is not finished once its target is fenced
             raise MustStay("its run may still go on; repeat its command", where=str(described.name))
         if has_data(described):
-            check_restorable(self.streams(described.name), described)
+            check_restorable(self.streams(described.name), described, read=read)
 
     def probe(self, described: StreamDescription) -> Removal:
         """Examine a stream on which policies were tried: it is empty, and a cut-over makes another one.
@@ -258,7 +259,10 @@ def _is(described: StreamDescription, prefix: str) -> bool:
 def _about(described: StreamDescription) -> StreamName | None:
     """The stream that a ledger's tag names, of the same scope; None if it names none."""
     with suppress(InvalidName):
-        about = StreamName.parse(tag_of(described.configuration, ABOUT))
+        tag = tag_of(described.configuration, ABOUT)
+        if len(ABOUT + tag) >= LONGEST_TAG:
+            return None  # the end of a long name may be missing
+        about = StreamName.parse(tag)
         return about if about.scope == described.name.scope else None
     return None
 

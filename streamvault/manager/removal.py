@@ -1,8 +1,9 @@
 """Deletes a stream that nobody needs any more, so that a call that comes late deletes nothing else.
 
 First a tag fences it: it replaces the configuration that was looked at, so it fails if anybody has changed the stream
-since, and whoever finds it leaves the stream alone. Then the stream is looked at once more. Seal and deletion name its
-first epoch, so a stream that is created again under its name stays.
+since, and whoever finds it leaves the stream alone. Then the stream is looked at once more, and again when it is sealed
+and nothing can be written to it any more. Seal and deletion name its first epoch, so a stream that is created again
+under its name stays.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def remove_stream(
     Args:
         store: its store.
         seen: the stream, as it was when it was decided to delete it.
-        check: looks at the fenced stream, and raises if it must stay.
+        check: looks at the fenced stream, and at the sealed one, and raises if it must stay.
 
     Raises:
         StreamChanged: it was configured, or created again, since.
@@ -37,6 +38,7 @@ def remove_stream(
             store.update_stream(seen.name, fenced(seen), was=seen.configuration)
         check(store.describe(seen.name))
         store.seal(seen.name, first=seen.epochs[0])
+        check(store.describe(seen.name))
         store.delete(seen.name, first=seen.epochs[0])
 
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from itertools import product
 from typing import get_args
 
-from streamvault.common.errors import Conflict, Problem
+from streamvault.common.errors import Conflict, Damaged, Problem
 from streamvault.common.progress import Progress
+from streamvault.importer.fill import FillTask, TargetSegment, compare_all
 from streamvault.importer.from_archive import generation_of
 from streamvault.importer.options import ImportOptions, Numbers, Offsets
 from streamvault.importer.ownership import marked_import
@@ -16,6 +17,8 @@ from streamvault.importer.planner import Planner
 from streamvault.importer.target import origin_tag
 from streamvault.importer.unfinished import Unfinished
 from streamvault.manifests.archive.archive import Archive
+from streamvault.objectstore.bulk import WINDOW_BYTES
+from streamvault.objectstore.errors import ObjectStoreError
 from streamvault.streamstore.model import StreamDescription
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import FROM, tag_of
@@ -27,19 +30,20 @@ class MayBeOnlyCopy(Conflict):
     """An unfinished target may have events that nothing else has any more."""
 
 
-def check_restorable(stream: OpenStream, described: StreamDescription) -> None:
+def check_restorable(stream: OpenStream, described: StreamDescription, *, read: bool) -> None:
     """Check that the archive from which an unfinished target is restored still gives that very import.
 
     The import's name is a digest of what was archived and of what is restored of it, so the same name says the same
-    content. The target is compared with it as before each run of the import.
+    content. The target is compared with it as before each run of the import; with ``read``, all that it holds is.
 
     Args:
         stream: the target.
         described: the target, as it is now; it may have been sealed by a sweep.
+        read: read the target's bytes and the archive's.
 
     Raises:
         MayBeOnlyCopy: it does not, or this cannot be found out.
-        TargetTaken: something else has changed the target.
+        Conflict: something else has changed the target.
     """
     begun = marked_import(described)
     origin = tag_of(described.configuration, FROM).partition(":")[2]
@@ -52,13 +56,27 @@ def check_restorable(stream: OpenStream, described: StreamDescription) -> None:
     try:
         plan = _plan(origin, begun)
     except Problem as problem:
-        what = f"its archive cannot be read ({problem.what})"
-        raise MayBeOnlyCopy(what, where=stream.uri, todo=BY_HAND) from None
+        raise _unreadable(stream, problem) from None
     unfinished = Unfinished.find(stream)
     if plan is None or unfinished is None:
         what = f"its archive {origin} no longer has exactly what is restored"
         raise MayBeOnlyCopy(what, where=stream.uri, todo=BY_HAND)
-    replace(unfinished, described=replace(unfinished.described, sealed=False)).check(plan)
+    segments = replace(unfinished, described=replace(unfinished.described, sealed=False)).check(plan)
+    if not read:
+        return
+    live = {segments[old]: planned for old, planned in plan.segments.items() if segments.get(old) in unfinished.ends}
+    try:
+        for info in stream.store.segment_info(stream.name, list(live)):
+            target, planned = TargetSegment(stream.address, stream.name, info.segment), live[info.segment]
+            task = FillTask(target, WINDOW_BYTES, planned.head, planned.spans, content=plan.content)
+            compare_all(stream.store, task, info.start_offset, info.write_offset)
+    except (Damaged, ObjectStoreError) as problem:
+        raise _unreadable(stream, problem) from None
+
+
+def _unreadable(stream: OpenStream, problem: Problem) -> MayBeOnlyCopy:
+    what = f"its archive cannot be read ({problem.what})"
+    return MayBeOnlyCopy(what, where=stream.uri, todo=BY_HAND)
 
 
 def _plan(origin: str, begun: str) -> RestorePlan | None:

@@ -244,6 +244,55 @@ class TestTargets:
         with vault.store as store:
             assert store.describe(TARGET).configuration == described.configuration
 
+    @pytest.mark.parametrize(
+        ("damage", "reason"),
+        [
+            (Path.unlink, "its archive cannot be read"),
+            (lambda path: path.write_bytes(bytes(path.stat().st_size)), "the target has other bytes than the source"),
+        ],
+    )
+    def test_target_whose_archive_has_lost_events_stays(
+        self, vault: Vault, damage: Callable[[Path], object], reason: str
+    ) -> None:
+        killed_import(vault)
+        for chunk in (vault.folder / "vault").rglob("chunks/**/*"):
+            if chunk.is_file():
+                damage(chunk)
+        before = vault.store.describe(TARGET)
+        assert reason in kept(sweep(vault))[TARGET.stream]
+        assert vault.store.describe(TARGET) == before
+
+    @pytest.mark.parametrize(
+        ("place", "reason"),
+        [(0, "the segment has 12 bytes, but the source only 0"), (1, "the target has other bytes than the source")],
+        ids=["what has expired", "filler"],
+    )
+    def test_target_with_foreign_events_instead_of_its_own_stays(self, vault: Vault, place: int, reason: str) -> None:
+        killed_import(vault, numbers="map")
+        with vault.store as store:
+            configuration = store.describe(TARGET).configuration
+            store.delete(TARGET)
+            store.create_stream(TARGET, configuration)
+            before = store.describe(TARGET)
+            append_events(store, TARGET, sorted(before.tail.offsets)[place], [b"more"])
+        assert reason in kept(sweep(vault))[TARGET.stream]
+        assert vault.store.describe(TARGET).configuration == before.configuration
+
+    def test_target_that_is_written_to_right_before_its_end_stays(
+        self, vault: Vault, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        killed_import(vault)
+        really = LocalStore.seal
+
+        def seal(self: LocalStore, name: StreamName, **first: Any) -> None:
+            if name == TARGET:
+                append(vault, TARGET)
+            really(self, name, **first)
+
+        monkeypatch.setattr(LocalStore, "seal", seal)
+        assert "was written to by another process" in kept(sweep(vault))[TARGET.stream]
+        assert TARGET in names(vault)
+
     def test_stream_with_the_tags_of_a_target_stays(self, vault: Vault) -> None:
         killed_import(vault)
         with vault.store as store:
@@ -381,6 +430,14 @@ class TestLeasesAndLedgers:
             store.delete(NAME)
         assert kept(sweep(vault)) == {}
         assert names(vault) == []
+
+    @pytest.mark.parametrize("prefix", [SOURCE_SEAL, APPEND_LEDGER])
+    def test_ledger_whose_tag_lacks_the_end_of_a_long_name_stays(self, vault: Vault, prefix: str) -> None:
+        long = replace(NAME, stream="x" * 255)
+        with vault.store as store:
+            store.create_stream(long, StreamConfiguration())
+        ledger = a_ledger(vault, prefix, long, "0.#epoch.0", "uri", record={"stage": "committed"})
+        assert kept(sweep(vault)) == {ledger.name.stream: "nothing shows which stream it is about"}
 
     def test_ledger_of_who_sealed_an_earlier_stream_is_deleted(self, vault: Vault) -> None:
         a_ledger(vault, SOURCE_SEAL, NAME, "77.#epoch.0")
