@@ -3,8 +3,9 @@
 A batch's record says how long the target's segments are before it and after it. Nobody else writes to the target while
 it has the mark of an unfinished one, so after a kill its length tells whether the batch is there, even if the store no
 longer knows the transaction; and the last block of each segment is compared, so that nothing is appended to a stream
-that is not the one that was left. A process that was paused cannot commit a batch that another one has taken up: either
-it has recorded it, and then it is the same transaction, or its record is refused.
+that is not the one that was left, nor from a source that is not the one that was read. A process that was paused cannot
+commit a batch that another one has taken up: either it has recorded it, and then it is the same transaction, or its
+record is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from streamvault.joining.events.keys import EventKey
 from streamvault.joining.events.record import BatchLedger, BatchRecord
 from streamvault.joining.events.shape import choose_count
 from streamvault.streamstore.arithmetic.cuts import segments_between
-from streamvault.streamstore.errors import NoSuchSegment, SegmentSealed, StreamExists, TransactionEnded
+from streamvault.streamstore.errors import (
+    NoSuchSegment,
+    SegmentSealed,
+    SegmentTruncated,
+    StreamExists,
+    TransactionEnded,
+)
 from streamvault.streamstore.model import (
     ScaleKind,
     Scaling,
@@ -102,7 +109,7 @@ class EventCopying:
         ranges, ends = self._described.ranges(), (self._described.head, self._described.tail)
         held = {segment: ranges[segment] for segment in segments_between(self._described, *ends)}
         current = len(self._described.epochs[-1].segments)
-        text = json.dumps([str(source.name), first_segment_id(self._described), key, segments])
+        text = json.dumps([source.address.uri, str(source.name), first_segment_id(self._described), key, segments])
         self._digest = hashlib.sha256(text.encode()).hexdigest()
         self._id = f"events.{self._digest[:20]}"
         self._ledger = BatchLedger(target, source.name, self._id)
@@ -137,7 +144,8 @@ class EventCopying:
             Usage: an event has no key.
         """
         if (finished := self._finished()) is not None:
-            self._ledger.delete()
+            if self._found is not None:
+                self._ledger.delete(self._found)
             return finished
         target = self._found or self._create()
         newest = self._ledger.newest(target)
@@ -145,6 +153,7 @@ class EventCopying:
         ends: Ends = dict.fromkeys(target.epochs[0].segments, 0)
         begin, copied = None, 0
         if newest is not None:
+            self._check_source(newest)
             newest = self._settled(newest)
             ends, begin, copied = newest.after, newest.end, newest.copied
         self._check_end(ends)
@@ -162,7 +171,8 @@ class EventCopying:
             batches.copied(filled.ends)
             copied += moved
             after = {segment: end + filled.lengths.get(segment, 0) for segment, end in ends.items()}
-            self._commit(transaction, BatchRecord(begin, batches.cut, transaction.id, ends, after, lasts, copied))
+            noted = BatchRecord(begin, batches.cut, transaction.id, ends, after, lasts, copied, filled.witness)
+            self._commit(transaction, noted)
             ends = after
             self._check_end(ends)
         if batches.left:
@@ -266,6 +276,27 @@ class EventCopying:
             if hashlib.sha256(store.read_bytes(name, segment, end - length, end)).hexdigest() != digest:
                 raise self._changed()
 
+    def _check_source(self, newest: BatchRecord) -> None:
+        """Compare the last bytes that were copied with the source, as far as it still has them.
+
+        Another cluster's stream may have this one's name and first segment.
+        """
+        store, name = self.source.store, self.source.name
+        for segment, (length, digest) in newest.witness.items():
+            end = newest.end.offsets[segment]
+            try:
+                held = store.read_bytes(name, segment, end - length, end)
+            except (SegmentTruncated, NoSuchSegment):
+                continue
+            except ValueError:  # it is shorter
+                held = b""
+            if hashlib.sha256(held).hexdigest() != digest:
+                raise Conflict(
+                    "the source is another stream than the one that was copied",
+                    where=segment.in_stream(name),
+                    todo=f"Give the stream with which the copy was begun, or delete {self.target.uri} and begin again.",
+                )
+
     def _finish(self, target: StreamDescription) -> None:
         """Make it an ordinary stream with the source's policies."""
         given = self._described.configuration
@@ -276,7 +307,7 @@ class EventCopying:
             tags=(*users_tags(given), self._tag),
         )
         self.target.store.update_stream(self.target.name, final, was=target.configuration)
-        self._ledger.delete()
+        self._ledger.delete(target)
 
     def _result(self, size: int) -> CopiedEvents:
         return CopiedEvents(self._described.head, self._described.tail, self.count, size)

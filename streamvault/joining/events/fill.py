@@ -25,6 +25,9 @@ BATCH_BYTES = 64 * 1024 * 1024
 
 LEAST_BYTES = 1024 * 1024
 
+WITNESS_BYTES = 4 * 1024
+"""How many of the last bytes that were copied of a segment tell the source from other streams."""
+
 _KEYS = 10_000
 """Keys whose places are remembered."""
 
@@ -40,11 +43,13 @@ class FilledBatch:
         ends: how far the source's segments were copied (bytes).
         lengths: bytes in the transaction, by segment.
         lasts: length (bytes) and SHA-256 of the last block, by segment; segments without any are absent.
+        witness: length (bytes) and SHA-256 of the last bytes that were copied, by segment of the source.
     """
 
     ends: Mapping[SegmentId, int]
     lengths: Mapping[SegmentId, int]
     lasts: Mapping[SegmentId, tuple[int, str]]
+    witness: Mapping[SegmentId, tuple[int, str]]
 
 
 class BatchFiller:
@@ -77,17 +82,17 @@ class BatchFiller:
         with ExitStack() as stack, Pinger(transactions, transaction, LEASE) as pinger:
             buffers = _Buffers(transactions, transaction, stack)
             limit = max(BATCH_BYTES // len(stretches), LEAST_BYTES)
-            ends = {}
+            ends, witness = {}, {}
             for segment, (start, end) in stretches.items():
                 put = self._placer(buffers, transaction.segments, segment)
-                at = start
+                at, last = start, b""
                 for block in self._blocks(segment, start, min(end, start + limit), end):
                     put(block)
                     pinger.check()
-                    at = block.end
+                    at, last = block.end, (last + block.data[-WITNESS_BYTES:])[-WITNESS_BYTES:]
                     progress.advance(block.count, len(block.data))
-                ends[segment] = at
-            return FilledBatch(ends, buffers.finish(), buffers.lasts)
+                ends[segment], witness[segment] = at, (len(last), hashlib.sha256(last).hexdigest())
+            return FilledBatch(ends, buffers.finish(), buffers.lasts, witness)
 
     def _blocks(self, segment: SegmentId, start: int, end: int, limit: int) -> Iterator[EventBlock]:
         """Yield the whole events before ``end``; at least one, for which bytes up to ``limit`` are read."""

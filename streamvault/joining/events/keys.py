@@ -14,6 +14,9 @@ from streamvault.streamstore.model import EventPointer
 
 _TODO = 'Give a JSON pointer such as "/customer/id", or MODULE:FUNCTION.'
 
+_ANY = (Exception, SystemExit)
+"""Whatever a user's code raises; the copy must not end as if it were done."""
+
 
 class EventKey:
     """Finds the routing key of an event.
@@ -38,11 +41,11 @@ class EventKey:
         """
         try:
             key = self._find(payload)
-        except Exception as error:  # noqa: BLE001  (whatever a user's function raises)
-            why = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise self._missing(f"no routing key is found in an event ({why})", pointer()) from None
-        if isinstance(key, int) and not isinstance(key, bool):
-            return str(key)
+            if isinstance(key, int) and not isinstance(key, bool):
+                return str(key)
+        except _ANY as error:
+            what = f"no routing key is found in an event ({_text(error)})"
+            raise self._missing(what, pointer()) from None
         if not isinstance(key, str):
             raise self._missing("the routing key of an event is neither text nor an integer", pointer())
         return key
@@ -50,6 +53,10 @@ class EventKey:
     def _missing(self, what: str, pointer: EventPointer) -> Usage:
         todo = f"Delete the unfinished copy, and give a --key that every event has, instead of {self._text}."
         return Usage(what, where=str(pointer), todo=todo)
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _pointer(text: str) -> Callable[[bytes], object]:
@@ -72,8 +79,8 @@ def _function(text: str) -> Callable[[bytes], object]:
         sys.path.append(here)  # behind what is installed, so that nothing is hidden
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise Usage(f"the function of --key is not found ({error})", where=text, todo=_TODO) from None
+    except _ANY as error:
+        raise Usage(f"the function of --key is not found ({_text(error)})", where=text, todo=_TODO) from None
     if not callable(found):
         raise Usage("what --key names is not a function", where=text, todo=_TODO)
     find: Callable[[bytes], object] = found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from streamvault.common.errors import Conflict
@@ -26,6 +28,7 @@ class BatchRecord:
         after: the same after it.
         lasts: length (bytes) and SHA-256 of the last block of each of the target's segments, if it has any.
         copied: bytes that were copied up to the end of the batch.
+        witness: length (bytes) and SHA-256 of the source's last bytes before ``end``, of segments of the batch.
     """
 
     begin: StreamCut
@@ -35,6 +38,7 @@ class BatchRecord:
     after: Mapping[SegmentId, int]
     lasts: Mapping[SegmentId, tuple[int, str]]
     copied: int
+    witness: Mapping[SegmentId, tuple[int, str]]
 
 
 class BatchLedger:
@@ -69,8 +73,9 @@ class BatchLedger:
             UUID(hex=held["transaction"]),
             _parsed(held["before"]),
             _parsed(held["after"]),
-            {SegmentId.parse(name): (length, digest) for name, (length, digest) in held["lasts"].items()},
+            _digests(held["lasts"]),
             held["copied"],
+            _digests(held["witness"]),
         )
 
     def record(self, batch: BatchRecord) -> None:
@@ -89,6 +94,7 @@ class BatchLedger:
             "after": _named(batch.after),
             "lasts": {str(segment): list(last) for segment, last in batch.lasts.items()},
             "copied": batch.copied,
+            "witness": {str(segment): list(last) for segment, last in batch.witness.items()},
         }
         try:
             self._ledger.record(value)
@@ -96,14 +102,20 @@ class BatchLedger:
             todo = "Let one of them go on."
             raise Conflict("another process copies into this stream", where=self._target.uri, todo=todo) from None
 
-    def delete(self) -> None:
-        """Delete the ledger, if it is there."""
-        self._ledger.newest(create=False)
-        self._ledger.delete()
+    def delete(self, described: StreamDescription) -> None:
+        """Delete the ledger if it is there, and about this very target: a late call finds that of another one."""
+        held = self._ledger.newest(create=False)
+        if held is None or (held.get("events"), held.get("target")) == (self._id, first_segment_id(described)):
+            with suppress(LedgerConflict):
+                self._ledger.retire()
 
 
 def _named(offsets: Mapping[SegmentId, int]) -> dict[str, int]:
     return {str(segment): offset for segment, offset in offsets.items()}
+
+
+def _digests(named: Mapping[str, Sequence[Any]]) -> dict[SegmentId, tuple[int, str]]:
+    return {SegmentId.parse(name): (length, digest) for name, (length, digest) in named.items()}
 
 
 def _parsed(offsets: Mapping[str, int]) -> dict[SegmentId, int]:

@@ -266,6 +266,48 @@ def test_other_streams_are_left_alone() -> None:
         world.copy(segments=5)
 
 
+def test_other_source_of_the_same_name_is_refused() -> None:
+    """A stream of another cluster has the same name, and so have its segments."""
+    world, other = make(), make(seed=2)
+    unfinished(world)
+    for uri, cluster, said in (
+        ("local:///other", world.cluster, "unfinished target of another"),
+        (URI, other.cluster, "the source is another stream than the one that was copied"),
+    ):
+        source = MemoryStreams(cluster, uri)
+        with pytest.raises(Conflict, match=said):
+            EventCopying(opened(source, SOURCE), opened(world.store, TARGET), "/key", 3).run(Progress())
+    world.copy()
+    assert is_equal(world)
+
+
+@pytest.mark.parametrize("segments", [3, 2])
+def test_late_end_leaves_the_ledger_of_another_target(segments: int) -> None:
+    """A run is paused at its last calls while its target is deleted, and a copy to another one is killed."""
+    origin = make()
+    undisturbed = origin.fork()
+    undisturbed.copy()
+    began = 0
+    for paused in range(undisturbed.calls - 8, undisturbed.calls):
+        world = origin.fork()
+        other = World(world.cluster, at=70, before=killed)
+
+        def meanwhile(store: MemoryStreams = world.store, other: World = other) -> None:
+            if OWN not in store.describe(TARGET).configuration.tags:
+                store.delete(TARGET)
+                with pytest.raises(Killed):
+                    other.copy(segments=segments)
+
+        world.at, world.before = paused, meanwhile
+        world.copy()
+        if other.calls:
+            began += 1
+            other.at = -1
+            other.copy(segments=segments)
+            assert is_equal(world)
+    assert began > 3
+
+
 def test_source_that_grows_and_is_truncated_between_runs() -> None:
     world = make()
     unfinished(world)

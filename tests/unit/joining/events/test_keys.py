@@ -19,6 +19,14 @@ def reversed_text(payload: bytes) -> object:
     return payload.decode()[::-1]
 
 
+def ends_the_process(_: bytes) -> object:
+    raise SystemExit(0)
+
+
+def huge(_: bytes) -> object:
+    return 10**5000
+
+
 @pytest.mark.parametrize(
     ("key", "payload", "found"),
     [
@@ -51,7 +59,10 @@ def test_function_may_be_in_the_current_folder(tmp_path: Path, monkeypatch: pyte
         ("/a", b'{"a": null}', "neither text nor an integer"),
         ("/a", b'{"a": true}', "neither text nor an integer"),
         ("/a", b'{"a": 1.5}', "neither text nor an integer"),
+        ("/a", b'{"a": ' + b"[" * 100_000, "RecursionError"),
         ("tests.unit.joining.events.test_keys:reversed_text", b"\xff", "UnicodeDecodeError"),
+        ("tests.unit.joining.events.test_keys:ends_the_process", b"", "SystemExit: 0"),
+        ("tests.unit.joining.events.test_keys:huge", b"", "ValueError: Exceeds the limit"),
     ],
 )
 def test_event_without_a_key_is_named(key: str, payload: bytes, said: str) -> None:
@@ -69,8 +80,20 @@ def test_event_without_a_key_is_named(key: str, payload: bytes, said: str) -> No
         ("no.such.module:f", "is not found"),
         ("json:no_such_function", "is not found"),
         ("json:__name__", "not a function"),
+        ("..:f", "is not found"),
     ],
 )
 def test_key_that_cannot_be_used_is_refused(key: str, said: str) -> None:
     with pytest.raises(Usage, match=said):
         EventKey(key)
+
+
+@pytest.mark.parametrize("content", ["def first(:", "raise KeyError('x')", "raise SystemExit(0)"])
+def test_module_that_cannot_be_imported_is_refused(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_keys_of_a_user.py").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    with pytest.raises(Usage, match="the function of --key is not found"):
+        EventKey("broken_keys_of_a_user:first")
