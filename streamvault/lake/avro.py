@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +37,9 @@ _LOGICAL = {
 }
 
 _DEEPEST = 20
+_AS_THEY_ARE = frozenset({type(None), bool, int, float, str, bytes, Decimal, date})
+"""Types of values that `_arrow` leaves as they are."""
+
 _NO_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -136,7 +141,9 @@ class AvroPayloads:
                 reasons.append(str(error))
         columns = []
         for field, kind in self._columns:
-            values = [_arrow(record.get(field)) for record in records]
+            values = [record.get(field) for record in records]
+            if not _AS_THEY_ARE.issuperset(map(type, values)):
+                values = [_arrow(value) for value in values]
             try:
                 columns.append(pa.array(values, kind))
             except _NO_VALUE:

@@ -15,6 +15,7 @@ from streamvault.lake.payloads import (
     DATE,
     NotDecoded,
     Parsed,
+    as_lines,
     as_time,
     because,
     convert_each,
@@ -78,9 +79,11 @@ class CsvPayloads:
             texts = pa.array([_text(payload) for payload in payloads.to_pylist()], pa.string())
         reasons = because(pa.nulls(len(texts), pa.string()), pc.is_null(texts), "not UTF-8")
         texts = pc.ascii_rtrim(texts, "\r\n")
-        reasons = because(reasons, pc.match_substring_regex(texts, r"[\r\n]"), "not one line")
-        # the parser would include the end of the line in the value
-        reasons = because(reasons, pc.invert(pc.match_substring_regex(texts, _CLOSED)), "a quote is not closed")
+        if _contains(texts, b"\r\n"):
+            reasons = because(reasons, pc.match_substring_regex(texts, r"[\r\n]"), "not one line")
+        if _contains(texts, b'"'):
+            # the parser would include the end of the line in the value
+            reasons = because(reasons, pc.invert(pc.match_substring_regex(texts, _CLOSED)), "a quote is not closed")
         if len(self._columns) > 1:
             # the parser would read it as a row of nulls
             reasons = because(reasons, pc.equal(texts, ""), "an empty line")
@@ -98,7 +101,7 @@ class CsvPayloads:
 
         if not len(lines):
             return [pa.nulls(len(texts), pa.string()) for _ in self._columns], reasons
-        joined = ("\n".join(lines.to_pylist()) + "\n").encode()
+        joined = as_lines(lines)
         table = pyarrow.csv.read_csv(
             pa.BufferReader(joined),
             pyarrow.csv.ReadOptions(
@@ -122,6 +125,12 @@ class CsvPayloads:
 def count_values(line: str) -> int:
     """Return the number of values of a line; 0 if a quote is not closed."""
     return len(_VALUES.findall(line)) if _LINE.fullmatch(line) else 0
+
+
+def _contains(texts: pa.Array, characters: bytes) -> bool:
+    """Return whether a text has one of some ASCII characters; much faster than a pattern, which is tried on each."""
+    values = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    return any((values == one).any() for one in characters)
 
 
 def _text(payload: bytes) -> str | None:

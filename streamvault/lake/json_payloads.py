@@ -13,7 +13,7 @@ import pyarrow.json
 from pydantic_core import from_json
 
 from streamvault.lake.column_types import arrow_type, hive_type
-from streamvault.lake.payloads import DATE, TIME, NotDecoded, Parsed, as_time, because, parse_parts, spread
+from streamvault.lake.payloads import DATE, TIME, NotDecoded, Parsed, as_lines, as_time, because, parse_parts, spread
 from streamvault.lake.recorded import TableColumn
 
 _AS_TEXT = (pa.date32(), pa.timestamp("us"))
@@ -104,7 +104,7 @@ class JsonPayloads:
                 raise NotDecoded(_NO_OBJECT)
             texts = pc.ascii_trim_whitespace(payloads.cast(pa.string()))
             # each payload has at least one object, so equal counts mean exactly one each
-            joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\n")[0].as_buffer()
+            joined = as_lines(texts)
             block = max(len(joined) + 1, 1024)
             table = pyarrow.json.read_json(
                 pa.BufferReader(joined), pyarrow.json.ReadOptions(use_threads=False, block_size=block), self._options

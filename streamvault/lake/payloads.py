@@ -133,6 +133,13 @@ def because(reasons: pa.Array, wrong: pa.Array, text: str) -> pa.Array:
     return pc.coalesce(reasons, pc.if_else(wrong, pa.scalar(text), pa.scalar(None, pa.string())))
 
 
+def as_lines(texts: pa.Array) -> pa.Buffer:
+    """Return texts without nulls as one, each followed by a line feed."""
+    ended = pc.binary_join_element_wise(texts, pa.scalar(""), pa.scalar("\n"))
+    _, ends, values = ended.buffers()
+    return values.slice(0, int(np.frombuffer(ends, np.int32)[len(ended)])) if len(ended) else pa.py_buffer(b"")
+
+
 def spread(values: pa.Array, places: pa.Array) -> pa.Array:
     """Put values, in order, at the places that are true, and null at the others."""
     return values.take(_rows(places))

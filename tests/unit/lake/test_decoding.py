@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -24,10 +25,11 @@ from streamvault import write_table
 from streamvault.common.errors import Usage
 from streamvault.lake.avro import avro_columns
 from streamvault.lake.column_types import arrow_type, hive_type, trino_type
+from streamvault.lake.csv_payloads import count_values
 from streamvault.lake.decoding import decoded_columns, parser_of
 from streamvault.lake.inference import infer_columns
 from streamvault.lake.json_payloads import JsonPayloads
-from streamvault.lake.payloads import DATE, NotDecoded, as_time, not_times
+from streamvault.lake.payloads import DATE, NotDecoded, as_lines, as_time, not_times
 from streamvault.lake.recorded import TableOptions, columns_for
 from tests.unit.small_archives import Vault
 
@@ -291,6 +293,23 @@ def test_line_of_csv_decodes_the_same_beside_any_others(lines: list[bytes]) -> N
         assert decoded(made, *lines) == [row for line in lines for row in decoded(made, line)]
 
 
+@given(st.lists(st.text(alphabet='a",\r\n\0é\ufeff', max_size=8), max_size=8), st.integers(0, 3))
+def test_lines_of_csv_are_judged_one_by_one(texts: list[str], skipped: int) -> None:
+    wrong = {False: None, True: "a quote is not closed"}
+    lines = [text.rstrip("\r\n") for text in texts]
+    reasons = ["not one line" if {*line} & {*"\r\n"} else wrong[not count_values(line)] for line in lines]
+    payloads = pa.array([text.encode() for text in texts], pa.binary())[skipped:]
+    made = decoded_columns(options("csv", {"c1": "string"}), payloads)
+    known = {None, *wrong.values(), "not one line"}
+    assert [reason if reason in known else None for reason in made["_error"].to_pylist()] == reasons[skipped:]
+
+
+@given(st.lists(st.text(max_size=5), max_size=8), st.integers(0, 8), st.integers(0, 8))
+def test_texts_are_joined_as_lines(texts: list[str], low: int, high: int) -> None:
+    joined = as_lines(pa.array(texts, pa.string())[low:high])
+    assert bytes(joined) == "".join(f"{text}\n" for text in texts[low:high]).encode()
+
+
 @pytest.mark.parametrize(
     ("line", "value"), [(b'1,"a""b"', 'a"b'), (b'1,a"b', 'a"b'), (b'1,"a"b', "ab"), (b'1,""', None)]
 )
@@ -318,6 +337,7 @@ AVRO = {
         {"name": "tags", "type": {"type": "array", "items": "string"}},
         {"name": "more", "type": {"type": "map", "values": "double"}},
         {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
         {"name": "place", "type": {"type": "record", "name": "Place", "fields": [{"name": "x", "type": "float"}]}},
     ],
 }
@@ -326,7 +346,7 @@ AVRO = {
 def test_avro_fields_have_their_types() -> None:
     record = {
         "id": 5, "note": None, "at": datetime(2026, 1, 1, tzinfo=UTC), "kind": "A", "again": "B", "tags": ["t"],
-        "more": {"m": 1.5}, "price": Decimal("3.25"), "place": {"x": 0.5},
+        "more": {"m": 1.5}, "price": Decimal("3.25"), "place": {"x": 0.5}, "key": UUID(int=7),
     }  # fmt: skip
     written = io.BytesIO()
     fastavro.schemaless_writer(written, fastavro.parse_schema(AVRO), record)
@@ -337,6 +357,7 @@ def test_avro_fields_have_their_types() -> None:
     first = rows[0]
     assert (first["id"], first["note"], first["kind"], first["again"], first["tags"]) == (5, None, "A", "B", ["t"])
     assert (first["price"], first["place"], first["more"]) == (Decimal("3.25"), {"x": 0.5}, [("m", 1.5)])
+    assert first["key"] == str(UUID(int=7))
     assert first["event_time"] == datetime(2026, 1, 1)  # noqa: DTZ001
 
 
