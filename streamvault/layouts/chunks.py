@@ -17,7 +17,15 @@ from streamvault.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, f
 from streamvault.layouts.layout import Compression, Layout, StoredRange
 from streamvault.layouts.object_keys import CHUNK_KEYS
 from streamvault.layouts.place import Place
-from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, different_object, get_parts, parts_of, put_same
+from streamvault.objectstore.bulk import (
+    HELD_TWICE,
+    WINDOW_BYTES,
+    different_object,
+    get_parts,
+    parts_of,
+    put_same,
+    read_ahead,
+)
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
 from streamvault.objectstore.large import create_large, put_same_large
 from streamvault.objectstore.store import ObjectStore
@@ -28,10 +36,6 @@ if TYPE_CHECKING:
         EventBlock,  # imports numpy, which read-only commands do not need
     )
 
-
-PART_BYTES = 16 * 1024 * 1024
-"""Maximum bytes per request, yielded as one block. An S3 server needs less work than for four requests of a quarter the
-size, and several requests still run concurrently. A small window reduces it."""
 
 FRAMED_PART_BYTES = 4 * 1024 * 1024
 """Raw bytes of the frames fetched by one request and decompressed together."""
@@ -123,19 +127,12 @@ class ChunksLayout(Layout):
         if start >= end:
             return
         store, key = place.store, self._key(place, stored)
-        size = part_bytes(stored, window_bytes)
-        parts = _parts(stored, start, end, size)
-        at = stored.start + (start - stored.start) // FRAME_BYTES * FRAME_BYTES if stored.frames else start
+        low, high, window_bytes = start - stored.start, end - stored.start, window_bytes // HELD_TWICE
         try:
-            for data in get_parts(store, key, parts, window_bytes=window_bytes // HELD_TWICE):
-                if stored.frames:
-                    span = at - stored.start, min(at + size, end) - stored.start
-                    raw = memoryview(decompressed(data, stored, span, f"{store.uri}/{key}"))
-                else:
-                    raw = data
-                low, high = max(start - at, 0), min(end - at, len(raw))
-                yield raw[low:high]
-                at += len(raw)
+            if stored.frames:
+                yield from _decompressed(store, key, stored, (low, high), window_bytes)
+            else:
+                yield from read_ahead(store, key, low, high, window_bytes=window_bytes)
         except (NoSuchObject, WrongSize) as error:
             raise _damaged(error) from None
 
@@ -227,19 +224,22 @@ class ChunksLayout(Layout):
             yield Finding("missing", key, stored.start, stored.end, what)
 
 
-def part_bytes(stored: StoredRange, window_bytes: int) -> int:
-    """Return how many raw bytes of a chunk one request reads."""
-    return FRAMED_PART_BYTES if stored.frames else max(min(PART_BYTES, window_bytes // 4), FRAME_BYTES)
+def requests_to_read(stored: StoredRange, size: int) -> int:
+    """Return how many requests read so many raw bytes of a chunk."""
+    return -(-size // FRAMED_PART_BYTES) if stored.frames else 1
 
 
-def _parts(stored: StoredRange, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the byte ranges of the object to request for ``[start, end)`` of the segment, with whole frames."""
-    low, stop = start - stored.start, end - stored.start
-    if stored.frames:
-        low -= low % FRAME_BYTES
-    for at in range(low, stop, size):
-        high = min(at + size, stop)
-        yield frame_span(stored, at, high)[:2] if stored.frames else (at, high)
+def _decompressed(
+    store: ObjectStore, key: str, stored: StoredRange, span: tuple[int, int], window_bytes: int
+) -> Iterator[memoryview]:
+    """Yield the raw bytes of a span of the range, from requests for whole frames."""
+    start, end = span
+    first = start - start % FRAME_BYTES
+    spans = [(at, min(at + FRAMED_PART_BYTES, end)) for at in range(first, end, FRAMED_PART_BYTES)]
+    parts = (frame_span(stored, low, high)[:2] for low, high in spans)
+    for (low, high), data in zip(spans, get_parts(store, key, parts, window_bytes=window_bytes), strict=True):
+        raw = memoryview(decompressed(data, stored, (low, high), f"{store.uri}/{key}"))
+        yield raw[max(start - low, 0) : high - low]
 
 
 def _framed(

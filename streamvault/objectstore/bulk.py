@@ -7,6 +7,7 @@ from the source of items.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from itertools import chain, islice
 from threading import Condition, Lock, Thread
 from typing import Generic, TypeVar
@@ -26,6 +27,9 @@ HELD_TWICE = 2
 
 PART_BYTES = 4 * 1024 * 1024
 """Large objects are read in parts of this size (bytes)."""
+
+AHEAD_BYTES = 8 * 1024 * 1024
+"""Bytes of a stream that are received ahead of those in use."""
 
 DELETE_AT_ONCE = 1000
 """Keys per bulk request, S3's maximum."""
@@ -183,6 +187,27 @@ def get_parts(
     return in_order(
         parts, lambda part: store.get_range(key, *part), lambda part: part[1] - part[0], MAX_IN_FLIGHT, window_bytes
     )
+
+
+def read_ahead(
+    store: ObjectStore, key: str, start: int, end: int, *, window_bytes: int = WINDOW_BYTES
+) -> Iterator[memoryview]:
+    """Read the bytes ``[start, end)`` of one object by one request, while the caller uses the blocks before.
+
+    Closing the iterator early ends its thread and the request.
+
+    Args:
+        store: the source.
+        key: the object's key.
+        start: the first byte.
+        end: the byte after the last.
+        window_bytes: maximum bytes received and not used yet; more than `AHEAD_BYTES` are never held.
+
+    Raises:
+        Problem: as `ObjectStore.stream`.
+    """
+    with closing(store.stream(key, start, end)) as blocks:
+        yield from in_order(blocks, lambda block: block, len, 1, min(window_bytes, AHEAD_BYTES))
 
 
 def in_order(

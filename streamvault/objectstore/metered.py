@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TypeVar
 
 from streamvault.objectstore.obstore_store import PAGE
-from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
+from streamvault.objectstore.store import SMALL, ByteStream, ObjectInfo, ObjectStore
 
 D = TypeVar("D", bytes, memoryview)
 
@@ -63,6 +63,18 @@ class MeteredStore(ObjectStore):
     def get_range(self, key: str, start: int, end: int) -> memoryview:
         """See `ObjectStore.get_range`."""
         return self._got(self._store.get_range, key, start, end)
+
+    def stream(self, key: str, start: int, end: int) -> ByteStream:
+        """See `ObjectStore.stream`; counted as one request."""
+        self._count(gets=1)
+        blocks = self._store.stream(key, start, end)
+
+        def take() -> memoryview | None:
+            block = blocks.take()
+            self._count(bytes_got=len(block or b""))
+            return block
+
+        return ByteStream(take, blocks.close)
 
     def _got(self, get: Callable[..., D], *what: str | int) -> D:
         self._count(gets=1)

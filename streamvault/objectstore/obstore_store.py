@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import MemoryStore, S3Store
 
 from streamvault.common.errors import Problem
@@ -20,10 +20,10 @@ from streamvault.objectstore.errors import (
     WrongSize,
 )
 from streamvault.objectstore.paths import check_key, check_prefix
-from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
+from streamvault.objectstore.store import SMALL, STREAM_BYTES, ByteStream, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:
-    from obstore import Attributes, ObjectMeta  # not there at run time
+    from obstore import Attributes, BytesStream, GetOptions, GetResult, ObjectMeta  # not there at run time
 
 BACKEND_ERRORS = (BaseError, OSError, ValueError)
 """The exceptions obstore raises."""
@@ -82,12 +82,22 @@ class ObstoreStore(ObjectStore):
         try:
             data = memoryview(self._backend.get_range(self._base + key, start=start, end=end))
         except BACKEND_ERRORS as error:
-            if self._is_beyond_end(error):
-                raise WrongSize.short(start, end, f"{self.uri}/{key}") from None
-            raise self._problem(error, "get", key) from None
+            raise self._range_problem(error, key, start, end) from None
         if len(data) != end - start:
             raise WrongSize.short(start, end, f"{self.uri}/{key}")
         return data
+
+    def stream(self, key: str, start: int, end: int) -> ByteStream:
+        """See `ObjectStore.stream`."""
+        check_key(key)
+        body = _Body(
+            lambda options: self._backend.get(self._base + key, options=options),
+            lambda error, at, end: self._range_problem(error, key, at, end),
+            f"{self.uri}/{key}",
+            start,
+            end,
+        )
+        return ByteStream(body.take, body.close)
 
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""
@@ -172,6 +182,77 @@ class ObstoreStore(ObjectStore):
             return NoSuchObject("no such object", where=where)
         return ObjectStoreError(f"the store rejected the request ({str(error)[:200]})", where=where)
 
+    def _range_problem(self, error: BaseException, key: str, start: int, end: int) -> Problem:
+        if self._is_beyond_end(error):
+            return WrongSize.short(start, end, f"{self.uri}/{key}")
+        return self._problem(error, "get", key)
+
     def _is_beyond_end(self, error: BaseException) -> bool:
         """Return whether a ranged read failed because the object ends before the range starts."""
         return "StartTooLarge" in str(error)
+
+
+class _Body:
+    """The bytes ``[at, end)`` of an object, received as they are taken. A broken response is followed by another one.
+
+    Only of the same object: its ETag is in the request, and in the response, as not every server heeds the request's.
+
+    Args:
+        ask: sends a request with these options.
+        problem: translates one of `BACKEND_ERRORS` for a range.
+        where: the object's URI.
+        at: the first byte; then, the next one.
+        end: the byte after the last.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[GetOptions], GetResult],
+        problem: Callable[[BaseException, int, int], Problem],
+        where: str,
+        at: int,
+        end: int,
+    ) -> None:
+        self._ask = ask
+        self._problem = problem
+        self._where = where
+        self._at = at
+        self._end = end
+        self._etag: str | None = None
+        self._blocks: BytesStream | None = None
+
+    def take(self) -> memoryview | None:
+        if self._at >= self._end:
+            return None
+        try:
+            if self._blocks is None:
+                self._blocks = self._begin()
+            block = memoryview(next(self._blocks, b""))
+        except PreconditionError:
+            raise self._replaced() from None
+        except BACKEND_ERRORS as error:
+            self.close()
+            raise self._problem(error, self._at, self._end) from None
+        if not 0 < len(block) <= self._end - self._at:
+            self.close()
+            raise WrongSize.short(self._at, self._end, self._where)
+        self._at += len(block)
+        return block
+
+    def close(self) -> None:
+        self._blocks = None  # obstore closes the connection if there is more to come
+
+    def _begin(self) -> BytesStream:
+        options: GetOptions = {"range": (self._at, self._end)}
+        if self._etag is not None:
+            options["if_match"] = self._etag
+        found = self._ask(options)
+        if self._etag not in {None, found.meta["e_tag"]}:
+            raise self._replaced()
+        self._etag = found.meta["e_tag"]
+        if found.range[1] < self._end:
+            raise WrongSize.short(self._at, self._end, self._where)
+        return found.stream(min_chunk_size=STREAM_BYTES)
+
+    def _replaced(self) -> ObjectStoreError:
+        return ObjectStoreError("the object was replaced while it was read", where=self._where)

@@ -15,7 +15,7 @@ from streamvault.common.errors import Problem
 from streamvault.common.retries import attempts, is_transient
 from streamvault.objectstore.bulk import holds
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
-from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
+from streamvault.objectstore.store import SMALL, ByteStream, ObjectInfo, ObjectStore
 
 T = TypeVar("T")
 
@@ -58,6 +58,11 @@ class RetryingStore(ObjectStore):
     def get_range(self, key: str, start: int, end: int) -> memoryview:
         """See `ObjectStore.get_range`."""
         return self._call(partial(self._store.get_range, key, start, end))
+
+    def stream(self, key: str, start: int, end: int) -> ByteStream:
+        """See `ObjectStore.stream`. A broken one goes on behind the last received byte."""
+        blocks = self._store.stream(key, start, end)
+        return ByteStream(partial(self._call, blocks.take), blocks.close)
 
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""

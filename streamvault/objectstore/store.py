@@ -7,12 +7,15 @@ wrap any of them. `tests/contract/object_store.py` tests the contract.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 SMALL = 64 * 1024 * 1024
 """Default size limit of `get` (bytes); an archive's plans, manifests, rows and marks are smaller."""
+
+STREAM_BYTES = 1024 * 1024
+"""About the size of the blocks of `ObjectStore.stream`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,23 @@ class ObjectInfo:
 
     key: str
     size: int
+
+
+class ByteStream:
+    """Consecutive blocks of an object's bytes, see `ObjectStore.stream`. One thread at a time may use it.
+
+    Args:
+        take: returns the next block, a read-only view that stays valid; None at the end. After an
+            `ObjectStoreUnavailable` it goes on behind the last block, with bytes of the same object.
+        close: drops the connection, if there is one.
+    """
+
+    def __init__(self, take: Callable[[], memoryview | None], close: Callable[[], None] = lambda: None) -> None:
+        self.take = take
+        self.close = close
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return iter(self.take, None)
 
 
 class ObjectStore(ABC):
@@ -81,6 +101,30 @@ class ObjectStore(ABC):
             WrongSize: the object ends before ``end``; a short result is never returned.
             NoSuchObject: no object has the key.
         """
+
+    def stream(self, key: str, start: int, end: int) -> ByteStream:
+        """Read the bytes ``[start, end)`` of an object block by block; close the result unless it is read to its end.
+
+        Nothing is requested before the first block is. Implementations send one request, whose body they receive as
+        blocks are taken; this default gets all bytes with the first one.
+
+        Raises, where a block is taken:
+            WrongSize: the object ends before ``end``.
+            NoSuchObject: no object has the key.
+            ObjectStoreError: the object was replaced after the first block.
+        """
+        held: list[memoryview] = []
+        at = 0
+
+        def take() -> memoryview | None:
+            nonlocal at
+            if not held:
+                held.append(self.get_range(key, start, end))
+            block = held[0][at : at + STREAM_BYTES]
+            at += len(block)
+            return block or None
+
+        return ByteStream(take)
 
     @abstractmethod
     def size(self, key: str) -> int:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from threading import Barrier
 
 import pytest
 
 from streamvault.objectstore.bulk import put_all
-from streamvault.objectstore.errors import AlreadyExists, InvalidKey, NoSuchObject, TooLarge, WrongSize
+from streamvault.objectstore.errors import (
+    AlreadyExists,
+    InvalidKey,
+    NoSuchObject,
+    ObjectStoreError,
+    TooLarge,
+    WrongSize,
+)
 from streamvault.objectstore.probe import creates_only_in_parts, fit_server
-from streamvault.objectstore.store import ObjectInfo, ObjectStore
+from streamvault.objectstore.store import STREAM_BYTES, ObjectInfo, ObjectStore
 
 HOSTILE = [
     "",
@@ -175,6 +183,39 @@ class ObjectStoreContract:
             with pytest.raises(WrongSize, match="r"):
                 store.get_range("r", start, end)
 
+    def test_stream_returns_the_range_in_blocks(self, store: ObjectStore) -> None:
+        payload = os.urandom(3 * STREAM_BYTES + 17)
+        store.put("r", payload)
+        for start, end in ((0, len(payload)), (5, len(payload) - 5), (0, 1), (STREAM_BYTES, 2 * STREAM_BYTES), (9, 9)):
+            blocks = list(store.stream("r", start, end))  # which stay valid
+            assert b"".join(blocks) == payload[start:end]
+            assert all(block.readonly for block in blocks)
+        blocks = store.stream("r", 0, 2 * STREAM_BYTES)
+        first = blocks.take()
+        blocks.close()
+        assert first is not None
+        assert payload.startswith(first)
+        assert store.get_range("r", 1, 3) == payload[1:3]
+
+    def test_stream_refuses_a_range_beyond_the_end(self, store: ObjectStore) -> None:
+        store.put("r", b"0123456789")
+        for start, end in ((0, 11), (10, 11), (12, 20)):
+            with pytest.raises(WrongSize, match="r"):
+                list(store.stream("r", start, end))
+
+    def test_stream_never_mixes_the_bytes_of_two_objects(self, store: ObjectStore) -> None:
+        payload, other = os.urandom(8 * STREAM_BYTES), bytes(8 * STREAM_BYTES)
+        store.put("r", payload)
+        blocks = store.stream("r", 0, len(payload))
+        received = bytes(blocks.take() or b"")
+        store.delete(["r"])
+        store.put("r", other)
+        with suppress(ObjectStoreError):  # a server may break off
+            for block in blocks:
+                received += block
+            assert len(received) == len(payload)
+        assert payload.startswith(received)
+
     def test_missing_object_is_named(self, store: ObjectStore) -> None:
         store.put("a/b", b"x")
         for key in ("nope", "a", "a/nope", "a/b/c"):
@@ -183,13 +224,20 @@ class ObjectStoreContract:
                 store.size,
                 lambda key: store.get_range(key, 1, 2),
                 lambda key: store.get_range(key, 1, 1),
+                lambda key: store.stream(key, 0, 1).take(),
             ):
                 with pytest.raises(NoSuchObject, match=key):
                     ask(key)
 
     def test_hostile_keys_are_refused(self, store: ObjectStore) -> None:
         for key in HOSTILE:
-            for ask in (store.get, store.size, lambda key: store.put(key, b""), lambda key: store.delete(["a", key])):
+            for ask in (
+                store.get,
+                store.size,
+                lambda key: store.stream(key, 0, 1).take(),
+                lambda key: store.put(key, b""),
+                lambda key: store.delete(["a", key]),
+            ):
                 with pytest.raises(InvalidKey):
                     ask(key)
         for prefix in {*HOSTILE, *(f"{key}/" for key in HOSTILE)} - {"", "a/"}:

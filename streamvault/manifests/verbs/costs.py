@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamvault.common.report import Cost
-from streamvault.layouts.chunks import part_bytes
+from streamvault.layouts.chunks import requests_to_read
 from streamvault.layouts.layout import LAYOUTS, LayoutName, open_layout
-from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.format.archived_range import ArchivedRange
 
 USD_PER_PUT = 0.005 / 1000
@@ -42,7 +41,9 @@ def cost_of_export(objects: int, ranges: int, *, estimated: bool, first: bool) -
 
 
 def cost_of_import(ranges: Sequence[tuple[str, ArchivedRange, int]], generations: int) -> Cost:
-    """Return the cost of an import: each object once (a chunk in parts), the listing of events' keys, the manifests.
+    """Return the cost of an import: each object once, the listing of events' keys, the manifests.
+
+    A compressed chunk is read in parts.
 
     Args:
         ranges: layout, range, and the bytes of it that are restored.
@@ -69,7 +70,7 @@ def _reading(ranges: Sequence[tuple[str, ArchivedRange, int]]) -> tuple[int, int
     """Return the objects, LIST and GET requests of reading ranges, given as (layout, range, bytes of it)."""
     each = {name for name in LAYOUTS if open_layout(name).one_object_per_event}
     events = [row.events for layout, row, _ in ranges if layout in each]
-    chunks = [-(-size // part_bytes(row.stored, WINDOW)) for layout, row, size in ranges if layout not in each]
+    chunks = [requests_to_read(row.stored, size) for layout, row, size in ranges if layout not in each]
     lists = sum(-(-count // KEYS_PER_LIST) for count in events)
     return sum(events) + len(chunks), lists, sum(events) + sum(chunks)
 

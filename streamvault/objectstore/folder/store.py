@@ -12,8 +12,8 @@ import itertools
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -37,7 +37,7 @@ from streamvault.objectstore.errors import (
 from streamvault.objectstore.folder.listing import has_files, walk
 from streamvault.objectstore.paths import check_key, check_prefix
 from streamvault.objectstore.scheme import Scheme
-from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
+from streamvault.objectstore.store import SMALL, STREAM_BYTES, ByteStream, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:
     from streamvault.objectstore.uri import RootAddress
@@ -118,13 +118,40 @@ class FolderStore(ObjectStore):
 
     def get(self, key: str, at_most: int = SMALL) -> bytes:
         """See `ObjectStore.get`."""
-        return self._get(key, 0, None, at_most)
+        with self._opened(key) as (descriptor, size):
+            if size > at_most:
+                raise TooLarge.of(size, at_most, self._where(key))
+            data = _read(descriptor, 0, size)
+        if len(data) != size:
+            raise WrongSize.short(0, size, self._where(key))
+        return data
 
     def get_range(self, key: str, start: int, end: int) -> memoryview:
         """See `ObjectStore.get_range`."""
-        return memoryview(self._get(key, start, end))
+        with self._opened(key) as (descriptor, size):
+            stop = max(start, end)
+            data = _read(descriptor, start, stop)
+        if start > size or len(data) != stop - start:
+            raise WrongSize.short(start, stop, self._where(key))
+        return memoryview(data)
 
-    def _get(self, key: str, start: int, end: int | None, at_most: int = 0) -> bytes:
+    def stream(self, key: str, start: int, end: int) -> ByteStream:
+        """See `ObjectStore.stream`."""
+        blocks = self._blocks(key, start, end)
+        return ByteStream(lambda: next(blocks, None), blocks.close)
+
+    def _blocks(self, key: str, start: int, end: int) -> Generator[memoryview, None, None]:
+        with self._opened(key) as (descriptor, _):
+            for low in range(start, end, STREAM_BYTES):
+                high = min(low + STREAM_BYTES, end)
+                data = _read(descriptor, low, high)
+                if len(data) != high - low:
+                    raise WrongSize.short(start, end, self._where(key))
+                yield memoryview(data)
+
+    @contextmanager
+    def _opened(self, key: str) -> Iterator[tuple[int, int]]:
+        """Open an object's file; the descriptor and the size."""
         check_key(key)
         try:
             descriptor = os.open(f"{self._root}/{key}", os.O_RDONLY)
@@ -132,19 +159,13 @@ class FolderStore(ObjectStore):
                 found = os.fstat(descriptor)
                 if stat.S_ISDIR(found.st_mode):
                     raise self._missing(key)
-                if end is None and found.st_size > at_most:
-                    raise TooLarge.of(found.st_size, at_most, self._where(key))
-                stop = found.st_size if end is None else max(start, end)
-                data = _read(descriptor, start, stop)
+                yield descriptor, found.st_size
             finally:
                 os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
             raise self._missing(key) from None
         except OSError as error:
             raise self._problem(error, key) from None
-        if start > found.st_size or len(data) != stop - start:
-            raise WrongSize.short(start, stop, self._where(key))
-        return data
 
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""

@@ -226,6 +226,8 @@ def _no_way(report: _Report) -> Problem | None:
     if "NotPartial" in report.dump:
         what = "the server ignores the Range header"
         return ObjectStoreError(what, where=report.key, todo="It cannot hold an archive.")
+    if "UnexpectedRange" in report.dump:
+        return ObjectStoreError("the server sent other bytes than those asked for", where=report.key)
     return None
 
 

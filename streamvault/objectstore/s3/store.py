@@ -34,11 +34,16 @@ LARGE = 1024 * 1024
 """Larger objects (bytes) get a longer timeout: a slow upload does not mean a dead server."""
 
 # malloc.h of glibc
+_M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
 LARGE_BYTES = 4 * 1024 * 1024
 """A buffer of at least this size returns to the system when it is freed."""
+
+KEPT_BYTES = 64 * 1024 * 1024
+"""Smaller buffers are reused: each heap keeps so much of what is freed at its end. With glibc's own choice, 128 KiB as
+soon as one of its settings is made, the system would clear new pages for every block of an object."""
 
 HEAPS = 2
 """Memory freed in one heap cannot be reused by threads assigned to another."""
@@ -54,6 +59,7 @@ def give_back_large_buffers() -> None:
     with suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
         mallopt(_M_ARENA_MAX, HEAPS)
 
 

@@ -34,6 +34,22 @@ print(resident() - before)
 """
 
 
+FAULTS = """
+import resource, sys
+from streamvault.objectstore.s3.store import give_back_large_buffers
+give_back_large_buffers()
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+before = faults()
+for _ in range(100):
+    blocks = [bytearray(b"x") * (1 << 20) for _ in range(8)]
+    del blocks
+print(faults() - before)
+"""
+
+
 def held(*arguments: str) -> int:
     """The memory (MiB) by which a new process has grown after its threads have ended."""
     return int(subprocess.run([sys.executable, "-c", HELD, *arguments], capture_output=True, check=True).stdout)
@@ -43,3 +59,9 @@ def held(*arguments: str) -> int:
 def test_freed_large_buffers_return_to_the_system() -> None:
     assert held() > 24  # otherwise the test would measure nothing
     assert held("give back") < 12
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other systems' C libraries have other ways")
+def test_small_buffers_are_used_again() -> None:
+    faults = int(subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, check=True).stdout)
+    assert faults < 10_000  # 200,000 if each had new pages
