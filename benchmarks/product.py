@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import psutil
 
-from streamvault.sparkrun.head_start import VARIABLE as HEAD_START
+from streamvault.sparkrun.masters import VARIABLE as MASTER
 
 EVERY_SECONDS = 0.05
 WORKER = "streamvault.sparkrun.daemon"
@@ -142,7 +142,7 @@ def run_command(
     Raises:
         RuntimeError: the command failed; the message has its output.
     """
-    whose = {} if head_start else {HEAD_START: "0"}
+    whose = {} if head_start else {MASTER: "local[*]"}
     python = sys.executable if checkout is None else str(checkout / ".venv/bin/python")
     before = _processor_seconds()
     began = time.monotonic()

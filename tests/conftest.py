@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["AIRFLOW_HOME"] = home.name
     os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "false"
     # A test that asks for Spark means it.
-    os.environ.setdefault("STREAMVAULT_HEAD_START", "0")
+    os.environ.setdefault("STREAMVAULT_MASTER", "local[*]")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 from streamvault.common.errors import Failed
-from streamvault.sparkrun.head_start import VARIABLE as HEAD_START
 
 HOST = "127.0.0.1"
 
@@ -57,10 +56,7 @@ def serve() -> None:
 
 @contextmanager
 def environment(endpoint: str) -> Iterator[None]:
-    """Direct all S3 clients of this process and its children to ``endpoint``; undone at the end.
-
-    Spark starts at once, in the background: so small a stream would otherwise be moved without it.
-    """
+    """Direct all S3 clients of this process and its children to ``endpoint``; undone at the end."""
     settings = {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "demo",
@@ -71,7 +67,6 @@ def environment(endpoint: str) -> Iterator[None]:
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "NO_PROXY": HOST,
         "no_proxy": HOST,
-        HEAD_START: os.environ.get(HEAD_START, "0.1"),
     }
     before = {name: os.environ.get(name) for name in (*settings, *_FOREIGN)}
     _set({**settings, **dict.fromkeys(_FOREIGN)})

@@ -151,7 +151,8 @@ class ExportRun:
         place, generation = self._archive.place, self._plan.span
 
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:
-            for _, result in runner.run(export_range, [self._task(segment, span) for segment, span in spans]):
+            tasks = [self._task(segment, span) for segment, span in spans]
+            for _, result in runner.run(export_range, tasks, _size):
                 if result.row is not None:
                     self._moved += result.row.bytes
                     progress.advance(result.row.events, result.row.bytes)
@@ -203,6 +204,10 @@ class ExportRun:
             ]
             rows += held
         return self._plan.manifest(entries, gaps, TOOL), rows
+
+
+def _size(task: ExportTask) -> int:
+    return task.span.high - task.span.low
 
 
 def _entry(planned: PlannedSegment, rows: Sequence[ArchivedRange]) -> SegmentEntry:

@@ -45,7 +45,7 @@ class StreamManager:
         InvalidMaster: the master is.
     """
 
-    def __init__(self, uri: str, *, master: str = "local[*]") -> None:
+    def __init__(self, uri: str, *, master: str = "auto") -> None:
         address, scope = parse_scope(uri)
         Master.parse(master)
         self.uri = f"{address.uri}/{scope}/" if scope else address.uri

@@ -1,23 +1,24 @@
-"""Starts tasks at once in threads of this process; Spark takes over the rest if the work lasts longer.
+"""Starts tasks at once in threads of this process; Spark on this machine joins where that pays.
 
-Starting Spark on this machine takes some seconds in which nothing moves, and short runs never need it. Delaying the
-start by about as long as it takes costs at most that time, and usually saves it.
+A start of Spark takes some seconds of two cores, and brings processes, not cores. It pays if much is left to do and
+cores idle, because the threads of one process share the interpreter's lock.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from streamvault.common.errors import Problem, Usage
+from streamvault.common.errors import Problem
+from streamvault.sparkrun.cores import IdleCores
 from streamvault.sparkrun.inline import ThreadTasks
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.runner import Runner
+from streamvault.sparkrun.runner import Runner, one
 
 if TYPE_CHECKING:
     from streamvault.sparkrun.spark import SparkJob, SparkRunner
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 R = TypeVar("R")
 
-VARIABLE = "STREAMVAULT_HEAD_START"
-"""Environment variable: seconds before Spark is started; 0 starts it at once."""
-
-SECONDS = 8.0
+START_SECONDS = 8.0
 """About the start time of Spark on two cores."""
+
+FACTOR = 3.0
+"""Spark joins if the threads would need longer than this many starts for the tasks that have not begun."""
+
+EARLY_SECONDS = 2.0
+"""How long the rate is measured before Spark may join where several cores idle; elsewhere as long as a start takes."""
 
 MAX_THREADS = 4
 """More threads would contend for the GIL; Spark runs each task in a process."""
@@ -40,36 +44,53 @@ POLL_SECONDS = 0.1
 _log = logging.getLogger(__name__)
 
 
-def head_start_seconds() -> float:
-    """Return how long tasks run in this process before Spark is started.
+class Rate:
+    """The rate of a run's tasks in this process, which decides whether Spark joins.
 
-    Raises:
-        Usage: the variable is not a number of seconds.
+    Args:
+        sizes: the sizes of the tasks, in the order in which they begin.
     """
-    text = os.environ.get(VARIABLE, "").strip()
-    if not text:
-        return SECONDS
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise Usage(f"{VARIABLE} is not a number of seconds", where=repr(text), todo="Unset it, or set 0 or more.")
-    return seconds
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self._upto = [0, *accumulate(sizes)]
+        self._began = monotonic()
+        self._cores = IdleCores()
+        self._done = 0
+
+    def add(self, index: int) -> None:
+        """Count a task that has ended."""
+        self._done += self._sizes[index]
+
+    def asks_for_spark(self, unbegun: int) -> bool:
+        """Return whether a start of Spark pays, with so many tasks that have not begun."""
+        seconds = monotonic() - self._began
+        left = self._upto[-1] - self._upto[-1 - unbegun]
+        return pays(seconds, left / self._done * seconds if self._done else 0.0, self._cores.count())
+
+
+def pays(seconds: float, left: float, idle: float) -> bool:
+    """Return whether a start of Spark pays.
+
+    Args:
+        seconds: how long the run has lasted.
+        left: how long its threads would need for the tasks that have not begun (seconds).
+        idle: number of cores that idle.
+    """
+    return left > FACTOR * START_SECONDS and idle >= 1 and seconds >= (EARLY_SECONDS if idle >= 2 else START_SECONDS)
 
 
 class HeadStartRunner(Runner):
-    """Runs tasks in threads, and on Spark if they take long; a context manager.
+    """Runs tasks in threads, and on Spark where that pays; a context manager.
 
     Runners with the same master share one Spark, which stops when the last of them ends. If Spark cannot be started, a
     warning is logged and threads run all tasks.
     """
 
-    def __init__(self, master: Master, preload: Sequence[str], seconds: float) -> None:
+    def __init__(self, master: Master, preload: Sequence[str]) -> None:
         self._master = master
         self._preload = preload
         self._threads = min(master.threads, MAX_THREADS)
-        self._seconds = seconds
         self._spark: _Spark | None = None
 
     def __enter__(self) -> Self:
@@ -81,7 +102,9 @@ class HeadStartRunner(Runner):
         if spark is not None:
             _release(spark, error)
 
-    def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
+    def run(
+        self, function: Callable[[S], R], specs: Sequence[S], size: Callable[[S], int] = one
+    ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
         spark = self._spark
         if spark is None:
@@ -89,19 +112,20 @@ class HeadStartRunner(Runner):
         if spark.runner is not None:
             yield from spark.runner.run(function, specs)
             return
-        deadline = time.monotonic() + self._seconds
+        rate = Rate([size(spec) for spec in specs])
         job: SparkJob | None = None
         left = len(specs)
         with ThreadTasks(function, specs, self._threads) as tasks:
             try:
                 while left:
-                    if job is None and tasks.unbegun and time.monotonic() >= deadline:
+                    if job is None and (spark.is_wanted or rate.asks_for_spark(tasks.unbegun)):
                         job = self._hand_over(spark, function, tasks)
                     try:
                         result = tasks.next_result(POLL_SECONDS)
                     except TimeoutError:
                         continue
                     left -= 1
+                    rate.add(result[0])
                     yield result
             finally:
                 if job is not None:
@@ -147,10 +171,16 @@ class _Spark:
         self._stopped = False
         self.runner: SparkRunner | None = None
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its start has begun."""
+        return self._thread is not None
+
     def wanted(self) -> SparkRunner | None:
         """Start Spark if necessary; return the runner once it is ready, else None."""
         with self._lock:
             if self._thread is None and not self._stopped:
+                _log.info("starting Spark: cores are idle, and much is left to do")
                 self._thread = threading.Thread(target=self._start, name="start of Spark", daemon=True)
                 self._thread.start()
         return self.runner

@@ -13,7 +13,7 @@ from typing import Generic, Self, TypeVar
 
 from streamvault.common.errors import Problem
 from streamvault.sparkrun.errors import task_failed
-from streamvault.sparkrun.runner import Runner
+from streamvault.sparkrun.runner import Runner, one
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -42,7 +42,12 @@ class InlineRunner(Runner):
     def __init__(self, threads: int) -> None:
         self._threads = threads
 
-    def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
+    def run(
+        self,
+        function: Callable[[S], R],
+        specs: Sequence[S],
+        size: Callable[[S], int] = one,  # noqa: ARG002
+    ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
         with ThreadTasks(function, specs, self._threads) as tasks:
             for _ in specs:

@@ -6,10 +6,13 @@ import ipaddress
 import os
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from streamvault.sparkrun.errors import InvalidMaster, SparkFailed
+
+VARIABLE = "STREAMVAULT_MASTER"
+"""Environment variable: the master where ``auto`` is given, as it is by default."""
 
 CONNECT_SECONDS = 5.0
 """Timeout for connecting to a standalone master; Spark itself would try for a minute."""
@@ -26,8 +29,10 @@ class Master:
     """A valid ``--master``.
 
     Attributes:
-        url: the URL as given.
+        url: the URL, as Spark takes it.
         kind: ``inline`` (threads of this process), ``local`` (Spark on this machine), or ``cluster``.
+        is_auto: whether ``auto`` was given: threads of this process begin, Spark on this machine joins where it pays,
+            and a Spark that runs already is used.
         threads: maximum concurrent tasks on this machine; 0 for a cluster.
         addresses: host and port of each standalone master.
     """
@@ -36,14 +41,20 @@ class Master:
     kind: Literal["inline", "local", "cluster"]
     threads: int = 0
     addresses: tuple[tuple[str, int], ...] = ()
+    is_auto: bool = False
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read a master URL: ``inline[N]``, ``local[N]``, ``spark://HOST:PORT``, ``yarn`` or ``k8s://…``.
+        """Read ``auto``, ``inline[N]``, or a master URL of Spark: ``local[N]``, ``spark://HOST:PORT``, ``yarn``, ``k8s://…``.
 
         Raises:
-            InvalidMaster: it is none of them.
+            InvalidMaster: it is none of them, or ``STREAMVAULT_MASTER`` is not.
         """
+        if url == "auto":
+            given = os.environ.get(VARIABLE, "").strip()
+            if given not in {"", "auto"}:
+                return cls.parse(given)
+            return replace(cls.parse("local[*]"), is_auto=True)
         if inline := _INLINE.fullmatch(url):
             return cls(url, "inline", threads=_threads(inline[1], os.cpu_count() or 1))
         if local := _LOCAL.fullmatch(url):
@@ -94,7 +105,7 @@ def _invalid(url: str) -> InvalidMaster:
     return InvalidMaster(
         "not a Spark master",
         where=repr(url),
-        todo="Use local[N], local[*], spark://HOST:PORT, yarn, k8s://… or inline.",
+        todo="Use auto, local[N], local[*], spark://HOST:PORT, yarn, k8s://… or inline.",
     )
 
 

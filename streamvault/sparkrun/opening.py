@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from streamvault.objectstore.uri import SCHEMES
-from streamvault.sparkrun.head_start import HeadStartRunner, head_start_seconds
+from streamvault.sparkrun.head_start import HeadStartRunner
 from streamvault.sparkrun.inline import InlineRunner, sharing_threads
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.runner import Runner
+from streamvault.sparkrun.runner import Runner, one
 from streamvault.streamstore.uri import STORES
 
 S = TypeVar("S")
@@ -28,24 +28,23 @@ STORE_MODULES = (*SCHEMES.values(), *STORES)
 
 
 @contextmanager
-def open_runner(master: str = "local[*]", tasks: Sequence[Callable[..., Any]] = ()) -> Iterator[Runner]:
+def open_runner(master: str = "auto", tasks: Sequence[Callable[..., Any]] = ()) -> Iterator[Runner]:
     """Open a runner for a ``--master``; a context manager.
 
-    With a local Spark master, tasks start in threads of this process, and Spark is started if they take longer than
-    ``STREAMVAULT_HEAD_START`` seconds (8; 0 starts it at once). A running Spark is used at once.
+    With ``auto``, tasks start in threads of this process, and Spark on this machine joins where it pays; a Spark that
+    runs already is used. Any other master is used at once.
 
     Each process has one Spark, shared by nested blocks and by threads. A Spark context started by the program itself is
     used and left running.
 
     Args:
-        master: a Spark master URL, or ``inline`` or ``inline[N]`` for threads of this process, without Spark and Java.
+        master: ``auto``, a Spark master URL, or ``inline`` or ``inline[N]`` for threads of this process without Spark.
         tasks: the functions that will run; task processes on this machine start with their modules loaded.
 
     Raises:
         InvalidMaster: ``master`` is not a valid master.
         NoJava: there is no Java runtime for Spark.
         SparkFailed: Spark did not start, or already runs with another master.
-        Usage: ``STREAMVAULT_HEAD_START`` is not a number of seconds.
     """
     where = Master.parse(master)
     kept = _kept.get()
@@ -56,9 +55,8 @@ def open_runner(master: str = "local[*]", tasks: Sequence[Callable[..., Any]] = 
         yield InlineRunner(where.threads)
         return
     preload = (*STORE_MODULES, *dict.fromkeys(task.__module__ for task in tasks))
-    seconds = head_start_seconds()
-    if where.kind == "local" and seconds and not _is_spark_here():
-        with HeadStartRunner(where, preload, seconds) as beginning:
+    if where.is_auto and not _is_spark_here():
+        with HeadStartRunner(where, preload) as beginning:
             yield beginning
         return
     began = time.monotonic()
@@ -142,10 +140,12 @@ class LentRunner(Runner):
         self._known = known
         self.start_seconds = runner.start_seconds - known
 
-    def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
+    def run(
+        self, function: Callable[[S], R], specs: Sequence[S], size: Callable[[S], int] = one
+    ) -> Iterator[tuple[int, R]]:
         """See `Runner.run`."""
         try:
-            yield from self._runner.run(function, specs)
+            yield from self._runner.run(function, specs, size)
         finally:
             self.start_seconds = self._runner.start_seconds - self._known
 

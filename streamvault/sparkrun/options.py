@@ -21,6 +21,8 @@ class Distributed(Watched):
     master: Annotated[
         str,
         AfterValidator(_valid),
-        Field(description="The Spark master that runs the tasks."),
+        Field(
+            description="Where tasks run: a Spark master, inline (threads), or auto (threads, and Spark where it pays)."
+        ),
         CommandLine(metavar="URL"),
-    ] = "local[*]"
+    ] = "auto"

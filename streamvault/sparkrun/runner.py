@@ -14,6 +14,11 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 
+def one(_: object) -> int:
+    """Return 1: the size of tasks that are alike."""
+    return 1
+
+
 class Runner(ABC):
     """Runs tasks; opened by `sparkrun.opening.open_runner`.
 
@@ -24,7 +29,9 @@ class Runner(ABC):
     start_seconds: float = 0.0
 
     @abstractmethod
-    def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
+    def run(
+        self, function: Callable[[S], R], specs: Sequence[S], size: Callable[[S], int] = one
+    ) -> Iterator[tuple[int, R]]:
         """Run the specifications concurrently; yield each result.
 
         Nothing runs before the first result is requested. May be called from several threads, and while an earlier run
@@ -34,6 +41,7 @@ class Runner(ABC):
         Args:
             function: a module-level function (or a partial of one), so that it is importable by name.
             specs: small picklable values.
+            size: how much a task has to do, in any unit: a runner may estimate how long the rest will take.
 
         Yields:
             (index of the specification, its result), in the order in which tasks finish; each index once.

@@ -156,8 +156,10 @@ class Session:
         for name, value in settings.items():
             conf.setIfMissing(name, value)
         found = str(conf.get("spark.master", ""))
+        submitted = Master.parse(found)
         # Spark writes some URLs out in full
-        if replace(Master.parse(found), url=self.master.url) != self.master:
+        same = replace(submitted, url=self.master.url) == self.master
+        if not (same or (self.master.is_auto and submitted.kind == "local")):
             raise SparkFailed("submitted to another Spark master", where=found, todo=f"Use --master {found}.")
         return conf
 
@@ -242,7 +244,7 @@ def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session]
             session.start()
         else:
             session = _users[0]
-        if session.master != master:
+        if session.master != master and not master.is_auto:
             raise SparkFailed(
                 "Spark already runs in this process with another master",
                 where=session.master.url,

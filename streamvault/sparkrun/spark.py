@@ -20,7 +20,7 @@ from streamvault.common.errors import Problem
 from streamvault.sparkrun.errors import SparkFailed, task_failed
 from streamvault.sparkrun.jvm import call_in_thread
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.runner import Runner
+from streamvault.sparkrun.runner import Runner, one
 from streamvault.sparkrun.session import Session, acquire, release
 
 S = TypeVar("S")
@@ -70,7 +70,12 @@ class SparkRunner(Runner):
         if self._starting is not None:
             self._starting.stop()
 
-    def run(self, function: Callable[[S], R], specs: Sequence[S]) -> Iterator[tuple[int, R]]:
+    def run(
+        self,
+        function: Callable[[S], R],
+        specs: Sequence[S],
+        size: Callable[[S], int] = one,  # noqa: ARG002
+    ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
         if not specs:
             return

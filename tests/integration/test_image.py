@@ -66,7 +66,6 @@ def test_image_works_on_its_own(tmp_path: Path) -> None:
         "HOME": str(home),
         "PATH": _tools_without_java(tmp_path / "tools"),
         "LANG": "C.UTF-8",
-        "STREAMVAULT_HEAD_START": "0",  # few events, but on Spark all the same
     }
 
     shown = subprocess.run([program, "--version"], check=True, capture_output=True, text=True, env=bare)

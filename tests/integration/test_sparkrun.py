@@ -323,8 +323,10 @@ if __name__ == "__main__":
 # Tasks that begin before Spark is ready.
 BEGINNING = """
 import json, logging, os, sys, time
+from streamvault.sparkrun import head_start
 from streamvault.sparkrun.opening import open_runner
 
+head_start.pays = lambda *_: True
 logging.basicConfig(level=logging.WARNING)
 
 def work(wanted):
@@ -337,7 +339,8 @@ def work(wanted):
     return os.getpid()
 
 if __name__ == "__main__":
-    with open_runner("local[2]") as runner:
+    with open_runner("auto") as runner:
+        runner._threads = 2
         wanted = (os.getpid(), sys.argv[1], sys.argv[2] == "until Spark is there")
         pids = [pid for _, pid in runner.run(work, [wanted] * 3)]
     print(json.dumps({"own": os.getpid(), "pids": pids, "began": "pyspark" in sys.modules}))
@@ -355,7 +358,7 @@ def test_tasks_begin_before_spark(tmp_path: Path, lasting: str) -> None:
         text=True,
         timeout=240,
         check=False,
-        env=os.environ | {"TMPDIR": str(temporary), "STREAMVAULT_HEAD_START": "0.3"},
+        env=os.environ | {"TMPDIR": str(temporary), "STREAMVAULT_MASTER": ""},
     )
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)

@@ -137,7 +137,7 @@ with open_runner("local[1]") as runner:
     beans = java.lang.management.ManagementFactory
     print(*(option for option in beans.getRuntimeMXBean().getInputArguments() if "Archive" in option))
 """
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "STREAMVAULT_HEAD_START": "0"}
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
 
     here = tmp_path / "here"
     here.mkdir()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import pytest
 
-from streamvault.common.errors import Problem, Usage
-from streamvault.sparkrun import spark
-from streamvault.sparkrun.errors import NoJava, SparkFailed
-from streamvault.sparkrun.head_start import MAX_THREADS, SECONDS, VARIABLE, HeadStartRunner, head_start_seconds
+from streamvault.common.errors import Problem
+from streamvault.sparkrun import head_start, spark
+from streamvault.sparkrun.cores import IdleCores
+from streamvault.sparkrun.errors import InvalidMaster, NoJava, SparkFailed
+from streamvault.sparkrun.head_start import MAX_THREADS, START_SECONDS, HeadStartRunner, Rate, pays
 from streamvault.sparkrun.inline import InlineRunner
-from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.masters import VARIABLE, Master
 from streamvault.sparkrun.opening import open_runner
 
 WAIT_SECONDS = 30.0
@@ -43,7 +45,7 @@ class ComingSpark:
         self.fails_at: Any = None
 
     def __call__(self, master: Master, preload: Sequence[str]) -> ComingSpark:
-        assert (master.url, preload) == ("local[2]", ("math",))
+        assert (master.url, preload) == ("local[*]", ("math",))
         return self
 
     def __enter__(self) -> Self:
@@ -88,13 +90,15 @@ class Job:
 
 @pytest.fixture
 def coming(monkeypatch: pytest.MonkeyPatch) -> ComingSpark:
+    """Spark, of which runs say at once that a start pays."""
     coming = ComingSpark()
     monkeypatch.setattr(spark, "SparkRunner", coming)
+    monkeypatch.setattr(head_start, "pays", lambda *_: True)
     return coming
 
 
-def runner_with(seconds: float) -> HeadStartRunner:
-    return HeadStartRunner(Master.parse("local[2]"), ("math",), seconds)
+def new_runner() -> HeadStartRunner:
+    return HeadStartRunner(replace(Master.parse("local[*]"), threads=2, is_auto=True), ("math",))
 
 
 def opened() -> threading.Event:
@@ -108,18 +112,65 @@ def turns_of(begun: threading.Event, count: int) -> list[tuple[threading.Event, 
     return [(begun if number < 2 else opened(), number) for number in range(count)]
 
 
-def test_short_work_never_needs_spark(coming: ComingSpark) -> None:
-    with runner_with(WAIT_SECONDS) as runner:
+def test_short_work_never_needs_spark(coming: ComingSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_start, "pays", pays)
+    with new_runner() as runner:
         results = dict(runner.run(answer_after, [(opened(), number) for number in range(50)]))
     assert {index: number for index, (number, _) in results.items()} == {n: n for n in range(50)}
     assert not coming.started.is_set()
     assert runner.start_seconds == 0
 
 
+@pytest.mark.parametrize(
+    ("seconds", "left", "idle", "expected"),
+    [
+        (START_SECONDS, 3 * START_SECONDS + 1, 1.0, True),
+        (START_SECONDS - 1, 1000.0, 1.9, False),  # the work may end before Spark is there
+        (START_SECONDS, 3 * START_SECONDS - 1, 1.0, False),
+        (3600.0, 3600.0, 0.9, False),  # two busy cores
+        (2.0, 1000.0, 2.0, True),  # one process cannot use sixteen cores
+        (1.9, 1000.0, 14.0, False),
+        (3600.0, 0.0, 14.0, False),  # nothing has ended, so the rate is not known
+    ],
+)
+def test_spark_joins_where_it_pays(seconds: float, left: float, idle: float, expected: bool) -> None:
+    assert pays(seconds, left, idle) == expected
+
+
+def test_what_is_left_is_measured_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    clock = iter([100.0, 110.0, 110.0])
+    monkeypatch.setattr(head_start, "pays", lambda _seconds, left, _idle: asked.append(left))
+    monkeypatch.setattr(head_start, "monotonic", lambda: next(clock))
+    rate = Rate([5, 5, 70, 20])
+    rate.asks_for_spark(2)
+    rate.add(0)
+    rate.asks_for_spark(2)
+    assert asked == [0.0, 90 / 5 * 10]
+
+
+def test_many_cores_that_idle_bring_spark_in(coming: ComingSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen cores, of which the threads of one process use two, and hours of work."""
+    monkeypatch.setattr(head_start, "pays", pays)
+    monkeypatch.setattr(head_start, "EARLY_SECONDS", 0.0)
+    monkeypatch.setattr(IdleCores, "count", lambda _: 14.0)
+    begun, first = threading.Event(), opened()
+    turns = [(first, 0), (begun, 1), (begun, 2), *((opened(), number) for number in range(3, 20))]
+    coming.come.set()
+    results = 0
+    with new_runner() as runner:
+        for _ in runner.run(answer_after, turns, lambda turn: 1 if turn[1] == 0 else 1_000_000):
+            results += 1
+            if results == 18:
+                begun.set()
+    assert results == 20
+    assert coming.handed == turns[3:]
+
+
 def test_spark_does_tasks_that_have_not_begun(coming: ComingSpark) -> None:
     begun = threading.Event()
     turns = turns_of(begun, 20)
-    with runner_with(0.01) as runner:
+    with new_runner() as runner:
         threading.Thread(target=lambda: coming.started.wait(WAIT_SECONDS) and coming.come.set()).start()
         results = {}
         for index, (number, thread) in runner.run(answer_after, turns):
@@ -140,14 +191,14 @@ def test_nested_runners_share_one_spark(coming: ComingSpark) -> None:
     begun = threading.Event()
     turns = turns_of(begun, 6)
     coming.come.set()
-    with runner_with(0.0):
-        with runner_with(0.0) as first:
+    with new_runner():
+        with new_runner() as first:
             run = first.run(answer_after, turns)
             assert next(run)[0] >= 2
             begun.set()
             assert len(list(run)) == 5
         assert not coming.left
-        with runner_with(WAIT_SECONDS) as second:
+        with new_runner() as second:
             assert len(list(second.run(answer_after, turns[:1]))) == 1
         assert coming.handed == [*turns[2:], turns[0]]
         assert not coming.left
@@ -158,7 +209,7 @@ def test_threads_do_all_tasks_if_spark_cannot_start(coming: ComingSpark, caplog:
     coming.error = NoJava("no Java runtime", todo="Install one.")
     first = threading.Event()
     coming.come.set()
-    with runner_with(0.0) as runner:
+    with new_runner() as runner:
         run = runner.run(answer_after, [(first, 0), (first, 1), (first, 2)])
         threading.Thread(target=lambda: coming.started.wait(WAIT_SECONDS) and (time.sleep(0.3), first.set())).start()
         assert sorted(number for _, (number, _) in run) == [0, 1, 2]
@@ -168,7 +219,7 @@ def test_threads_do_all_tasks_if_spark_cannot_start(coming: ComingSpark, caplog:
 
 def test_start_of_spark_is_given_up_when_the_work_is_done(coming: ComingSpark) -> None:
     first = threading.Event()
-    with runner_with(0.0) as runner:
+    with new_runner() as runner:
         threading.Thread(target=lambda: coming.started.wait(WAIT_SECONDS) and first.set()).start()
         assert len(list(runner.run(answer_after, [(first, 0), (first, 1), (first, 2)]))) == 3
     assert coming.given_up
@@ -181,7 +232,7 @@ def test_failure_of_spark_ends_the_run(coming: ComingSpark) -> None:
     turns = turns_of(begun, 20)
     coming.fails_at = turns[10]
     coming.come.set()
-    with runner_with(0.0) as runner:
+    with new_runner() as runner:
         run = runner.run(answer_after, turns)
         assert next(run)[0] >= 2
         begun.set()
@@ -195,7 +246,7 @@ def test_run_left_early_cancels_the_job(coming: ComingSpark) -> None:
     begun = threading.Event()
     turns = turns_of(begun, 20)
     coming.come.set()
-    with runner_with(0.0) as runner:
+    with new_runner() as runner:
         run = runner.run(answer_after, turns)
         assert next(run)[0] >= 2
         begun.set()
@@ -203,34 +254,31 @@ def test_run_left_early_cancels_the_job(coming: ComingSpark) -> None:
         assert coming.cancelled
 
 
-@pytest.mark.parametrize(("said", "seconds"), [("", SECONDS), ("0", 0.0), (" 2.5 ", 2.5)])
-def test_seconds_are_read_from_the_variable(monkeypatch: pytest.MonkeyPatch, said: str, seconds: float) -> None:
-    monkeypatch.setenv(VARIABLE, said)
-    assert head_start_seconds() == seconds
-
-
-@pytest.mark.parametrize("said", ["soon", "-1", "nan", "inf"])
-def test_invalid_variable_is_wrong_usage(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    monkeypatch.setenv(VARIABLE, said)
-    with pytest.raises(Usage, match=VARIABLE), open_runner("local[2]"):
-        pass
-
-
-def test_only_local_masters_have_a_head_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "5")
+def test_a_given_master_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    with open_runner("local[2]") as runner:
-        assert isinstance(runner, HeadStartRunner)
     with open_runner("inline[2]") as runner:
         assert isinstance(runner, InlineRunner)
+    with open_runner() as runner:
+        assert isinstance(runner, HeadStartRunner)
     monkeypatch.setattr(spark, "SparkRunner", ComingSpark)
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # under spark-submit there is a session already
     monkeypatch.setattr(ComingSpark, "__init__", lambda self, *_: setattr(self, "start_seconds", 0))
     monkeypatch.setattr(ComingSpark, "__enter__", lambda self: self)
     with open_runner("local[2]") as runner:
         assert isinstance(runner, ComingSpark)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # under spark-submit there is a session already
+    with open_runner("auto") as runner:
+        assert isinstance(runner, ComingSpark)
+
+
+def test_the_environment_says_what_auto_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "inline[3]")
+    assert Master.parse("auto") == Master.parse("inline[3]")
+    monkeypatch.setenv(VARIABLE, "nowhere")
+    with pytest.raises(InvalidMaster, match="nowhere"):
+        Master.parse("auto")
 
 
 def test_threads_are_limited() -> None:
     assert Master.parse("local[64]").threads == 64
-    assert HeadStartRunner(Master.parse("local[64]"), (), 1)._threads == MAX_THREADS
+    assert HeadStartRunner(Master.parse("local[64]"), ())._threads == MAX_THREADS
