@@ -21,7 +21,7 @@ from streamvault.exporter.task import export_range
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.object_keys import GenerationSpan, line_folder
 from streamvault.layouts.windows import check_window
-from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.archive import Archive, load_index_code
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
 from streamvault.manifests.verbs.costs import cost_of_export
@@ -138,6 +138,7 @@ def export_next(
         dry_run: report what would be done without writing.
     """
     began = time.monotonic()
+    load_index_code()
     archive = export.archive()
     with export.source.open() as store:
         options = with_ends(export.options, store, export.name)

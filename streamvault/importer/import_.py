@@ -18,6 +18,7 @@ from streamvault.importer.ownership import unfinished_import
 from streamvault.importer.planner import PlannedRestore, Planner, generation_at, open_source
 from streamvault.importer.reports import ImportReport, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
+from streamvault.manifests.archive.archive import load_index_code
 from streamvault.manifests.archive.selection import check_boundaries
 from streamvault.manifests.options import POLL_SECONDS
 from streamvault.manifests.verbs.cold import NeededPart, touch
@@ -74,6 +75,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         TargetTaken: the stream exists, and is neither this import's own unfinished one nor what it restored (exit
             code 4).
     """
+    load_index_code()
     source = open_source(archive, options)
     plan_began = time.monotonic()
     planner = Planner(source, options, options.master, progress)

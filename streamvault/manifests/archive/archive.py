@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from typing import TypeVar
 
@@ -24,10 +27,9 @@ from streamvault.manifests.archive.agreement import by_segment, check_follows, c
 from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.archive.listing import Listing, manifest_lost, read_listing
 from streamvault.manifests.archive.marks import Decision
-from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.archived_range import MAX_INDEX_BYTES, ArchivedRange
 from streamvault.manifests.format.jsonfile import decode
 from streamvault.manifests.format.manifest import GenerationModel, IndexEntry, Manifest
-from streamvault.manifests.format.ranges import MAX_INDEX_BYTES, decode_ranges, encode_ranges
 from streamvault.objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
@@ -37,6 +39,13 @@ T = TypeVar("T")
 
 DECIDE_TRIES = 100
 """How often other runs may decide first before this one fails."""
+
+
+@cache
+def load_index_code() -> None:
+    """Import what reads and writes indexes in a thread: loading pyarrow takes about as long as the first requests."""
+    module = "streamvault.manifests.format.ranges"
+    threading.Thread(target=import_module, args=(module,), name="import of pyarrow").start()
 
 
 class NoSuchArchive(Failed):
@@ -245,6 +254,8 @@ class Archive:
         Raises:
             NoSuchArchive, Damaged: as for `read_manifest`; also if ranges and manifest do not agree.
         """
+        from streamvault.manifests.format.ranges import decode_ranges  # noqa: PLC0415  (see `load_index_code`)
+
         manifest, fingerprint = self.read_fingerprinted(span)
         key = self.prefix + ranges_key(span)
         where = f"{self.store.uri}/{key}"
@@ -347,6 +358,8 @@ class Archive:
             Damaged: it does not follow the previous generation, or manifest and ranges do not agree. Nothing was
                 written.
         """
+        from streamvault.manifests.format.ranges import decode_ranges, encode_ranges  # noqa: PLC0415  (see `load_index_code`)
+
         where = f"{self.store.uri}/{self.prefix}{manifest_key(manifest.span)}"
         cross_check(manifest, by_segment(rows), where)
         if self.stable(lambda listing: self._is_there(listing, manifest, where)):

@@ -33,8 +33,7 @@ from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.merging import Merger
 from streamvault.manifests.archive.plan import find_plan
 from streamvault.manifests.archive.rows import find_rows
-from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.ranges import MAX_INDEX_BYTES, decode_ranges
+from streamvault.manifests.format.archived_range import MAX_INDEX_BYTES, ArchivedRange
 from streamvault.manifests.options import MIN_GRACE_SECONDS
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.errors import NoSuchObject
@@ -219,6 +218,8 @@ def _finished(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]
 
 def _rows(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]:
     """Yield the rows of an index; none if it is already deleted."""
+    from streamvault.manifests.format.ranges import decode_ranges  # noqa: PLC0415  (see `load_index_code`)
+
     key = archive.prefix + ranges_key(span)
     try:
         data = archive.store.get(key, MAX_INDEX_BYTES)

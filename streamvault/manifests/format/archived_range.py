@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from streamvault.layouts.layout import StoredRange
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId
 
+MAX_INDEX_BYTES = 1024 * 1024 * 1024
+"""Maximum size of an index of ranges: enough for half a petabyte, or a sixth of a petabyte if compressed."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ArchivedRange:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from streamvault.common.errors import Damaged, Failed
 from streamvault.layouts.frames import FRAME_BYTES, MAX_FRAME_BYTES
-from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.archived_range import MAX_INDEX_BYTES, ArchivedRange
 from streamvault.manifests.format.jsonfile import one_line
 from streamvault.manifests.format.parquet_pages import DICTIONARY, PLAIN, column_chunks
 from streamvault.streamstore.errors import InvalidName
@@ -43,9 +43,6 @@ FRAMES = pa.field("frames", pa.list_(pa.int32()), nullable=False)
 """Additional column in the index of a compressed generation."""
 
 BATCH_ROWS = 10_000
-
-MAX_INDEX_BYTES = 1024 * 1024 * 1024
-"""Maximum size of an index: enough for half a petabyte, or a sixth of a petabyte if compressed."""
 
 
 def encode_ranges(stream: StreamName, rows: Iterable[ArchivedRange]) -> bytes:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import streamvault.sparkrun
+from streamvault import export_stream
 from streamvault.exporter.task import export_range
 from streamvault.importer.fill import fill_segment
 from streamvault.importer.verify import verify_range
@@ -17,6 +18,9 @@ from streamvault.lake.task import write_file
 from streamvault.manifests.verbs.check_ranges import check_ranges
 from streamvault.rotation.compact.task import join_ranges
 from streamvault.sparkrun.opening import STORE_MODULES
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import parse_stream
+from tests.streams import make_stream
 
 TASKS = (export_range, fill_segment, verify_range, check_ranges, join_ranges)
 VERBS = (
@@ -44,6 +48,10 @@ def test_tasks_load_neither_arrow_nor_botocore() -> None:
     assert not loaded(*STORE_MODULES, *tasks) & {"pyarrow", "botocore", "boto3", "pyspark"}
 
 
+def test_arrow_is_loaded_only_where_an_index_is_read() -> None:
+    assert not loaded(*VERBS, "streamvault.manager.listing", "streamvault.mirrors.replicate") & {"pyarrow"}
+
+
 def test_tasks_that_write_tables_load_arrow() -> None:
     assert "pyarrow" in loaded(write_file.__module__)
 
@@ -57,3 +65,42 @@ def test_sparkrun_names_no_module_of_the_rooms_above_it() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_load_botocore_only_for_s3(verb: str) -> None:
     assert not loaded(verb) & {"botocore", "boto3", "pyspark", "airflow", "pandas"}
+
+
+HEAVY = frozenset({"numpy", "pyarrow", "pandas", "obstore", "grpc", "botocore", "boto3", "rich", "pyspark"})
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A stream in a folder, and its archive."""
+    folder = tmp_path_factory.mktemp("loading")
+    with parse_stream(f"local://{folder}/streams/shop/orders")[0].open() as store:
+        make_stream(store, StreamName("shop", "orders"), events=20)
+    (folder / "vault").mkdir()
+    places = {"streams": f"local://{folder}/streams", "vault": (folder / "vault").as_uri()}
+    export_stream(f"{places['streams']}/shop/orders", places["vault"], master="inline")
+    return places
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("streams {streams}/shop/", {"numpy", "rich"}),
+        ("ls {vault}", {"rich"}),
+        ("timeline {vault}/shop/orders", {"rich"}),
+        ("copy {streams}/shop/orders {streams}/shop/copied --master inline", {"numpy"}),
+        ("export {streams}/shop/orders {vault} --master inline", {"numpy", "pyarrow"}),
+        ("import {vault}/shop/orders {streams}/shop/restored --master inline", {"numpy", "pyarrow"}),
+        ("check {vault}/shop/orders --master inline", {"numpy", "pyarrow", "obstore"}),
+    ],
+)
+def test_what_commands_load(places: dict[str, str], command: str, expected: set[str]) -> None:
+    """Each of these packages takes a noticeable part of a short command's time."""
+    program = f"""
+import sys
+from streamvault.cli import main
+assert main({command.format(**places).split()!r}) == 0
+print(*{{name.partition('.')[0] for name in sys.modules}}, file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert set(done.stderr.splitlines()[-1].split()) & HEAVY == expected
