@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from benchmarks.limits import LimitJob, get_and_append, read_and_put
 from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
 from benchmarks.naive import naive_arms
 from benchmarks.product import Outcome
-from benchmarks.results import Results, beside, size_text, spread_text, table
+from benchmarks.results import BESIDE_LOOPS, Results, beside_loops, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
 from streamvault.streamstore.model import StreamName
@@ -63,44 +62,41 @@ class _Comparison:
         self._workload = workload
         self._naive_events = naive_events
         self.source = setting.stream("source")
-        self._starts: dict[str, list[float]] = {"export": [], "import": []}
+        self._few = Workload(SEGMENTS, workload.size, SEGMENTS)
+        self._source_of_few = setting.stream("few")
 
     def run(self, repeats: int, results: Results) -> None:
-        out, back = "the loop: read, put by obstore", "the loop: get by obstore, append"
-        export, restore = "**streamvault export**, on Spark", "**streamvault import**, on Spark"
-        command_out, command_back = "the whole command `streamvault export`", "the whole command `streamvault import`"
+        self._few.fill(self._setting.store, self._source_of_few)
         self._export(-1)  # reads the source once, so that its data are equally cached for all arms
         naive = naive_arms(self._setting, self._workload, self.source, self._naive_events)
-        found = interleave(
-            [
-                Arm(out, self._loop_out),
-                Arm(export, self._export),
-                Arm(command_out, self._export_whole),
-                Arm(back, self._loop_back),
-                Arm(restore, self._import),
-                Arm(command_back, self._import_whole),
-                *naive["export"],
-                *naive["import"],
-            ],
-            repeats,
-            self._setting.settle,
-        )
+        arms = {
+            verb: (
+                Arm(f"the loop: {loop}", partial(move, digest=False)),
+                Arm(f"the loop of the {verb} with a digest", partial(move, digest=True)),
+                Arm(f"`streamvault {verb}`", command),
+                Arm(f"`streamvault {verb}` of {self._few.events} events", of_few),
+            )
+            for verb, loop, move, command, of_few in (
+                ("export", "read, put by obstore", self._loop_out, self._export, self._export_few),
+                ("import", "get by obstore, append", self._loop_back, self._import, self._import_few),
+            )
+        }
+        each = [arm for verb in arms for arm in (*arms[verb], *naive[verb])]
+        found = interleave(each, repeats, self._setting.settle)
+        rows, fixed = [], []
+        for verb, (loop, digested, command, few) in arms.items():
+            names = (loop.name, digested.name)
+            rows += [beside_loops(found, arm.name, *names) for arm in (loop, digested)]
+            rows.append(beside_loops(found, command.name, *names, few.name))
+            rows += [beside_loops(found, arm.name, *names) for arm in naive[verb]]
+            for measure, digits in (("seconds", 2), ("processor_seconds", 2)):
+                fixed.append(spread_text(spread([getattr(one, measure) for one in found[few.name]]), digits))
         title = f"chunks, {self._workload.events:,} events of {size_text(self._workload.size)}"
-        rows: list[tuple[str, ...]] = []
-        for limit, ours, whole, verb in ((out, export, command_out, "export"), (back, restore, command_back, "import")):
-            peers = [arm.name for arm in reversed(naive[verb])]
-            rows += [
-                (
-                    *beside(found, name, limit, peers),
-                    spread_text(spread([one.megabytes_per_second for one in found[name]]), 0),
-                    spread_text(spread(self._starts[verb][-repeats:]), 1) if name == ours else "",
-                )
-                for name in (limit, ours, whole, *peers)
-            ]
-        figures = {name: [asdict(measured) for measured in found[name]] for name in found}
-        against_peers = ("times naive, 32 threads", "times naive, one by one")
-        heads = (title, "of the loop", *against_peers, "MB/s", "Spark's start and the rest (s)")
-        results.add(title, table(heads, rows), figures)
+        text = table((title, *BESIDE_LOOPS), rows) + (
+            f"\n\nA command for {self._few.events} events: export {fixed[0]} s, {fixed[1]} processor seconds; "
+            f"import {fixed[2]} s, {fixed[3]} processor seconds."
+        )
+        results.add(title, text, {name: [asdict(measured) for measured in found[name]] for name in found})
 
     def run_beside(self, checkout: Path, repeats: int, results: Results) -> None:
         """Run whole commands of this checkout and of another one in turns on the same servers."""
@@ -109,14 +105,14 @@ class _Comparison:
 
         def command(name: str, repeat: int) -> Measured:
             verb, _, side = name.partition(", ")
-            root, how = f"{repeat + 1}/{side.replace(' ', '-')}", {"head_start": True, "checkout": sides[side]}
+            root, how = f"{repeat + 1}/{side.replace(' ', '-')}", {"checkout": sides[side]}
             if verb == "export":
                 outcome = self._setting.export(self.source, root, "--layout", "chunks", **how)
             else:
                 target = self._setting.stream(root.replace("/", "-"))
                 outcome = self._setting.restore(self.source, root, target, self._workload.bytes, **how)
             outcomes[name].append(outcome)
-            return self._whole(outcome)
+            return _whole(self._workload, outcome)
 
         arms = [Arm(name, partial(command, name)) for name in outcomes]
         for arm in arms:  # the stream and the server's files are equally cached for all arms
@@ -153,47 +149,38 @@ class _Comparison:
         figures = {name: [asdict(one) for one in measured[name]] for name in measured}
         results.add(title, table(heads, rows), figures)
 
-    def _job(self, stream: StreamName, repeat: int) -> LimitJob:
-        setting, uri = self._setting, self._setting.stream_uri(stream)
-        root = f"{repeat}/loop"
-        return LimitJob(setting.s3, setting.bucket, root, self.source, self._workload, parallelism(), uri)
+    def _loop_out(self, repeat: int, *, digest: bool) -> Measured:
+        return self._workload.moved(read_and_put(self._job(self.source, repeat, digest=digest)))
 
-    def _loop_out(self, repeat: int) -> Measured:
-        return self._looped(read_and_put, self._job(self.source, repeat))
-
-    def _loop_back(self, repeat: int) -> Measured:
-        target = self._setting.stream(f"looped-{repeat}")
-        measured = self._looped(get_and_append, self._job(target, repeat))
+    def _loop_back(self, repeat: int, *, digest: bool) -> Measured:
+        target = self._setting.stream(f"looped-{digest}-{repeat}")
+        moved = get_and_append(self._job(target, repeat, digest=digest))
         self._setting.store.delete(target)
-        return measured
+        return self._workload.moved(moved)
 
-    def _looped(self, move: Callable[[LimitJob], tuple[int, float]], job: LimitJob) -> Measured:
-        events, seconds = move(job)
-        return self._workload.measured(events, events * self._workload.length, seconds)
+    def _job(self, stream: StreamName, repeat: int, *, digest: bool) -> LimitJob:
+        setting, uri, root = self._setting, self._setting.stream_uri(stream), f"{repeat}/loop-{digest}"
+        return LimitJob(
+            setting.s3, setting.bucket, root, self.source, self._workload, parallelism(), uri, digest=digest
+        )
 
     def _export(self, repeat: int) -> Measured:
-        return self._moved("export", self._setting.export(self.source, f"{repeat}/vault", "--layout", "chunks"))
-
-    def _export_whole(self, repeat: int) -> Measured:
-        root = f"{repeat}/whole"
-        return self._whole(self._setting.export(self.source, root, "--layout", "chunks", head_start=True))
+        return _whole(self._workload, self._setting.export(self.source, f"{repeat}/vault", "--layout", "chunks"))
 
     def _import(self, repeat: int) -> Measured:
-        return self._moved("import", self._restored(f"restored-{repeat}", repeat))
+        target, size = self._setting.stream(f"restored-{repeat}"), self._workload.bytes
+        return _whole(self._workload, self._setting.restore(self.source, f"{repeat}/vault", target, size))
 
-    def _import_whole(self, repeat: int) -> Measured:
-        return self._whole(self._restored(f"restored-whole-{repeat}", repeat, head_start=True))
+    def _export_few(self, repeat: int) -> Measured:
+        return _whole(self._few, self._setting.export(self._source_of_few, f"{repeat}/few", "--layout", "chunks"))
 
-    def _restored(self, name: str, repeat: int, *, head_start: bool = False) -> Outcome:
-        target, size = self._setting.stream(name), self._workload.bytes
-        return self._setting.restore(self.source, f"{repeat}/vault", target, size, head_start=head_start)
+    def _import_few(self, repeat: int) -> Measured:
+        target, size = self._setting.stream(f"few-restored-{repeat}"), self._few.bytes
+        return _whole(self._few, self._setting.restore(self._source_of_few, f"{repeat}/few", target, size))
 
-    def _moved(self, verb: str, outcome: Outcome) -> Measured:
-        """Measure the work of Spark's tasks, without Spark's start."""
-        report = outcome.report
-        self._starts[verb].append(report["total_seconds"] - report["seconds"])
-        return self._workload.measured(report["events"], report["bytes"], report["seconds"])
 
-    def _whole(self, outcome: Outcome) -> Measured:
-        """Measure the total time of the command with its default options, including its start."""
-        return self._workload.measured(outcome.report["events"], outcome.report["bytes"], outcome.seconds)
+def _whole(workload: Workload, outcome: Outcome) -> Measured:
+    """Measure a whole command, from the start of its process to its end."""
+    report = outcome.report
+    measured = workload.measured(report["events"], report["bytes"], outcome.seconds, outcome.processor_seconds)
+    return replace(measured, work_seconds=report["seconds"])

@@ -7,15 +7,17 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 from benchmarks.limits import read_and_append
 from benchmarks.measuring import Arm, Measured, interleave, say, spread
 from benchmarks.naive import naive_copy
-from benchmarks.product import PEAKS, Outcome, run_command
-from benchmarks.results import Results, beside, size_text, spread_text, table
+from benchmarks.product import PEAKS, run_command
+from benchmarks.results import BESIDE_LOOPS, Results, beside_loops, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
@@ -28,6 +30,8 @@ SIZE = 1024
 KILLED_AT = 0.98
 """Share of the bytes at which a copy is killed; some more are appended until then."""
 POLL_SECONDS = 0.02
+LOOPS = ("the loop: read, append", "the loop with a digest")
+FIXED = ("seconds", "processor_seconds")
 PARTS = ("speed", "append", "memory", "resume")
 
 
@@ -82,64 +86,18 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
 
 def _compare(setting: Setting, workload: Workload, naive_events: int, repeats: int, results: Results) -> None:
     copies = _Copies(setting, workload)
-    workload.fill(setting.store, copies.source)
-    copies.loop(-1, digest=False)  # reads the source once, so that its data are equally cached for all arms
-    loop, digested = "the loop: read, append", "the loop with a digest"
-    detour, naive = "export and import, on Spark", naive_copy(setting, workload, copies.source, naive_events)
-    arms = [
-        Arm(loop, partial(copies.loop, digest=False)),
-        Arm(digested, partial(copies.loop, digest=True)),
-        Arm("**streamvault copy**, on Spark", copies.copy),
-        Arm("the whole command `streamvault copy`", copies.copy_whole),
-        Arm(detour, copies.detour),
-        naive,
-    ]
-    found = interleave(arms, repeats, setting.settle)
+    naive = naive_copy(setting, workload, copies.source, naive_events)
+    found = copies.beside_loops("copy", copies.copy, [Arm("export and import", copies.detour), naive], repeats)
     title = f"copies, {workload.events:,} events of {size_text(workload.size)}"
-    rows = [
-        (
-            *beside(found, arm.name, loop, (digested, detour, naive.name)),
-            spread_text(spread([one.megabytes_per_second for one in found[arm.name]]), 0),
-        )
-        for arm in arms
-    ]
-    heads = (title, "of the loop", "of it with a digest", "times export and import", "times naive", "MB/s")
-    figures = {name: [asdict(measured) for measured in found[name]] for name in found}
-    results.add(title, table(heads, rows), figures)
+    copies.add(title, found, results)
 
 
 def _append(setting: Setting, workload: Workload, repeats: int, results: Results) -> None:
-    """Measure an append to an empty stream of the source's shape beside the bare loop into a new stream."""
-    copies, loop, commits = _Copies(setting, workload), "the loop: read, append", []
-    workload.fill(setting.store, copies.source)
-    copies.loop(-1, digest=False)  # as in `_compare`
-
-    def append(repeat: int, *, whole: bool) -> Measured:
-        target = setting.stream(f"appended-{whole}-{repeat}")
-        setting.store.create_stream(target, StreamConfiguration(scaling=Scaling(min_segments=SEGMENTS)))
-        uris = [setting.stream_uri(stream) for stream in (copies.source, target)]
-        outcome = run_command("append", uris[0], "--into", uris[1], environment={}, head_start=whole)
-        setting.drop(target, workload.bytes)
-        commits.append(outcome.report["commit_seconds"])
-        return copies.measured(outcome.report["bytes"], outcome.seconds if whole else outcome.report["seconds"])
-
-    arms = [
-        Arm(loop, partial(copies.loop, digest=False)),
-        Arm("the loop with a digest", partial(copies.loop, digest=True)),
-        Arm("**streamvault append**, on Spark", partial(append, whole=False)),
-        Arm("the whole command `streamvault append`", partial(append, whole=True)),
-    ]
-    found = interleave(arms, repeats, setting.settle)
-    rows = [
-        (
-            *beside(found, arm.name, loop, (arms[1].name,)),
-            spread_text(spread([one.megabytes_per_second for one in found[arm.name]]), 0),
-        )
-        for arm in arms
-    ]
-    title = f"appends, {workload.bytes / MB:,.0f} MB; a commit takes {spread_text(spread(commits), 2)} s"
-    figures = {name: [asdict(measured) for measured in found[name]] for name in found}
-    results.add("append", table((title, "of the loop", "of it with a digest", "MB/s"), rows), figures)
+    """Measure appends to an empty stream of the source's shape beside the bare loop into a new stream."""
+    copies = _Copies(setting, workload)
+    found = copies.beside_loops("append", copies.append, [], repeats)
+    title = f"appends, {workload.events:,} events of {size_text(workload.size)}"
+    copies.add(title, found, results, f"A commit takes {spread_text(spread(copies.commits), 2)} s.")
 
 
 def _memory(setting: Setting, streams: tuple[int, ...], results: Results) -> None:
@@ -151,7 +109,7 @@ def _memory(setting: Setting, streams: tuple[int, ...], results: Results) -> Non
         workload.fill(setting.store, source)
         setting.settle()
         uris = [setting.stream_uri(stream) for stream in (source, target)]
-        peaks = run_command("copy", *uris, environment={}, watch=True).peaks
+        peaks = run_command("copy", *uris, "--master", "local[*]", environment={}, watch=True).peaks
         setting.drop(target, workload.bytes)
         setting.store.delete(source)
         rows.append((f"copy of {workload.bytes / MB:,.0f} MB", *peaks.cells))
@@ -169,14 +127,14 @@ def _resume(setting: Setting, length: int, repeats: int, results: Results) -> No
     for repeat in range(repeats):
         uris = [setting.stream_uri(stream) for stream in (source, setting.stream(f"whole-{repeat}"))]
         setting.settle()
-        whole.append(run_command("copy", *uris, environment={}, head_start=True).report["seconds"])
+        whole.append(run_command("copy", *uris, environment={}).report["seconds"])
         setting.drop(setting.stream(f"whole-{repeat}"), workload.bytes)
         target = setting.stream(f"resumed-{repeat}")
         setting.settle()
         uris[1] = setting.stream_uri(target)
         done.append(_kill(setting, uris, target, workload.bytes))
         setting.settle()
-        report = run_command("copy", *uris, environment={}, head_start=True).report
+        report = run_command("copy", *uris, environment={}).report
         if not report["resumed"]:
             raise RuntimeError(f"the copy was not resumed: {report}")
         rest.append(report["seconds"])
@@ -209,45 +167,88 @@ def _kill(setting: Setting, uris: list[str], target: StreamName, size: int) -> f
 
 
 class _Copies:
-    """The arms, over one stream."""
+    """The arms, over one stream.
+
+    Attributes:
+        source: the stream.
+        commits: how long the commit of each append took (seconds).
+    """
 
     def __init__(self, setting: Setting, workload: Workload) -> None:
         self._setting = setting
         self._workload = workload
+        self._few = Workload(SEGMENTS, workload.size, SEGMENTS)
         self.source = setting.stream("source")
+        self.commits: list[float] = []
 
-    def loop(self, repeat: int, *, digest: bool) -> Measured:
-        """Copy by the bare loop."""
-        target = self._setting.stream(f"looped-{digest}-{repeat}")
-        source_uri, target_uri = (self._setting.stream_uri(stream) for stream in (self.source, target))
-        events, seconds = read_and_append(source_uri, target_uri, self._workload, parallelism(), digest=digest)
-        self._setting.drop(target, self._workload.bytes)
-        return self._workload.measured(events, events * self._workload.length, seconds)
+    def beside_loops(
+        self, verb: str, move: Callable[[Workload, int], Measured], others: Sequence[Arm], repeats: int
+    ) -> dict[str, list[Measured]]:
+        """Measure a command beside the loops, and the command for a few events; `LOOPS` name the loops."""
+        for workload in (self._workload, self._few):
+            workload.fill(self._setting.store, self._stream(workload))
+        self._loop(-1, digest=False)  # reads the source once, so that its data are equally cached for all arms
+        arms = [
+            Arm(LOOPS[0], partial(self._loop, digest=False)),
+            Arm(LOOPS[1], partial(self._loop, digest=True)),
+            Arm(f"`streamvault {verb}`", partial(move, self._workload)),
+            Arm(f"`streamvault {verb}` of {self._few.events} events", partial(move, self._few)),
+            *others,
+        ]
+        return interleave(arms, repeats, self._setting.settle)
 
-    def copy(self, repeat: int) -> Measured:
-        """Copy; the time of Spark's tasks, without Spark's start."""
-        report = self._copied(f"copied-{repeat}", head_start=False).report
-        return self.measured(report["bytes"], report["seconds"])
+    def add(self, title: str, found: Mapping[str, Sequence[Measured]], results: Results, more: str = "") -> None:
+        """Add the table of what `beside_loops` has measured."""
+        command, few = list(found)[2:4]
+        rows = [beside_loops(found, name, *LOOPS, few if name == command else "") for name in found if name != few]
+        fixed = [spread_text(spread([getattr(one, name) for one in found[few]]), 2) for name in FIXED]
+        text = f"{few}: {fixed[0]} s, {fixed[1]} processor seconds. {more}".rstrip()
+        figures = {name: [asdict(measured) for measured in found[name]] for name in found}
+        results.add(title, f"{table((title, *BESIDE_LOOPS), rows)}\n\n{text}", figures)
 
-    def copy_whole(self, repeat: int) -> Measured:
-        """Copy; the total time of the command with its default options."""
-        outcome = self._copied(f"copied-whole-{repeat}", head_start=True)
-        return self.measured(outcome.report["bytes"], outcome.seconds)
+    def copy(self, workload: Workload, repeat: int) -> Measured:
+        """Copy a stream."""
+        target = self._setting.stream(f"copied-{workload.events}-{repeat}")
+        return self._command(workload, "copy", self._uri(self._stream(workload)), self._uri(target), target=target)[0]
+
+    def append(self, workload: Workload, repeat: int) -> Measured:
+        """Append a stream to an empty one."""
+        target = self._setting.stream(f"appended-{workload.events}-{repeat}")
+        self._setting.store.create_stream(target, StreamConfiguration(scaling=Scaling(min_segments=SEGMENTS)))
+        source = self._uri(self._stream(workload))
+        measured, report = self._command(workload, "append", source, "--into", self._uri(target), target=target)
+        if workload is self._workload:
+            self.commits.append(report["commit_seconds"])
+        return measured
 
     def detour(self, repeat: int) -> Measured:
-        """Export chunks, and import them; the time of Spark's tasks."""
+        """Export chunks, and import them."""
         setting, root, target = self._setting, f"{repeat}/detour", self._setting.stream(f"detour-{repeat}")
-        exported = setting.export(self.source, root, "--layout", "chunks").report
-        restored = setting.restore(self.source, root, target, self._workload.bytes).report
-        return self.measured(restored["bytes"], exported["seconds"] + restored["seconds"])
+        exported = setting.export(self.source, root, "--layout", "chunks")
+        restored = setting.restore(self.source, root, target, self._workload.bytes)
+        return self._workload.measured(
+            self._workload.events,
+            restored.report["bytes"],
+            exported.seconds + restored.seconds,
+            exported.processor_seconds + restored.processor_seconds,
+        )
 
-    def _copied(self, name: str, *, head_start: bool) -> Outcome:
-        target = self._setting.stream(name)
-        uris = [self._setting.stream_uri(stream) for stream in (self.source, target)]
-        outcome = run_command("copy", *uris, environment={}, head_start=head_start)
+    def _loop(self, repeat: int, *, digest: bool) -> Measured:
+        target = self._setting.stream(f"looped-{digest}-{repeat}")
+        moved = read_and_append(self._uri(self.source), self._uri(target), self._workload, parallelism(), digest=digest)
         self._setting.drop(target, self._workload.bytes)
-        return outcome
+        return self._workload.moved(moved)
 
-    def measured(self, size: int, seconds: float) -> Measured:
-        """Return what was measured of a command that moved so many bytes."""
-        return self._workload.measured(size // self._workload.length, size, seconds)
+    def _command(self, workload: Workload, *arguments: str, target: StreamName) -> tuple[Measured, Mapping[str, Any]]:
+        """Run a command that moves a workload into a stream, which is then deleted; return the report, too."""
+        outcome = run_command(*arguments, environment={})
+        self._setting.drop(target, workload.bytes)
+        moved, report = outcome.report["bytes"], outcome.report
+        measured = workload.measured(moved // workload.length, moved, outcome.seconds, outcome.processor_seconds)
+        return replace(measured, work_seconds=report["seconds"]), report
+
+    def _stream(self, workload: Workload) -> StreamName:
+        return self.source if workload is self._workload else self._setting.stream("few")
+
+    def _uri(self, stream: StreamName) -> str:
+        return self._setting.stream_uri(stream)

@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.limits import LimitJob, get_alone, put_alone
 from benchmarks.measuring import Arm, Measured, interleave, spread
 from benchmarks.naive import naive_arms
+from benchmarks.processes import Moved
 from benchmarks.results import Results, beside, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
@@ -94,10 +95,10 @@ class _Comparison:
         return LimitJob(setting.s3, setting.bucket, root, self._source, self._workload, parallelism())
 
     def _put_alone(self, repeat: int) -> Measured:
-        return self._moved(*put_alone(self._objects(f"{repeat}/limit")))
+        return self._moved(put_alone(self._objects(f"{repeat}/limit")))
 
     def _get_alone(self, repeat: int) -> Measured:
-        return self._moved(*get_alone(self._objects(f"{repeat}/vault")))
+        return self._moved(get_alone(self._objects(f"{repeat}/vault")))
 
     def _export(self, source: StreamName, workload: Workload, repeat: int) -> Measured:
         return _reported(self._setting.export(source, f"{repeat}/vault").report, workload)
@@ -106,8 +107,8 @@ class _Comparison:
         target = self._setting.stream(f"{source.stream}-restored-{repeat}")
         return _reported(self._setting.restore(source, f"{repeat}/vault", target, workload.bytes).report, workload)
 
-    def _moved(self, events: int, seconds: float) -> Measured:
-        return self._workload.measured(events, events * self._workload.length, seconds)
+    def _moved(self, moved: Moved) -> Measured:
+        return self._workload.moved(moved)
 
 
 def _few(verb: str) -> str:

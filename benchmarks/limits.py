@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import obstore
 from obstore.store import S3Store
 
-from benchmarks.processes import run_together
+from benchmarks.processes import Moved, run_together
 from benchmarks.workload import Workload
 from streamvault.layouts.object_keys import EVENT_KEYS, archive_prefix, chunk_key
 from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES
@@ -32,7 +32,10 @@ LISTED_AHEAD = 4000
 
 @dataclass(frozen=True, slots=True)
 class LimitJob:
-    """The objects of one archive, of which process ``index`` moves its share; ``uri`` is the stream of chunks."""
+    """The objects of one archive, of which process ``index`` moves its share.
+
+    For chunks, ``uri`` is the stream, and ``digest`` says whether the bytes' SHA-256 is computed on the way.
+    """
 
     server: S3Server
     bucket: str
@@ -42,6 +45,7 @@ class LimitJob:
     processes: int
     uri: str = ""
     index: int = 0
+    digest: bool = False
 
     @property
     def segments(self) -> range:
@@ -77,31 +81,31 @@ class LimitJob:
         return prefix + chunk_key(SegmentId(0, segment), start, end - start)
 
 
-def put_alone(job: LimitJob) -> tuple[int, float]:
-    """Put the events' objects; return their number and the seconds."""
+def put_alone(job: LimitJob) -> Moved:
+    """Put the events' objects."""
     return run_together(prepare_put, _split(job))
 
 
-def get_alone(job: LimitJob) -> tuple[int, float]:
-    """List and get the events' objects; return their number and the seconds."""
+def get_alone(job: LimitJob) -> Moved:
+    """List and get the events' objects."""
     return run_together(prepare_get, _split(job))
 
 
-def read_and_put(job: LimitJob) -> tuple[int, float]:
-    """Read the ranges and put them as chunks; return events and seconds."""
+def read_and_put(job: LimitJob) -> Moved:
+    """Read the ranges and put them as chunks."""
     return run_together(_prepare_out, _split(job))
 
 
-def get_and_append(job: LimitJob) -> tuple[int, float]:
-    """Get the chunks and append them to a new stream, the job's `uri`; return events and seconds."""
+def get_and_append(job: LimitJob) -> Moved:
+    """Get the chunks and append them to a new stream, the job's `uri`."""
     target, name = parse_stream(job.uri)
     with target.open() as store:
         store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=job.workload.segments)))
     return run_together(_prepare_back, _split(job))
 
 
-def read_and_append(source: str, target: str, workload: Workload, processes: int, *, digest: bool) -> tuple[int, float]:
-    """Read the segments of a stream and append them to a new one; return events and seconds.
+def read_and_append(source: str, target: str, workload: Workload, processes: int, *, digest: bool) -> Moved:
+    """Read the segments of a stream and append them to a new one.
 
     Args:
         source: URI of the stream.
@@ -188,6 +192,8 @@ def _prepare_out(job: LimitJob) -> Callable[[], int]:
             data = bytearray()
             for block in source.read(name, SegmentId(0, segment), start, end):
                 data += block
+            if job.digest:
+                hashlib.sha256(data).hexdigest()
             obstore.put(bucket, job.key(segment, start, end), data, use_multipart=False)
             moved += len(data)
         return moved // job.workload.length
@@ -206,6 +212,8 @@ def _prepare_back(job: LimitJob) -> Callable[[], int]:
             with target.appender(name, SegmentId(0, segment)) as appender:
                 for start, end in job.ranges(segment):
                     data = memoryview(obstore.get(bucket, job.key(segment, start, end)).bytes())
+                    if job.digest:
+                        hashlib.sha256(data).hexdigest()
                     for low in range(0, len(data), MAX_BLOCK_BYTES):
                         appender.append(data[low : low + MAX_BLOCK_BYTES])
                     moved += len(data)

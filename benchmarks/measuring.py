@@ -16,16 +16,25 @@ class Measured:
         events: number of events moved.
         bytes: bytes moved, event headers included.
         seconds: duration.
+        processor_seconds: CPU time of its own processes, not of the servers; 0 if it was not measured.
+        work_seconds: duration of a command's work, from the plan to the commit; 0 if it is not a command.
     """
 
     events: int
     bytes: int
     seconds: float
+    processor_seconds: float = 0.0
+    work_seconds: float = 0.0
 
     @property
     def events_per_second(self) -> float:
         """Events per second."""
         return self.events / self.seconds
+
+    @property
+    def seconds_per_event(self) -> float:
+        """Seconds for an event."""
+        return self.seconds / self.events
 
     @property
     def megabytes_per_second(self) -> float:
@@ -87,8 +96,14 @@ def spread(figures: Sequence[float]) -> Spread:
 
 def ratio(found: Mapping[str, Sequence[Measured]], name: str, peer: str) -> Spread:
     """Return an arm's speed as a multiple of another's, computed within each repeat."""
-    pairs = zip(found[name], found[peer], strict=True)
-    return spread([mine.events_per_second / other.events_per_second for mine, other in pairs])
+    return compare(found, name, peer, lambda mine, other: mine.events_per_second / other.events_per_second)
+
+
+def compare(
+    found: Mapping[str, Sequence[Measured]], name: str, peer: str, figure: Callable[[Measured, Measured], float]
+) -> Spread:
+    """Return a figure of an arm's run and another arm's, computed within each repeat."""
+    return spread([figure(mine, other) for mine, other in zip(found[name], found[peer], strict=True)])
 
 
 def say(line: str) -> None:

@@ -19,7 +19,7 @@ from uuid import uuid4
 import botocore.config
 
 from benchmarks.measuring import Arm, Measured
-from benchmarks.processes import run_together
+from benchmarks.processes import Moved, run_together
 from benchmarks.setting import Setting
 from benchmarks.workload import Workload
 from streamvault.streamstore.model import StreamName
@@ -65,17 +65,17 @@ class _Peer:
     threads: int
 
     def export(self, repeat: int) -> Measured:
-        return self._measured(*_export(self._job(self.source, repeat)))
+        return self._measured(_export(self._job(self.source, repeat)))
 
     def restore(self, repeat: int) -> Measured:
         target = self.setting.stream(f"naive-{self.threads}-{repeat}")
-        measured = self._measured(*_restore(self._job(target, repeat)))
+        measured = self._measured(_restore(self._job(target, repeat)))
         self.setting.drop(target, measured.bytes)
         return measured
 
     def copy(self, repeat: int) -> Measured:
         target = self.setting.stream(f"naive-copy-{repeat}")
-        measured = self._measured(*run_together(_prepare_copy, [(self._job(self.source, repeat), target)]))
+        measured = self._measured(run_together(_prepare_copy, [(self._job(self.source, repeat), target)]))
         self.setting.drop(target, measured.bytes)
         return measured
 
@@ -91,10 +91,10 @@ class _Peer:
             threads=self.threads,
         )
 
-    def _measured(self, moved: int, seconds: float) -> Measured:
-        if moved != self.events:
-            raise RuntimeError(f"{moved} events were moved instead of {self.events}")
-        return Measured(moved, moved * self.workload.length, seconds)
+    def _measured(self, moved: Moved) -> Measured:
+        if moved.events != self.events:
+            raise RuntimeError(f"{moved.events} events were moved instead of {self.events}")
+        return Measured(self.events, self.events * self.workload.length, moved.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +119,13 @@ class _Job:
         )
 
 
-def _export(job: _Job) -> tuple[int, float]:
-    """Export the stream; return the number of events and the seconds."""
+def _export(job: _Job) -> Moved:
+    """Export the stream."""
     return run_together(_prepare_export, [job])
 
 
-def _restore(job: _Job) -> tuple[int, float]:
-    """Import the objects into a new stream; return the number of events and the seconds."""
+def _restore(job: _Job) -> Moved:
+    """Import the objects into a new stream."""
     return run_together(_prepare_restore, [job])
 
 

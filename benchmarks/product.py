@@ -22,8 +22,6 @@ from typing import Any, Self
 
 import psutil
 
-from streamvault.sparkrun.masters import VARIABLE as MASTER
-
 EVERY_SECONDS = 0.05
 WORKER = "streamvault.sparkrun.daemon"
 PEAKS = ("a task's process", "the command's process", "Spark's Java")
@@ -127,7 +125,6 @@ def run_command(
     *arguments: str,
     environment: Mapping[str, str],
     watch: bool = False,
-    head_start: bool = False,
     checkout: Path | None = None,
 ) -> Outcome:
     """Run ``streamvault ARGUMENTS --json``.
@@ -136,19 +133,17 @@ def run_command(
         arguments: the command's arguments.
         environment: variables to add to this process's own.
         watch: whether to measure its memory, which costs some CPU time.
-        head_start: whether tasks start before Spark is ready, as by default; if False, Spark runs all of them.
         checkout: another checkout, after its ``bin/setup``, whose command to run instead of this one's.
 
     Raises:
         RuntimeError: the command failed; the message has its output.
     """
-    whose = {} if head_start else {MASTER: "local[*]"}
     python = sys.executable if checkout is None else str(checkout / ".venv/bin/python")
     before = _processor_seconds()
     began = time.monotonic()
     process = subprocess.Popen(
         [python, "-m", "streamvault", *arguments, "--json"],
-        env={**os.environ, **environment, **whose},
+        env={**os.environ, **environment},
         cwd=checkout,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Measured, Spread, ratio
+from benchmarks.measuring import Measured, Spread, compare, ratio, spread
+
+BESIDE_LOOPS = (
+    "the command, of the loop",
+    "its work, of the loop with a digest",
+    "processor s/GB",
+    "times the loop's",
+    "the work's",
+    "times the loop's with a digest",
+    "MB/s",
+)
+"""The heads above the cells of `beside_loops`, without the first."""
 
 
 class Results:
@@ -57,6 +68,39 @@ def beside(found: Mapping[str, Sequence[Measured]], name: str, limit: str, peers
     """Return the first cells of an arm's row: its name, its speed as a multiple of the limit's and of each peer's."""
     against = ["" if name in (limit, peer) else spread_text(ratio(found, name, peer), 1) for peer in peers]
     return [name, "1" if name == limit else spread_text(ratio(found, name, limit), 2), *against]
+
+
+def beside_loops(
+    found: Mapping[str, Sequence[Measured]], name: str, loop: str, digested: str, few: str = ""
+) -> list[str]:
+    """Return the row of an arm beside the bare loop, and beside the one that computes a digest.
+
+    Args:
+        found: what was measured.
+        name: the arm: one of the loops, or a command.
+        loop: the bare loop.
+        digested: the loop with a digest.
+        few: the same command for a few events; the work's processor time is that of the command beyond it.
+    """
+    runs, fixed = found[name], spread([one.processor_seconds for one in found[few]]).median if few else 0.0
+
+    def against(peer: str, figure: Callable[[Measured, Measured], float]) -> str:
+        return "1" if name == peer else spread_text(compare(found, name, peer, figure), 2)
+
+    def work(one: Measured) -> float:
+        return one.processor_seconds - fixed
+
+    is_measured, is_command = any(one.processor_seconds for one in runs), bool(few)
+    return [
+        name,
+        against(loop, lambda mine, other: other.seconds_per_event / mine.seconds_per_event),
+        against(digested, lambda mine, other: other.seconds / mine.work_seconds) if is_command else "",
+        spread_text(spread([one.processor_seconds / one.bytes * 1e9 for one in runs]), 2) if is_measured else "",
+        against(loop, lambda mine, other: mine.processor_seconds / other.processor_seconds) if is_measured else "",
+        spread_text(spread([work(one) / one.bytes * 1e9 for one in runs]), 2) if is_command else "",
+        against(digested, lambda mine, other: work(mine) / other.processor_seconds) if is_command else "",
+        spread_text(spread([one.megabytes_per_second for one in runs]), 0),
+    ]
 
 
 def size_text(size: int) -> str:

@@ -28,6 +28,7 @@ MB = 1_000_000
 MIB = 1024 * 1024
 SIZE = 1024
 CHUNKS = ("--layout", "chunks")
+ON_SPARK = ("--master", "local[*]")
 LAYOUTS: dict[str, tuple[str, ...]] = {"events": (), "chunks": CHUNKS, "zstd": (*CHUNKS, "--compress", "zstd")}
 RESUME_RANGE = 5 * MIB
 UNDONE = 0.01
@@ -89,10 +90,10 @@ def _move(setting: Setting, workload: Workload, name: str, options: tuple[str, .
     source, target = setting.stream(f"source-{name}"), setting.stream(f"target-{name}")
     workload.fill(setting.store, source)
     setting.settle()
-    exported = setting.export(source, name, *options, watch=True)
+    exported = setting.export(source, name, *options, *ON_SPARK, watch=True)
     setting.settle()
     setting.store.delete(source)
-    imported = setting.restore(source, name, target, workload.bytes, watch=True)
+    imported = setting.restore(source, name, target, workload.bytes, *ON_SPARK, watch=True)
     for outcome in (exported, imported):
         if outcome.report["events"] != workload.events:
             raise RuntimeError(f"the command moved something else: {outcome.report}")

@@ -75,9 +75,11 @@ class Setting:
         arguments = (self.stream_uri(source), self.root_uri(root), *options)
         return run_command("export", *arguments, environment=self.s3.environment(), **how)
 
-    def restore(self, source: StreamName, root: str, target: StreamName, size: int, **how: Any) -> Outcome:
+    def restore(
+        self, source: StreamName, root: str, target: StreamName, size: int, *options: str, **how: Any
+    ) -> Outcome:
         """Run ``streamvault import`` into a new stream, check its size (bytes) and delete it; see `export`."""
-        arguments = (f"{self.root_uri(root)}/{source}", self.stream_uri(target))
+        arguments = (f"{self.root_uri(root)}/{source}", self.stream_uri(target), *options)
         outcome = run_command("import", *arguments, environment=self.s3.environment(), **how)
         self.drop(target, size)
         return outcome

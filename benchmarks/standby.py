@@ -207,7 +207,7 @@ def _replicate_beside(
     sampler.start()
     try:
         options = ("--follow", "--every", "1s", "--for", f"{seconds:.0f}s")
-        report = run_command("replicate", uri, target, *options, environment={}, head_start=True).report
+        report = run_command("replicate", uri, target, *options, environment={}).report
     finally:
         ended.set()
         sampler.join()
@@ -317,13 +317,13 @@ def _promote(setting: Setting, standby: PravegaServer, arguments: argparse.Names
     for repeat in range(arguments.repeats):
         source, target = _replica(setting, standby, workload, f"sealed-{repeat}")
         setting.settle()
-        sealed.append(run_command("promote", target, "--seal-source", environment={}, head_start=True).seconds)
+        sealed.append(run_command("promote", target, "--seal-source", environment={}).seconds)
         setting.store.delete(source)
         _drop(target)
     source, target = _replica(setting, standby, workload, "dead")
     setting.settle()
     setting.pravega.kill()
-    dead = run_command("promote", target, environment={}, head_start=True).seconds
+    dead = run_command("promote", target, environment={}).seconds
     rows = [
         ("`promote --seal-source`, beginning with the seal", spread_text(spread(sealed), 1)),
         ("`promote` after the source's cluster was killed", f"{dead:.1f}"),
@@ -336,7 +336,7 @@ def _replica(setting: Setting, standby: PravegaServer, workload: Workload, name:
     """Fill a stream and replicate it; return its name, and the replica's URI."""
     source, target = setting.stream(name), f"{standby.uri}/{SCOPE}/{name}"
     workload.fill(setting.store, source)
-    run_command("replicate", setting.stream_uri(source), target, environment={}, head_start=True)
+    run_command("replicate", setting.stream_uri(source), target, environment={})
     return source, target
 
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Self
 
 from benchmarks.measuring import Measured
+from benchmarks.processes import Moved
 from streamvault.layouts.object_keys import archive_prefix, event_key
 from streamvault.streamstore.arithmetic.framing import frame_many
 from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
@@ -39,7 +40,12 @@ class Workload:
         events, size = map(int, text.split("x"))
         return cls(events, size, segments)
 
-    def measured(self, events: int, size: int, seconds: float) -> Measured:
+    def moved(self, moved: Moved) -> Measured:
+        """Return a run of processes that moved these events."""
+        size = moved.events * self.length
+        return self.measured(moved.events, size, moved.seconds, moved.processor_seconds)
+
+    def measured(self, events: int, size: int, seconds: float, processor_seconds: float = 0.0) -> Measured:
         """Return a run that moved these events and bytes.
 
         Raises:
@@ -47,7 +53,7 @@ class Workload:
         """
         if (events, size) != (self.events, self.bytes):
             raise RuntimeError(f"{events} events of {size} bytes were moved instead of {self.events} of {self.bytes}")
-        return Measured(events, size, seconds)
+        return Measured(events, size, seconds, processor_seconds)
 
     @property
     def length(self) -> int:

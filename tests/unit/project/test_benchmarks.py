@@ -13,7 +13,7 @@ import pytest
 from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
 from benchmarks.processes import run_together
 from benchmarks.product import PeakWatch
-from benchmarks.results import size_text, spread_text, table
+from benchmarks.results import beside_loops, size_text, spread_text, table
 from benchmarks.workload import Workload
 from streamvault.layouts.object_keys import EVENT_KEYS
 from streamvault.streamstore.arithmetic.framing import frame_many
@@ -73,9 +73,10 @@ def test_objects_of_a_workload_are_the_events_of_its_segments() -> None:
 
 
 def test_processes_begin_together_and_are_timed_together() -> None:
-    count, seconds = run_together(_prepare, [0.0, 0.2])
-    assert count == 2
-    assert seconds >= 0.2
+    moved = run_together(_prepare, [0.0, 0.2])
+    assert moved.events == 2
+    assert moved.seconds >= 0.2
+    assert moved.processor_seconds < 0.2
 
 
 def _prepare(nap: float) -> Callable[[], int]:
@@ -110,3 +111,17 @@ def test_peak_is_seen_after_the_memory_was_given_back() -> None:
 def test_table_is_markdown() -> None:
     assert table(("", "x"), [("a", "1")]) == "|  | x |\n| --- | --: |\n| a | 1 |"
     assert [size_text(size) for size in (100, 1024, 1500, 8 * MIB)] == ["100 B", "1 KiB", "1500 B", "8 MiB"]
+
+
+def test_command_is_compared_with_the_loops() -> None:
+    """The whole command with the bare loop, its work with the loop that computes a digest."""
+    found = {
+        "loop": [Measured(1000, 10**9, 4.0, 1.5)],
+        "digest": [Measured(1000, 10**9, 5.0, 2.0)],
+        "ours": [Measured(1000, 10**9, 8.0, 4.0, 6.25)],
+        "few": [Measured(4, 4000, 1.0, 1.0, 0.2)],
+    }
+    assert beside_loops(found, "loop", "loop", "digest") == ["loop", "1", "", "1.50", "1", "", "", "250"]
+    assert beside_loops(found, "digest", "loop", "digest") == ["digest", "0.80", "", "2.00", "1.33", "", "", "200"]
+    ours = ["ours", "0.50", "0.80", "4.00", "2.67", "3.00", "1.50", "125"]
+    assert beside_loops(found, "ours", "loop", "digest", "few") == ours
