@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -78,7 +78,8 @@ A command for the streams of a scope prints a `scope`, which has the command's r
 
 def schema_of(report: type[Report]) -> dict[str, Any]:
     """Return the JSON schema of a report."""
-    schema = TypeAdapter(report).json_schema(mode="serialization")
+    generated = json.dumps(TypeAdapter(report).json_schema(mode="serialization"))
+    schema = json.loads(generated.replace("__R_", ""))  # the type variable of a generic class
     for name, kind in _classes(report).items():
         described = schema if kind is report else schema["$defs"][name]
         texts = _texts(kind)
@@ -111,8 +112,9 @@ def _classes(kind: type[Any]) -> dict[str, type[Any]]:
 
 
 def _dataclasses_in(hint: Any) -> Iterator[type[Any]]:
-    if isinstance(hint, type) and is_dataclass(hint):
-        yield hint
+    kind = get_origin(hint) or hint
+    if isinstance(kind, type) and is_dataclass(kind):
+        yield kind
     for argument in get_args(hint):
         yield from _dataclasses_in(argument)
 

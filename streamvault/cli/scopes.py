@@ -29,7 +29,7 @@ class _Lines(Results):
         self.text += text
 
 
-def show_scope(results: Results, report: ScopeReport, show: Callable[[Results, Any], None]) -> None:
+def show_scope(results: Results, report: ScopeReport[Any], show: Callable[[Results, Any], None]) -> None:
     """Print a line for each stream, and what was left out.
 
     Args:
@@ -50,7 +50,7 @@ def show_scope(results: Results, report: ScopeReport, show: Callable[[Results, A
     results.line(f"{report.scope}: {', '.join(f'{counts[one]:,} {one}' for one in counts)}; {time_text(report)}")
 
 
-def _outcome(outcome: StreamOutcome, show: Callable[[Results, Any], None]) -> str:
+def _outcome(outcome: StreamOutcome[Any], show: Callable[[Results, Any], None]) -> str:
     if outcome.failure is not None:
         why = Problem(outcome.failure.what, where=outcome.failure.where, todo=outcome.failure.todo)
         return f"FAILED (exit code {outcome.exit_code}): {why}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _LOOK_SECONDS = 1.0
@@ -22,10 +22,12 @@ class JointRun:
 
     Args:
         at_once: how many.
+        rests: called in a call's thread whenever it leaves its turn.
     """
 
-    def __init__(self, at_once: int) -> None:
+    def __init__(self, at_once: int, rests: Callable[[], object] = bool) -> None:
         self._turns = threading.Semaphore(at_once)
+        self._rests = rests
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -58,6 +60,7 @@ class JointRun:
         Raises:
             KeyboardInterrupt: the run is to end.
         """
+        self._rests()
         self._turns.release()
         self._stopping.wait(seconds)
         self._begin()

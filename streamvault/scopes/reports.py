@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from streamvault.common.errors import Failed
 from streamvault.common.report import TimedReport
+
+R = TypeVar("R")
+"""What a verb reports for one stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +30,7 @@ class StreamFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOutcome:
+class StreamOutcome(Generic[R]):
     """How a verb ended for a stream of a scope.
 
     Attributes:
@@ -42,7 +45,7 @@ class StreamOutcome:
     stream: str
     status: Literal["done", "failed", "gone"]
     exit_code: int = 0
-    result: Any = None
+    result: R | None = None
     failure: StreamFailure | None = None
     seconds: float = 0.0
 
@@ -61,7 +64,7 @@ class OmittedStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScopeReport(TimedReport):
+class ScopeReport(TimedReport, Generic[R]):
     """Result of a verb for the streams of a scope.
 
     Attributes:
@@ -73,10 +76,22 @@ class ScopeReport(TimedReport):
     """
 
     scope: str
-    outcomes: tuple[StreamOutcome, ...]
+    outcomes: tuple[StreamOutcome[R], ...]
     omitted: tuple[OmittedStream, ...] = ()
     key_value_tables: tuple[str, ...] = ()
     dry_run: bool = False
+
+    @classmethod
+    def of(cls, report: R) -> ScopeReport[R]:
+        """Return the report of a verb that was called for a scope, as type checkers must be told.
+
+        Raises:
+            TypeError: it is the report of a single stream.
+        """
+        found: Any = report
+        if not isinstance(found, ScopeReport):
+            raise TypeError(f"{type(report).__name__} is the report of one stream; a scope's URI ends in '/'")
+        return found
 
     @property
     def exit_code(self) -> int:

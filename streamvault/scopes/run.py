@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import sys
 import threading
 import time
 from collections import deque
@@ -36,7 +37,7 @@ WIND_UP_SECONDS = 30.0
 _log = logging.getLogger("streamvault")
 
 
-def run_calls(verb: PublicVerb, calls: StreamCalls, options: Options, progress: Progress) -> ScopeReport:
+def run_calls(verb: PublicVerb, calls: StreamCalls, options: Options, progress: Progress) -> ScopeReport[Any]:
     """Run a verb for each stream of a scope, of a pattern or of a list.
 
     The failure of a stream does not affect the others. A verb that follows streams also takes those that are created
@@ -81,14 +82,14 @@ class _ScopeRun:
     calls: StreamCalls
     options: Options
     progress: Progress
-    joint: JointRun = field(default_factory=lambda: JointRun(AT_ONCE))
-    ended: queue.SimpleQueue[tuple[str, StreamOutcome | None]] = field(default_factory=queue.SimpleQueue)
+    joint: JointRun = field(default_factory=lambda: JointRun(AT_ONCE, rests=_give_back))
+    ended: queue.SimpleQueue[tuple[str, StreamOutcome[Any] | None]] = field(default_factory=queue.SimpleQueue)
     threads: dict[str, threading.Thread] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 
-    def run(self, listing: ScopeListing) -> dict[str, StreamOutcome]:
+    def run(self, listing: ScopeListing) -> dict[str, StreamOutcome[Any]]:
         """Run the verb for all streams; return how it ended for each."""
-        outcomes: dict[str, StreamOutcome] = {}
+        outcomes: dict[str, StreamOutcome[Any]] = {}
         todo, known = deque(listing.names), set(listing.names)
         looked = time.monotonic()
         try:
@@ -113,7 +114,7 @@ class _ScopeRun:
         """Whether a verb that follows goes on, although no stream is left: one may be created."""
         return self.options.follows and not (_option(self.options, "idle") or _option(self.options, "lasting"))
 
-    def _next_ended(self) -> tuple[str, StreamOutcome] | None:
+    def _next_ended(self) -> tuple[str, StreamOutcome[Any]] | None:
         """Wait until the verb has ended for a stream; while it follows, only for a while."""
         try:
             name, outcome = self.ended.get(timeout=LOOK_SECONDS if self.options.follows else None)
@@ -124,7 +125,7 @@ class _ScopeRun:
             raise KeyboardInterrupt
         return name, outcome
 
-    def _look(self, known: set[str], outcomes: Mapping[str, StreamOutcome]) -> list[str]:
+    def _look(self, known: set[str], outcomes: Mapping[str, StreamOutcome[Any]]) -> list[str]:
         """Return the names of streams that are new, or new again after the old one was deleted."""
         try:
             names = self.calls.look().names
@@ -163,7 +164,7 @@ class _ScopeRun:
         except BaseException:  # noqa: BLE001  (only the end of the run gets here)
             self.ended.put((name, None))
 
-    def _run_for(self, name: str, arguments: Sequence[str], options: Options) -> StreamOutcome:
+    def _run_for(self, name: str, arguments: Sequence[str], options: Options) -> StreamOutcome[Any]:
         stream, began = self.calls.uri(name), time.monotonic()
         part = self.progress.part(name)
         try:
@@ -191,7 +192,7 @@ class _ScopeRun:
         except Problem:
             return False
 
-    def _tell(self, name: str, outcome: StreamOutcome, how_many: str) -> None:
+    def _tell(self, name: str, outcome: StreamOutcome[Any], how_many: str) -> None:
         match outcome.status:
             case "gone":
                 text = "deleted meanwhile"
@@ -237,7 +238,13 @@ class _Interruptible(Progress):
         self._progress.end()
 
 
-def _outcome(stream: str, report: Report, seconds: float) -> StreamOutcome:
+def _give_back() -> None:
+    """Give back what pyarrow keeps for this thread: more than a mebibyte, and each stream has a thread."""
+    if (pyarrow := sys.modules.get("pyarrow")) is not None:  # a verb that uses it has imported it
+        pyarrow.default_memory_pool().release_unused()
+
+
+def _outcome(stream: str, report: Report, seconds: float) -> StreamOutcome[Any]:
     code = report.exit_code
     return StreamOutcome(
         stream=stream, status="failed" if code else "done", exit_code=code, result=report, seconds=seconds

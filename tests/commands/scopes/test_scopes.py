@@ -6,9 +6,10 @@ import json
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import jsonschema
+import pyarrow as pa
 import pytest
 
 from streamvault import check_archive, export_stream, follow_stream, move_stream, replicate_stream
@@ -17,6 +18,7 @@ from streamvault.cli.schemas import FOLDER
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.joint_run import JointRun
 from streamvault.exporter import export as exporting
+from streamvault.exporter.reports import ExportReport
 from streamvault.scopes import run as running
 from streamvault.scopes.listing import StreamMembers
 from streamvault.scopes.reports import ScopeReport, StreamOutcome
@@ -179,11 +181,14 @@ def test_an_error_that_is_a_bug_is_told_and_stops_no_other(scopes: Scopes, monke
 
 def test_python_functions_take_scopes(scopes: Scopes) -> None:
     heard = Heard()
-    report: Any = export_stream(scopes.uri("shop/"), scopes.root, master="inline", progress=heard)
-    assert isinstance(report, ScopeReport)
-    assert [each.result.events for each in report.outcomes] == list(range(3, 9))
+    report = ScopeReport.of(export_stream(scopes.uri("shop/"), scopes.root, master="inline", progress=heard))
+    assert_type(report, ScopeReport[ExportReport])
+    assert [each.result and each.result.events for each in report.outcomes] == list(range(3, 9))
     assert sorted(text.partition(" (")[0] for text in heard.heard) == [f"{name}: done" for name in NAMES]
-    assert check_archive(f"{scopes.root}/shop/a", master="inline").ok
+    alone = check_archive(f"{scopes.root}/shop/a", master="inline")
+    assert alone.ok
+    with pytest.raises(TypeError, match="CheckReport is the report of one stream"):
+        ScopeReport.of(alone)
     with pytest.raises(Usage, match="--keep"):
         follow_stream(scopes.uri("shop/"), scopes.root, keep=0)
 
@@ -264,6 +269,19 @@ def test_an_interrupt_ends_every_stream_in_order(scopes: Scopes, monkeypatch: py
         own = [name.stream for name in store.list_streams("replicas", own=True)]
     assert set(NAMES) < set(own)
     assert not [name for name in own if name.startswith(TARGET_LEASE)]
+
+
+def test_a_stream_that_rests_keeps_no_memory_of_pyarrow(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread would keep a mebibyte."""
+    released: list[str] = []
+
+    class Pool:
+        def release_unused(self) -> None:
+            released.append(threading.current_thread().name)
+
+    monkeypatch.setattr(pa, "default_memory_pool", Pool)
+    follow_stream(scopes.uri("shop/"), scopes.root, master="inline", every=0.01, idle=0.05)
+    assert set(released) == {f"stream {name}" for name in NAMES}
 
 
 def test_rounds_end_for_a_scope_too(scopes: Scopes) -> None:
