@@ -8,9 +8,10 @@ rescales a stream with a fixed policy at each update, and a sealed stream takes 
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,9 +20,10 @@ from streamvault.importer.ownership import first_segment_id
 from streamvault.manager.removal import remove_stream
 from streamvault.streamstore.errors import StreamChanged, StreamExists, StreamSealed
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamDescription, StreamName
-from streamvault.streamstore.open_stream import OpenStream, open_stream
+from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import EPHEMERAL, EPHEMERAL_LEASE, stream_beside, tag_of
 from streamvault.streamstore.services.lease import PATIENCE_SECONDS, Heartbeat, Lease, LeaseHeld
+from streamvault.streamstore.uri import parse_stream
 
 LONGEST_SECONDS = 600.0
 """The longest expiry: a sweep watches for so long."""
@@ -75,8 +77,9 @@ def ephemeral_stream(stream: str, *, segments: int = 1, expires_after: float = 6
     """Make a stream for a block of code; a context manager. It is sealed and deleted at the block's end.
 
     While the block runs, the stream is renewed. If the process dies, `sweep_scope` deletes the stream once it has
-    expired. Listings of scopes leave it out; verbs that name it take it like any other stream. A copy of it, or a
-    stream that was restored from its archive, is there to stay.
+    expired. A process that is forked in the block does not end the stream. Listings of scopes leave it out; verbs that
+    name it take it like any other stream. A copy of it, or a stream that was restored from its archive, is there to
+    stay.
 
     Args:
         stream: the stream's URI; its scope is created if missing.
@@ -97,16 +100,26 @@ def ephemeral_stream(stream: str, *, segments: int = 1, expires_after: float = 6
         raise Usage(what, where=f"{expires_after:g}")
     if segments < 1:
         raise Usage("segments must be at least 1", where=str(segments))
-    with open_stream(stream) as opened:
+    address, name = parse_stream(stream)
+    opened, process = OpenStream(address.open(), address, name), os.getpid()
+    with ExitStack() as stack:
+        stack.callback(opened.store.close)
         tag = EphemeralTag(uuid.uuid4().hex, expires_after)
         lease, described = _make(opened, tag, segments)
+
+        def end() -> None:
+            if os.getpid() == process:
+                _end(opened, tag, lease, described)
+            else:
+                stack.pop_all()  # the stream and the connections are those of the process that was forked
+
         try:
             yield opened.uri
         except BaseException:
             with suppress(Problem):  # what was raised says more; a sweep deletes what is left
-                _end(opened, tag, lease, described)
+                end()
             raise
-        _end(opened, tag, lease, described)
+        end()
 
 
 def _make(stream: OpenStream, tag: EphemeralTag, segments: int) -> tuple[Lease, StreamDescription]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import inspect
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -55,6 +56,7 @@ class StreamManager:
         self._blocks: set[ExitStack] = set()
         self._lock = threading.Lock()
         self._is_closed = False
+        self._process = os.getpid()
         self._stack.enter_context(sharing_stores())
         atexit.register(self.close)
 
@@ -147,11 +149,14 @@ class StreamManager:
     def close(self) -> None:
         """Delete the manager's ephemeral streams, which releases their leases, and close its runner and its stores.
 
-        Closing it again does nothing. At the end of the process, a manager that is still open is closed.
+        Closing it again does nothing, and so does closing it in a process that was forked meanwhile. At the end of the
+        process, a manager that is still open is closed.
 
         Raises:
             Problem: an ephemeral stream could not be deleted; the others are, and the rest is closed.
         """
+        if os.getpid() != self._process:
+            return
         with self._lock:
             blocks, self._blocks = self._blocks, set()
             was_closed, self._is_closed = self._is_closed, True

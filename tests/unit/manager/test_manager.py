@@ -29,7 +29,7 @@ from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore import uri as addresses
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
-from tests.unit.manager.leftovers import STAGING
+from tests.unit.manager.leftovers import QUEUE, STAGING
 from tests.unit.small_archives import NAME, Vault
 
 
@@ -143,6 +143,19 @@ def test_verbs_share_one_store(vault: Vault, monkeypatch: pytest.MonkeyPatch) ->
     assert len(closed) == 1
 
 
+def printed(program: str) -> str:
+    """What a program prints in a process of its own."""
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(streamvault.__file__).parents[1],
+    )
+    assert not ended.stderr
+    return ended.stdout
+
+
 class TestClosing:
     def test_ends_ephemeral_streams(self, manager: StreamManager, vault: Vault) -> None:
         block = manager.ephemeral_stream("scope/staging", segments=2)
@@ -168,14 +181,24 @@ class TestClosing:
         block.__enter__()
         print(len(list(manager.list_streams("scope/"))))
         """
-        ended = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(program)],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=Path(streamvault.__file__).parents[1],
-        )
-        assert (ended.stdout, ended.stderr) == ("3\n", "")
+        assert printed(program) == "3\n"
+        assert left(vault) == [NAME]
+
+    @pytest.mark.parametrize("end", ["sys.exit()", "1 / 0", "manager.close()"])
+    def test_not_by_a_process_that_was_forked(self, vault: Vault, end: str) -> None:
+        program = f"""
+        import os, sys
+        from streamvault import StreamManager, ephemeral_stream
+        sys.excepthook = lambda *_: None
+        with StreamManager("local://{vault.folder}/streams", master="inline") as manager:
+            with manager.ephemeral_stream("scope/staging"), ephemeral_stream("{vault.uri(QUEUE)}"):
+                if not (child := os.fork()):
+                    {end}
+                    sys.exit()
+                os.waitpid(child, 0)
+                print(len(list(manager.list_streams("scope/"))))
+        """
+        assert printed(program) == "5\n"
         assert left(vault) == [NAME]
 
     def test_failure_of_one_stream_leaves_no_other(self, vault: Vault) -> None:
