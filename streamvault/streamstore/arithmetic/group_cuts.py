@@ -35,11 +35,7 @@ def cut_of(
     Raises:
         UnreadableReaderGroup: the position names segments of another stream, or does not account for every key.
     """
-    offsets = _covering(position, described)
-    if described.sealed and not bounded:
-        ranges, last = described.ranges(), described.epochs[-1].segments
-        left = [one for one in last if not any(ranges[s].overlaps(last[one]) for s in offsets)]
-        offsets |= dict.fromkeys(left, SEGMENT_END)
+    offsets = _covering(position, described, forgets=described.sealed and not bounded)
     for segment, offset in offsets.items():
         info = info_of(segment)
         if info is None:
@@ -54,15 +50,25 @@ def cut_of(
         raise UnreadableReaderGroup(f"the group's position is not one of the stream's ({error})") from None
 
 
-def _covering(position: GroupPosition, described: StreamDescription) -> dict[SegmentId, int]:
-    """Return segments that cover the key space once → the group's offset, or `SEGMENT_END`."""
+def _covering(position: GroupPosition, described: StreamDescription, *, forgets: bool) -> dict[SegmentId, int]:
+    """Return segments that cover the key space once → the group's offset, or `SEGMENT_END`.
+
+    Args:
+        position: the position.
+        described: the stream.
+        forgets: whether the group has read what comes after no segment of its position.
+    """
     ranges = described.ranges()
     if unknown := [s for s in (*position.offsets, *position.waiting) if s not in ranges]:
         raise UnreadableReaderGroup(f"the stream never had the segment {unknown[0]} that the group names")
     before: dict[SegmentId, list[SegmentId]] = {}
+    unread = {*position.offsets, *position.waiting}
     for predecessor, successor in successions(ranges):
         before.setdefault(successor, []).append(predecessor)
-    offsets = dict(position.offsets)
+        if predecessor in unread:
+            unread.add(successor)
+    forgotten = [segment for segment in described.epochs[-1].segments if forgets and segment not in unread]
+    offsets = {**position.offsets, **dict.fromkeys(forgotten, SEGMENT_END)}
     done = [
         predecessor
         for successor, left in position.waiting.items()

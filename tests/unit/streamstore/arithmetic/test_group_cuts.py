@@ -163,6 +163,23 @@ def test_a_position_that_cannot_be_right_is_an_error(offsets: dict[SegmentId, in
         cut_of(GroupPosition(NAME, offsets), DESCRIBED, lambda segment: SegmentInfo(segment, 0, LENGTH, False))
 
 
+def test_a_last_segment_that_was_read_is_passed_over_if_a_neighbour_waits() -> None:
+    b, c, d = (SegmentId(0, number) for number in range(3))
+    e, f, g = (SegmentId(1, number) for number in range(3, 6))
+    first = {b: KeyRange(0.0, 0.25), c: KeyRange(0.25, 0.75), d: KeyRange(0.75, 1.0)}
+    last = {e: KeyRange(0.0, 0.5), f: KeyRange(0.5, 0.875), g: KeyRange(0.875, 1.0)}
+    described = replace(
+        DESCRIBED,
+        epochs=(Epoch(0, first), Epoch(1, last)),
+        head=StreamCut(NAME, dict.fromkeys(first, 0)),
+        tail=StreamCut(NAME, dict.fromkeys(last, LENGTH)),
+        sealed=True,
+    )
+    position = GroupPosition(NAME, {b: 20, g: 0}, {e: frozenset({b})})  # f was read to its end
+    cut = cut_of(position, described, lambda segment: SegmentInfo(segment, 0, LENGTH, sealed=True))
+    assert cut.offsets == {b: 20, c: LENGTH, d: LENGTH}
+
+
 def test_an_end_that_is_written_as_minus_one_is_the_segments_end() -> None:
     cut = cut_of(
         GroupPosition(NAME, dict.fromkeys(SEGMENTS, -1)), DESCRIBED, lambda segment: SegmentInfo(segment, 0, 42, True)
