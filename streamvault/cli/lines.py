@@ -8,10 +8,9 @@ from itertools import islice
 from typing import Any
 
 from streamvault.cli.output import Results
-from streamvault.common.report import Cost, TimedReport
+from streamvault.common.report import CarriedGroup, Cost, TimedReport
 from streamvault.common.sizes import bytes_text, seconds_text, size_text
 from streamvault.exporter.reports import ConvertReport, ExportReport
-from streamvault.mirrors.reports import CarriedGroup
 
 MAX_RENUMBERED = 20
 """How many renumbered segments are printed."""

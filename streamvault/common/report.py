@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +88,21 @@ class GapReport:
     start: int
     end: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedGroup:
+    """A reader group of the source, and what became of it.
+
+    Attributes:
+        name: its name.
+        outcome: "created" on the new stream; "present", as an earlier run has created it; "noted", for a promotion, or
+            in a dry run; or "left out", with the reason.
+        position: where it goes on, as a stream cut of the new stream; None if that cannot be told.
+        reason: why it was left out; else empty.
+    """
+
+    name: str
+    outcome: Literal["created", "present", "noted", "left out"]
+    position: Mapping[str, int] | None = None
+    reason: str = ""

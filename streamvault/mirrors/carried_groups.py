@@ -1,153 +1,21 @@
-"""Reader groups that come along: the same groups on the stream that was made of their stream.
-
-A group's state names its stream and segments, so it is not copied: the group is created again, under its name, at the
-cut that corresponds to its position. A group that is there already is left as it is.
-"""
+"""Reader groups of a source that come along to the stream that is made of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
 from time import monotonic
-from typing import Any
-from uuid import UUID, uuid5
 
-from streamvault.common.errors import Usage
-from streamvault.importer.ownership import first_segment_id
-from streamvault.mirrors.positions import NoCounterpart, TargetPositions
-from streamvault.mirrors.reader_groups import SourceGroup, source_groups
-from streamvault.mirrors.reports import CarriedGroup
-from streamvault.streamstore.arithmetic.cuts import later_of
-from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.common.report import CarriedGroup
+from streamvault.importer.positions import TargetPositions
+from streamvault.importer.reader_groups import (
+    NotedGroup,
+    check_keeps_offsets,
+    create_groups,
+    noted_groups,
+    planned_groups,
+)
+from streamvault.reading.reader_groups import SourceGroup, source_groups
+from streamvault.streamstore.model import StreamDescription
 from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.reader_groups import ReaderGroup
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotedGroup:
-    """A reader group to be created on a target, with its cuts in the target's segments; a ledger can hold it.
-
-    Attributes:
-        name: its name.
-        position: segment → offset, where it goes on; None if that cannot be told.
-        problem: why it cannot be created; empty if it can.
-        id: identifies it: the group and the target that it was made for (text of a UUID).
-        start: where it began in the source, see `ReaderGroup.starts`.
-        end: where it ends, see `ReaderGroup.ends`.
-        settings: its refresh and checkpoint intervals, checkpoints at once, and retention, see `ReaderGroup`.
-    """
-
-    name: str
-    position: Mapping[str, int] | None = None
-    problem: str = ""
-    id: str = ""
-    start: Mapping[str, int] | None = None
-    end: Mapping[str, int] | None = None
-    settings: Sequence[int] = ()
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> NotedGroup:
-        """Build from `to_json`; what another release has written besides is left out."""
-        known = {one.name for one in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
-    def on(self, stream: StreamName) -> ReaderGroup:
-        """Return the group to create in a target's scope."""
-        refresh, checkpoint, most, retention = self.settings
-        return ReaderGroup(
-            scope=stream.scope,
-            name=self.name,
-            starts={stream: _cut(stream, self.start)},
-            ends={stream: _cut(stream, self.end)},
-            refresh_millis=refresh,
-            checkpoint_millis=checkpoint,
-            most_checkpoints=most,
-            retention=retention,
-            id=UUID(self.id),
-        )
-
-    def left_out(self, why: str, stream: StreamName) -> CarriedGroup:
-        """Return the report of a group that was not created, with its position in the target if it is known."""
-        position = None if self.position is None else _full(stream, self.position)
-        return CarriedGroup(name=self.name, outcome="left out", position=position, reason=why)
-
-
-def noted_groups(
-    groups: Sequence[SourceGroup], source: StreamDescription, positions: TargetPositions
-) -> tuple[NotedGroup, ...]:
-    """Translate reader groups into those of a target.
-
-    Args:
-        groups: the groups, seen before the source was described.
-        source: the source; what it has truncated since, no group has to read.
-        positions: finds positions in the target.
-    """
-    return tuple(_noted(one, source, positions) for one in groups)
-
-
-def _noted(one: SourceGroup, source: StreamDescription, positions: TargetPositions) -> NotedGroup:
-    if one.group is None or one.cut is None:
-        return NotedGroup(name=one.name, problem=one.problem)
-    group, stream = one.group, one.cut.stream
-    try:
-        position = positions.cut(later_of(source, one.cut, source.head))
-        end = group.ends.get(stream)
-        ended = None if end is None else positions.cut(end)
-    except NoCounterpart as error:
-        return NotedGroup(name=one.name, problem=error.what)
-    start = group.starts[stream]
-    begun = None if start is None else position  # in place of a start that is not there any more
-    if start is not None:
-        with suppress(NoCounterpart):
-            begun = positions.cut(start)
-    target = positions.described
-    return NotedGroup(
-        name=one.name,
-        position=_plain(position),
-        problem=one.problem,
-        id=_target_id(group, target),
-        start=None if begun is None else _plain(begun),
-        end=None if ended is None else _plain(ended),
-        settings=(group.refresh_millis, group.checkpoint_millis, group.most_checkpoints, group.retention),
-    )
-
-
-def create_groups(noted: Sequence[NotedGroup], target: OpenStream) -> tuple[CarriedGroup, ...]:
-    """Create reader groups on a target, those that an earlier run has created excepted.
-
-    Of a group whose position the target does not have, nothing is created. A group of the same name stays as it is,
-    even if it is created at the same time.
-    """
-    if not noted:
-        return ()
-    described = target.describe()
-    segments = {segment: segment for segment in described.ranges()}
-    positions = TargetPositions(target.store, described, segments)
-    return tuple(_create(one, target, positions) for one in noted)
-
-
-def _create(one: NotedGroup, target: OpenStream, positions: TargetPositions) -> CarriedGroup:
-    if one.problem or one.position is None:
-        return one.left_out(one.problem, target.name)
-    groups, group = target.store.reader_groups(), one.on(target.name)
-    position = StreamCut(target.name, {SegmentId.parse(segment): at for segment, at in one.position.items()})
-    try:
-        positions.cut(position)
-    except NoCounterpart as error:
-        return replace(one.left_out(error.what, target.name), position=None)
-    found = groups.find(group.scope, group.name)
-    if found is not None and found.id == group.id and groups.position(found, target.name) is not None:
-        return CarriedGroup(name=one.name, outcome="present", position=position.to_json())
-    if found is None or found.id == group.id:
-        found = groups.create(group, position)
-    if found.id != group.id:
-        return one.left_out(_taken(target.name), target.name)
-    return CarriedGroup(name=one.name, outcome="created", position=position.to_json())
 
 
 class CarryingGroups:
@@ -171,9 +39,7 @@ class CarryingGroups:
     def __init__(self, source: OpenStream, target: OpenStream, offsets: str, *, strict: bool = False) -> None:
         source.store.reader_groups()
         target.store.reader_groups()
-        if offsets != "keep":
-            todo = "A reader's position is an offset. Keep offsets, or create the groups yourself."
-            raise Usage("--reader-groups requires --offsets keep", todo=todo)
+        check_keeps_offsets(offsets)
         self._source = source
         self._target = target
         self._strict = strict
@@ -189,21 +55,12 @@ class CarryingGroups:
         """
         if seconds and monotonic() - self._read < seconds:
             return
-        self._groups = source_groups(self._source, strict=self._strict)
+        self._groups = source_groups(self._source.store, self._source.name, strict=self._strict)
         self._read = monotonic()
 
     def planned(self) -> tuple[CarriedGroup, ...]:
         """Return the report of a dry run, when there need not be a target yet."""
-        described, groups, name = self._target.find(), self._target.store.reader_groups(), self._target.name
-        planned = []
-        for one in self._groups:
-            problem = one.problem
-            there = None if problem or one.group is None else groups.find(name.scope, one.name)
-            if one.group is not None and there is not None:
-                ours = described is not None and str(there.id) == _target_id(one.group, described)
-                problem = "" if ours else _taken(name)
-            planned.append(CarriedGroup(name=one.name, outcome="left out" if problem else "noted", reason=problem))
-        return tuple(planned)
+        return planned_groups(self._groups, self._target)
 
     def noted(self, source: StreamDescription) -> tuple[NotedGroup, ...]:
         """Translate the groups into those of the target, given the source as it is now."""
@@ -214,39 +71,3 @@ class CarryingGroups:
     def carry(self, source: StreamDescription, *, dry_run: bool = False) -> tuple[CarriedGroup, ...]:
         """Create the groups on the target, given the source as it is now; see `create_groups`."""
         return self.planned() if dry_run else create_groups(self.noted(source), self._target)
-
-
-def recorded_groups(documents: Sequence[Mapping[str, Any]], stream: StreamName) -> tuple[CarriedGroup, ...]:
-    """Return the report of the groups that a ledger has."""
-    return tuple(
-        replace(one.left_out(one.problem, stream), outcome="left out" if one.problem else "noted")
-        for one in map(NotedGroup.from_json, documents)
-    )
-
-
-def group_warnings(groups: Sequence[CarriedGroup]) -> tuple[str, ...]:
-    """Return a warning for each group that was left out."""
-    return tuple(
-        f"the reader group {one.name} was not created: {one.reason}" for one in groups if one.outcome == "left out"
-    )
-
-
-def _target_id(group: ReaderGroup, target: StreamDescription) -> str:
-    """Return the id of the group that is created for a source's group on this very target."""
-    return str(uuid5(group.id, f"{target.name} {first_segment_id(target)}"))
-
-
-def _taken(stream: StreamName) -> str:
-    return f"the scope {stream.scope} has a reader group of that name, which stays as it is"
-
-
-def _plain(cut: StreamCut) -> dict[str, int]:
-    return {str(segment): offset for segment, offset in cut.offsets.items()}
-
-
-def _full(stream: StreamName, offsets: Mapping[str, int]) -> dict[str, int]:
-    return {f"{stream}/{segment}": offset for segment, offset in offsets.items()}
-
-
-def _cut(stream: StreamName, offsets: Mapping[str, int] | None) -> StreamCut | None:
-    return None if offsets is None else StreamCut.from_json(_full(stream, offsets), stream)

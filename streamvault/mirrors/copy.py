@@ -9,6 +9,7 @@ from dataclasses import replace
 from streamvault.common.progress import Progress
 from streamvault.common.verb import verb
 from streamvault.importer.plan import RestorePlan
+from streamvault.importer.reader_groups import group_warnings
 from streamvault.importer.reports import MovedBoundary, renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import check_other_stream
@@ -17,7 +18,7 @@ from streamvault.joining.events.copying import EventCopying
 from streamvault.joining.join import join_parts
 from streamvault.joining.options import JoinOptions
 from streamvault.joining.ranges import RangePlanner
-from streamvault.mirrors.carried_groups import CarryingGroups, group_warnings
+from streamvault.mirrors.carried_groups import CarryingGroups
 from streamvault.mirrors.copying import Copying, FinishedCopy, PlannedCopy
 from streamvault.mirrors.options import CopyOptions
 from streamvault.mirrors.reports import CopyReport

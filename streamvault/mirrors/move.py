@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
+from streamvault.common.report import CarriedGroup
 from streamvault.common.verb import verb
 from streamvault.importer.ownership import (
     finishing_under_lease,
@@ -16,11 +17,12 @@ from streamvault.importer.ownership import (
     unfinished_import,
 )
 from streamvault.importer.plan import plan_restore
+from streamvault.importer.reader_groups import group_warnings
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.importer.target import check_other_stream
 from streamvault.importer.verify import Differs
-from streamvault.mirrors.carried_groups import CarryingGroups, group_warnings
+from streamvault.mirrors.carried_groups import CarryingGroups
 from streamvault.mirrors.content import mirrored_content
 from streamvault.mirrors.cutover import WAIT_SECONDS, cut_over, retention_warnings
 from streamvault.mirrors.occupancy import replica_id
@@ -28,7 +30,7 @@ from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.reports import CarriedGroup, MoveReport
+from streamvault.mirrors.reports import MoveReport
 from streamvault.mirrors.sealing import forget_seal
 from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
+from streamvault.common.report import CarriedGroup
 from streamvault.common.verb import verb
 from streamvault.importer.options import KeptRetention, TargetOptions
 from streamvault.importer.ownership import (
@@ -20,21 +21,16 @@ from streamvault.importer.ownership import (
     take_lease,
     unfinished_import,
 )
+from streamvault.importer.reader_groups import NotedGroup, create_groups, group_warnings, recorded_groups
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
-from streamvault.mirrors.carried_groups import (
-    CarryingGroups,
-    NotedGroup,
-    create_groups,
-    group_warnings,
-    recorded_groups,
-)
+from streamvault.mirrors.carried_groups import CarryingGroups
 from streamvault.mirrors.cutover import WAIT_SECONDS, check_exists, cut_over, retention_warnings
 from streamvault.mirrors.options import PromoteOptions
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, NotAReplica, Replica
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.reports import CarriedGroup, PromoteReport
+from streamvault.mirrors.reports import PromoteReport
 from streamvault.reading.open_source import open_source
 from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks

@@ -10,19 +10,21 @@ from contextlib import ExitStack, contextmanager, suppress
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.joint_run import pause
 from streamvault.common.progress import Progress
+from streamvault.common.report import CarriedGroup
 from streamvault.common.retries import Retrier
 from streamvault.common.rounds import Round, repeat_rounds
 from streamvault.common.times import now_utc
 from streamvault.common.verb import verb
+from streamvault.importer.reader_groups import recorded_groups
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import TargetTaken, check_other_stream
-from streamvault.mirrors.carried_groups import CarryingGroups, recorded_groups
+from streamvault.mirrors.carried_groups import CarryingGroups
 from streamvault.mirrors.occupancy import is_promoted
 from streamvault.mirrors.options import REPLICATE_EVERY, ReplicateOptions
 from streamvault.mirrors.replica import Replica, ReplicaPromoted, replica_tag
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.reports import CarriedGroup, ReplicateReport
+from streamvault.mirrors.reports import ReplicateReport
 from streamvault.reading.archive_source import ArchiveSource
 from streamvault.reading.open_source import open_source
 from streamvault.reading.stream_source import StreamSource

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streamvault.common.report import Report, RunReport
+from streamvault.common.report import CarriedGroup, Report, RunReport
 from streamvault.common.rounds import Ended
 from streamvault.importer.reports import NewStreamReport
 from streamvault.joining.reports import PlaceReport
@@ -40,24 +40,6 @@ class TranslateReport(Report):
     source: str
     stream: str
     positions: tuple[Translation, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CarriedGroup:
-    """A reader group of the source, and what became of it.
-
-    Attributes:
-        name: its name.
-        outcome: "created" on the new stream; "present", as an earlier run has created it; "noted", for a promotion, or
-            in a dry run; or "left out", with the reason.
-        position: where it goes on, as a stream cut of the new stream; None if that cannot be told.
-        reason: why it was left out; else empty.
-    """
-
-    name: str
-    outcome: Literal["created", "present", "noted", "left out"]
-    position: Mapping[str, int] | None = None
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from functools import cache
 
 from streamvault.common.errors import Usage
+from streamvault.importer.positions import TargetPositions
 from streamvault.manifests.archive.archive import Archive
-from streamvault.mirrors.positions import TargetPositions
-from streamvault.mirrors.reader_groups import look_at_group
 from streamvault.mirrors.reports import TranslateReport, Translation
+from streamvault.reading.reader_groups import look_at_group
 from streamvault.streamstore.arithmetic.cut_option import Cut
 from streamvault.streamstore.arithmetic.cuts import EndOf, live_ends, with_ends
 from streamvault.streamstore.model import Epoch, EventPointer, StreamCut, StreamName
@@ -52,7 +52,11 @@ def translate(
             raise Usage(
                 "an archive has no reader groups", where=source, todo="Give the stream that the groups read instead."
             )
-        groups = {name: look_at_group(origin, name) for name in reader_groups} if origin is not None else {}
+        groups = (
+            {name: look_at_group(origin.store, origin.name, name) for name in reader_groups}
+            if origin is not None
+            else {}
+        )
         old, old_epochs, end_of = _history(source) if origin is None else _live_history(origin)
         target = TargetPositions.of(old_epochs, source, restored)
         translated = [_translated(position, old, end_of, target) for position in positions]

@@ -13,14 +13,14 @@ import pytest
 from streamvault import translate
 from streamvault.cli import main
 from streamvault.common.errors import Problem
-from streamvault.mirrors.reader_groups import look_at_group
+from streamvault.reading.reader_groups import look_at_group
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.reader_groups import GroupPosition
 from streamvault.streamstore.store import StreamStore
 from tests.integration.conftest import Site
 from tests.servers.java_client import JavaClient
-from tests.streams import append_events, events_of, opened
+from tests.streams import append_events, events_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
 GROUP = "app"
@@ -205,7 +205,7 @@ def test_a_group_that_nobody_has_read_with(here: Site, java_client: JavaClient, 
     make(here.store, other, waiting=False)
     Group(java_client, here, source).run("create")
     groups, described = here.store.reader_groups(), here.store.describe(source)
-    assert look_at_group(opened(here.store, source), GROUP) == described.head
+    assert look_at_group(here.store, source, GROUP) == described.head
     for name, what in (("nobody", "no such reader group"), (GROUP, f"reader group {GROUP} does not read the stream")):
         with pytest.raises(Problem, match=what) as raised:
             translate(here.uri(other), here.uri(source), reader_groups=[name])
@@ -228,4 +228,4 @@ def test_a_group_that_has_read_a_sealed_stream_is_at_its_end(
     found = groups.find(scope_name, GROUP)
     assert found is not None
     assert groups.position(found, source) == GroupPosition(source, {})
-    assert look_at_group(opened(here.store, source), GROUP) == here.store.describe(source).tail
+    assert look_at_group(here.store, source, GROUP) == here.store.describe(source).tail

@@ -798,7 +798,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "group-overwritten",
         "reader group: another group of the name stays as it is",
-        "mirrors/carried_groups.py",
+        "importer/reader_groups.py",
         "    if found.id != group.id:\n",
         "    if False:\n",
         tests=(CARRIED,),

@@ -14,7 +14,15 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
-from streamvault.streamstore.model import SEGMENT_END, KeyRange, SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.model import (
+    SEGMENT_END,
+    KeyRange,
+    SegmentId,
+    SegmentInfo,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
 from streamvault.streamstore.store import StreamStore
 
 EndOf = Callable[[SegmentId], int]
@@ -58,6 +66,13 @@ def sealed_ends(store: StreamStore, stream: StreamName, segments: Sequence[Segme
             with suppress(NoSuchSegment):
                 ends[segment] = store.segment_info(stream, [segment])[0].write_offset
         return ends
+
+
+def info_of(store: StreamStore, stream: StreamName, segment: SegmentId) -> SegmentInfo | None:
+    """Return a segment's state; None if it is gone."""
+    with suppress(NoSuchSegment):
+        return store.segment_info(stream, [segment])[0]
+    return None
 
 
 def no_end(stream: StreamName, segment: SegmentId, why: str) -> InvalidCut:

@@ -14,8 +14,8 @@ import pytest
 from streamvault import export_stream, replicate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Problem, Usage
+from streamvault.common.report import CarriedGroup
 from streamvault.mirrors import replication
-from streamvault.mirrors.reports import CarriedGroup
 from streamvault.reading.stream_source import LiveState, StreamSource
 from streamvault.streamstore.errors import UnreadableReaderGroup
 from streamvault.streamstore.local import LocalStore

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamvault.common.errors import Usage
-from streamvault.mirrors.positions import info_of
+from streamvault.streamstore.arithmetic.cuts import info_of
 from streamvault.streamstore.arithmetic.group_cuts import cut_of
 from streamvault.streamstore.errors import UnreadableReaderGroup
-from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamCut
-from streamvault.streamstore.open_stream import OpenStream
+from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamCut, StreamName
 from streamvault.streamstore.reader_groups import GroupPosition, ReaderGroup
+from streamvault.streamstore.store import StreamStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,11 @@ class SourceGroup:
     problem: str = ""
 
 
-def source_groups(stream: OpenStream, *, strict: bool = False) -> tuple[SourceGroup, ...]:
+def source_groups(store: StreamStore, stream: StreamName, *, strict: bool = False) -> tuple[SourceGroup, ...]:
     """Return the reader groups of a stream's scope that read the stream, sorted.
 
     Args:
+        store: the stream's store.
         stream: the stream.
         strict: raise an error if a group's position cannot be told: the stream will not be there later.
 
@@ -45,29 +46,29 @@ def source_groups(stream: OpenStream, *, strict: bool = False) -> tuple[SourceGr
         ReaderGroupsNotOffered: the stream's store does not support reader groups.
         UnreadableReaderGroup: `strict` is given, and a group's state is of a client that is not known here.
     """
-    groups = stream.store.reader_groups()
+    groups = store.reader_groups()
     found = []
-    for name in groups.names(stream.name.scope):
-        group = groups.find(stream.name.scope, name)
+    for name in groups.names(stream.scope):
+        group = groups.find(stream.scope, name)
         if group is None:
             found.append(SourceGroup(name, None, None, "Pravega's controller does not know what the group reads"))
-        elif stream.name in group.starts:
-            found.append(_look(stream, group, strict=strict))
+        elif stream in group.starts:
+            found.append(_look(store, stream, group, strict=strict))
     return tuple(found)
 
 
-def _look(stream: OpenStream, group: ReaderGroup, *, strict: bool) -> SourceGroup:
-    others = ", ".join(str(name) for name in group.starts if name != stream.name)
+def _look(store: StreamStore, stream: StreamName, group: ReaderGroup, *, strict: bool) -> SourceGroup:
+    others = ", ".join(str(name) for name in group.starts if name != stream)
     problem = f"the group reads other streams, too: {others}" if others else ""
     try:
-        return SourceGroup(group.name, group, position_of(stream, group), problem)
+        return SourceGroup(group.name, group, position_of(store, stream, group), problem)
     except UnreadableReaderGroup as error:
         if strict:
             raise
         return SourceGroup(group.name, group, None, error.what)
 
 
-def look_at_group(stream: OpenStream, name: str) -> StreamCut:
+def look_at_group(store: StreamStore, stream: StreamName, name: str) -> StreamCut:
     """Return where one of a stream's reader groups would go on if all of its readers were lost now.
 
     Raises:
@@ -75,30 +76,30 @@ def look_at_group(stream: OpenStream, name: str) -> StreamCut:
         Usage: there is no such group, or it does not read the stream.
         UnreadableReaderGroup: its state is of a client that is not known here.
     """
-    group = stream.store.reader_groups().find(stream.name.scope, name)
+    group = store.reader_groups().find(stream.scope, name)
     if group is None:
-        raise Usage("no such reader group", where=f"{stream.store.uri}/{stream.name.scope}/{name}")
-    if stream.name not in group.starts:
-        raise Usage(f"the reader group {name} does not read the stream", where=stream.uri)
-    return position_of(stream, group)
+        raise Usage("no such reader group", where=f"{store.uri}/{stream.scope}/{name}")
+    if stream not in group.starts:
+        raise Usage(f"the reader group {name} does not read the stream", where=f"{store.uri}/{stream}")
+    return position_of(store, stream, group)
 
 
-def position_of(stream: OpenStream, group: ReaderGroup) -> StreamCut:
+def position_of(store: StreamStore, stream: StreamName, group: ReaderGroup) -> StreamCut:
     """Return where a group goes on in one of its streams; the offset of a segment that it has read is its end.
 
     Raises:
         UnreadableReaderGroup: as `look_at_group`.
     """
-    position = stream.store.reader_groups().position(group, stream.name)
-    described = stream.describe()  # after the position was read
+    position = store.reader_groups().position(group, stream)
+    described = store.describe(stream)  # after the position was read
 
     def info(segment: SegmentId) -> SegmentInfo | None:
-        return info_of(stream.store, stream.name, segment)
+        return info_of(store, stream, segment)
 
     if position is None:
-        start = group.starts[stream.name] or described.head
-        position = GroupPosition(stream.name, start.offsets)
+        start = group.starts[stream] or described.head
+        position = GroupPosition(stream, start.offsets)
     try:
-        return cut_of(position, described, info, bounded=group.ends.get(stream.name) is not None)
+        return cut_of(position, described, info, bounded=group.ends.get(stream) is not None)
     except UnreadableReaderGroup as error:
-        raise UnreadableReaderGroup(error.what, where=f"{stream.store.uri}/{group}") from None
+        raise UnreadableReaderGroup(error.what, where=f"{store.uri}/{group}") from None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from streamvault.common.errors import Failed
 from streamvault.streamstore.arithmetic.counterparts import common_counterparts
-from streamvault.streamstore.errors import NoSuchSegment
+from streamvault.streamstore.arithmetic.cuts import info_of
 from streamvault.streamstore.model import (
     Epoch,
     SegmentId,
@@ -114,10 +113,3 @@ class TargetPositions:
         if segment not in self.infos:
             self.infos[segment] = info_of(self.store, self.name, segment)
         return self.infos[segment]
-
-
-def info_of(store: StreamStore, stream: StreamName, segment: SegmentId) -> SegmentInfo | None:
-    """Return a segment's state; None if it is gone."""
-    with suppress(NoSuchSegment):
-        return store.segment_info(stream, [segment])[0]
-    return None
