@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamvault.cli.lines import cost_fields, exact_text, plan_fields, time_text
+from streamvault.cli.lines import cost_fields, exact_text, plan_fields, print_groups, time_text
 from streamvault.cli.options import RootArgument, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
@@ -43,3 +43,4 @@ def _show(results: Results, report: ExportReport) -> None:
             "time": time_text(report),
         }
     )
+    print_groups(results, report.reader_groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamvault.cli.lines import exact_text, time_text
+from streamvault.cli.lines import exact_text, print_groups, time_text
 from streamvault.cli.options import RootArgument, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
@@ -46,3 +46,4 @@ def _show(results: Results, report: FollowReport) -> None:
             "time": time_text(report),
         }
     )
+    print_groups(results, report.reader_groups)

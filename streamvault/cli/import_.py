@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamvault.cli.lines import cost_fields, exact_text, print_new_places, time_text
+from streamvault.cli.lines import cost_fields, exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import ArchiveArgument, NewStreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
@@ -35,6 +35,7 @@ def _show(results: Results, report: ImportReport) -> None:
             "time": time_text(report),
         }
     )
+    print_groups(results, report.reader_groups)
     if report.findings:
         lost = sum(each.end - each.start for each in report.damage)
         results.line(f"INCOMPLETE: damaged parts of the archive are left out ({bytes_text(lost)})")

@@ -68,6 +68,8 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
             for segment in document["segments"]
         ],
     )
+    for group in document.get("reader_groups", ()):
+        results.line(f"reader group {group['name']}: {_position(group)}")
     for gap in document["gaps"]:
         results.line(f"gap: {gap['segment']} from {gap['start']:,} to {gap['end']:,}: {gap['reason']}")
 
@@ -77,6 +79,14 @@ def _merged(replaced: Sequence[dict[str, Any]]) -> str:
     if not replaced:
         return ""
     return f"of generations {replaced[0]['generation']} to {replaced[-1]['generation']}"
+
+
+def _position(group: dict[str, Any]) -> str:
+    """Return where a noted reader group goes on."""
+    if group["position"] is None:
+        return str(group["problem"])
+    held = " ".join(f"{name.rpartition('/')[2]}:{offset}" for name, offset in group["position"].items())
+    return f"{held} ({group['problem']})" if group["problem"] else held
 
 
 def _policy(policy: dict[str, Any], units: dict[str, str]) -> str:

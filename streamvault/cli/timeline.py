@@ -35,6 +35,7 @@ def _show(results: Results, timeline: Timeline) -> None:
             "LAYOUT": False,
             "CHECKED": False,
             "HOLDS": False,
+            "READER GROUPS": False,
             "FROM": False,
             "TO": False,
         },
@@ -47,6 +48,7 @@ def _show(results: Results, timeline: Timeline) -> None:
                 entry.layout,
                 entry.checked_at or "no",
                 ", ".join(entry.holds),
+                "-" if entry.group_names is None else ", ".join(entry.group_names) or "none",
                 _short(entry.from_cut),
                 _short(entry.to_cut),
             )

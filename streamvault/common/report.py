@@ -92,14 +92,14 @@ class GapReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedGroup:
-    """A reader group of the source, and what became of it.
+    """A reader group that reads a source, and what became of it.
 
     Attributes:
         name: its name.
-        outcome: "created" on the new stream; "present", as an earlier run has created it; "noted", for a promotion, or
-            in a dry run; or "left out", with the reason.
-        position: where it goes on, as a stream cut of the new stream; None if that cannot be told.
-        reason: why it was left out; else empty.
+        outcome: "created" on the new stream; "present", as an earlier run has created it; "noted", for a promotion, in
+            an archive, or in a dry run; or "left out", with the reason.
+        position: where it goes on, as a stream cut of the new stream, or of an archive's; None if that cannot be told.
+        reason: why it was left out, or goes on elsewhere than where it was; else empty.
     """
 
     name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
@@ -28,6 +28,7 @@ from streamvault.manifests.verbs.costs import cost_of_export
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.estimate import count_ranges, estimate_events
+from streamvault.reading.reader_groups import reported_groups
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import StreamCut, StreamName
@@ -60,6 +61,9 @@ def export_stream(stream: str, root: str, options: ExportOptions, progress: Prog
         largest_event: maximum payload of an event (bytes). Clients write events of more than 8 MiB only if large
             events are enabled.
         storage_class: S3 storage class of the data objects, such as ``"STANDARD_IA"``; empty for the bucket's default.
+        reader_groups: also note in the generation where the reader groups are that are in the stream's scope and read
+            the stream; `import_stream` creates them. What they have read is in the generation. If only they have moved
+            on, there is a new generation, without bytes.
         same_stream: confirm that it is the archived stream, if nothing of it can be compared with the archive.
         line: name of a line of generations: an archive of its own, below ``ROOT/_line-NAME``, as for a stream that was
             restored under its own name; empty for the stream's first archive.
@@ -146,7 +150,7 @@ def export_next(
             return _rehearse(archive, store, options, began)
         plan_began = time.monotonic()
         planned = settle_plan(archive, store, options)
-        warnings = _warnings(planned, options)
+        warnings = [*_warnings(planned, options), *_unknown_groups(planned.plan)]
         if planned.newest is None and not planned.resumed:
             warnings += fit_server(archive.store, archive.prefix)
         for warning in warnings:
@@ -177,6 +181,7 @@ def export_next(
         ranges=sum(map(len, ranges)),
         fingerprint=published.generation.fingerprint,
         gaps=gaps,
+        reader_groups=reported_groups(manifest.reader_groups),
         warnings=tuple(warnings),
         seconds=round(seconds, 3),
         total_seconds=round(time.monotonic() - began, 3),
@@ -192,6 +197,13 @@ def _warnings(planned: PlannedGeneration, options: ExportOptions) -> list[str]:
     return [f"resuming generation {plan.generation} with its original options ({begun}); run again to archive the rest"]
 
 
+def _unknown_groups(plan: Plan | None) -> Iterator[str]:
+    """Yield a warning for each reader group whose position is not noted."""
+    for one in (plan and plan.reader_groups) or ():
+        if one.position is None:
+            yield f"the position of the reader group {one.name} is not noted: {one.problem}"
+
+
 def _unchanged(archive: Archive, planned: PlannedGeneration, progress: Progress, began: float) -> ExportReport:
     if planned.newest is None:
         raise RuntimeError("a first generation always has a plan")
@@ -202,6 +214,7 @@ def _unchanged(archive: Archive, planned: PlannedGeneration, progress: Progress,
         archive=archive.uri,
         generation=planned.newest.generation,
         unchanged=True,
+        reader_groups=reported_groups(planned.newest.reader_groups),
         seconds=seconds,
         total_seconds=seconds,
     )
@@ -212,16 +225,18 @@ def _rehearse(archive: Archive, store: StreamStore, options: ExportOptions, bega
     plan, newest = drafted.plan, drafted.newest
     events, exact = estimate_events(store, plan, options.largest_event) if plan else (0, True)
     ranges = count_ranges(plan) if plan else 0
+    generation = plan or newest
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(
         archive=archive.uri,
-        generation=plan.generation if plan else newest.generation if newest else 0,
+        generation=generation.generation if generation else 0,
         unchanged=plan is None,
         resumed=drafted.resumed,
         **drafted.described(),
         events=events,
         bytes=plan.bytes if plan else 0,
         ranges=ranges,
+        reader_groups=reported_groups(generation.reader_groups) if generation else (),
         seconds=seconds,
         total_seconds=seconds,
         dry_run=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.options import RANGE_SIZE
 from streamvault.reading.comparing import check_continues
 from streamvault.reading.identity import check_gone, check_same_stream, take_witness
+from streamvault.reading.reader_groups import SourceGroup, source_groups
 from streamvault.streamstore.arithmetic.cuts import sealed_ends, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamDescription
@@ -130,6 +131,10 @@ def draft_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> 
     generation = newest.generation + 1 if newest else 1
     span = GenerationSpan.of(generation)
     found, attempt = current_plan(archive.place, span)
+    groups = None
+    if options.reader_groups and (found is None or options.restart):
+        # before the tail, so that what they have read is archived
+        groups = source_groups(store, archive.stream, truncated=True)
     described = describe_source(store, archive.stream)
     for ended in ended_plans(archive.place, span, attempt):
         check_same_stream(described, store, ended)
@@ -143,7 +148,7 @@ def draft_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> 
         check_can_restart(found, options, newest, archive.uri)
         options = compressed_alike(options, found, newest)
     try:
-        plan = make_plan(described, store, newest, options, archive)
+        plan = make_plan(described, store, newest, options, archive, groups)
     except Conflict:
         if archive.listing().newest < generation:
             raise
@@ -193,6 +198,7 @@ def make_plan(
     newest: Manifest | None,
     options: ExportOptions,
     archive: Archive | None = None,
+    groups: Sequence[SourceGroup] | None = None,
 ) -> Plan | None:
     """Return the plan that follows the newest generation; None if there is nothing new.
 
@@ -202,6 +208,7 @@ def make_plan(
         newest: the manifest of the newest generation; None if this is the first.
         options: the options; `SEGMENT_END` in their cuts was replaced.
         archive: the archive, with whose data the stream is compared where the witness has nothing; None for a table.
+        groups: the reader groups to note, seen before the stream was described; None for none.
 
     Raises:
         InvalidCut, Usage: a cut is not valid, or the archive has another content.
@@ -215,8 +222,10 @@ def make_plan(
     epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
     configuration = Configuration.of(described.configuration)
     sealed = described.sealed and to == described.tail
+    noted = None if groups is None else tuple(group.entry(described) for group in groups)
     metadata = (epochs, configuration, sealed)
     is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
+    is_new = is_new or (newest is not None and noted is not None and noted != newest.reader_groups)
     # Before the check for the same stream: if another stream replaces it in between, one of the two does not match.
     witness = tuple(take_witness(store, to)) if is_new else ()
     start = _start(described, store, newest, from_cut)
@@ -245,6 +254,7 @@ def make_plan(
         sealed=sealed,
         source=store.uri,
         witness=witness,
+        reader_groups=noted,
     )
 
 

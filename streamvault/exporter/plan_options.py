@@ -130,6 +130,7 @@ def describe_options(plan: Plan | None) -> dict[str, Any] | None:
         "range_size": plan.range_size,
         "from": plan.from_.to_json(),
         "to": plan.to.to_json(),
+        "reader_groups": plan.reader_groups is not None,
     }
 
 
@@ -161,6 +162,8 @@ def _differences(plan: Plan, options: ExportOptions) -> Iterator[str]:
     for option, value, planned in given:
         if value is not None and value != planned:
             yield f"{option} {_text(planned)}"
+    if options.reader_groups and plan.reader_groups is None:
+        yield "no --reader-groups"
 
 
 def _text(value: Any) -> str:

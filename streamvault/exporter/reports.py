@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from streamvault.common.report import Cost, GapReport, RunReport, TimedReport
+from streamvault.common.report import CarriedGroup, Cost, GapReport, RunReport, TimedReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,7 @@ class ExportReport(RunReport):
         ranges: number of ranges of this generation.
         fingerprint: SHA-256 of its manifest, hexadecimal; empty if there is no new one.
         gaps: what was truncated before it could be archived.
+        reader_groups: the reader groups that the newest generation has noted, each with its position in the stream.
         cost: the estimated cost, in a dry run.
     """
 
@@ -40,6 +41,7 @@ class ExportReport(RunReport):
     ranges: int = 0
     fingerprint: str = ""
     gaps: tuple[GapReport, ...] = ()
+    reader_groups: tuple[CarriedGroup, ...] = ()
     cost: Cost | None = None
 
 

@@ -10,12 +10,14 @@ from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text
 from streamvault.common.verb import verb
+from streamvault.importer.archived_groups import ArchivedGroups
 from streamvault.importer.from_archive import Selection
 from streamvault.importer.import_warnings import warnings_of
 from streamvault.importer.options import ImportOptions
 from streamvault.importer.own_name import check_not_source, tagged
 from streamvault.importer.ownership import unfinished_import
 from streamvault.importer.planner import PlannedRestore, Planner, generation_at, open_source
+from streamvault.importer.reader_groups import group_warnings
 from streamvault.importer.reports import ImportReport, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
 from streamvault.manifests.archive.archive import load_index_code
@@ -62,6 +64,9 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
             may then soon delete events, and a warning says so. ``"off"`` sets none.
         window: maximum data a task buffers in memory (bytes).
         read_back: also read back the bytes that this run appended.
+        reader_groups: also create the reader groups that the newest restored generation has noted (see
+            `export_stream`), in the stream's scope, each with its name, where it was then. A group that is there
+            already stays as it is. Offsets must be kept.
         wait_for_warm: wait for objects that S3 is restoring from an archive class (see `warm_archive`).
         again: if the stream was restored from this archive before, read it back and verify it.
         skip_damaged: read the whole archive first, and restore it without what is damaged, which becomes gaps. The
@@ -89,6 +94,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         plan = tagged(planned.plan, is_own_name=is_own_name)
         history.check_fingerprints(options.fingerprints, source.uri)
         check_boundaries(source.place, history.stream, selection.parts)
+        groups = ArchivedGroups.of(selection, plan, target, wanted=options.reader_groups)
         gaps = selection.gaps(plan)
         warnings = [*warnings_of(planned, gaps, at)]
         if begun and (newest := source.generations()[-1]) > plan.generation:
@@ -108,8 +114,10 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
             planner.check_same_options(unfinished_import(target), plan, stream)
             run.check_free()
         if options.dry_run:
+            groups.plan()
             return replace(
                 report,
+                reader_groups=groups.reported,
                 dry_run=True,
                 cost=cost_of_import(
                     [(part.layout, part.row, part.end - part.start) for part in selection.parts],
@@ -124,7 +132,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         if restored is None or options.again:
             with open_runner(options.master, RESTORE_TASKS) as runner:
                 try:
-                    restored = run.verify(runner, progress) if restored else run.run(runner, progress)
+                    restored = run.verify(runner, progress) if restored else run.run(runner, progress, groups.create)
                 except Damaged:
                     todo = (
                         "Import into another name; what the target has of it may be nowhere else. 'streamvault hold' "
@@ -133,6 +141,9 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
                     selection.source.check_in_force("restored", expired_todo=todo)
                     raise
                 waited = runner.start_seconds
+        groups.create(restored.segments)  # of a stream that was restored before
+    for warning in group_warnings(groups.reported):
+        progress.warn(warning)
     return replace(
         report,
         resumed=restored.resumed,
@@ -143,6 +154,8 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         unchanged=unchanged,
         verified=options.again or not unchanged,
         renumbered=renumbered(restored.segments),
+        reader_groups=groups.reported,
+        warnings=(*report.warnings, *group_warnings(groups.reported)),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid5
 
 from streamvault.common.errors import Usage
@@ -31,6 +31,7 @@ class NotedGroup:
         name: its name.
         position: segment → offset, where it goes on; None if that cannot be told.
         problem: why it cannot be created; empty if it can.
+        note: why it goes on elsewhere than where it was; empty if it does not.
         id: identifies it: the group and the target that it was made for (text of a UUID).
         start: where it began in the source, see `ReaderGroup.starts`.
         end: where it ends, see `ReaderGroup.ends`.
@@ -40,6 +41,7 @@ class NotedGroup:
     name: str
     position: Mapping[str, int] | None = None
     problem: str = ""
+    note: str = ""
     id: str = ""
     start: Mapping[str, int] | None = None
     end: Mapping[str, int] | None = None
@@ -109,6 +111,7 @@ def _noted(one: SourceGroup, source: StreamDescription, positions: TargetPositio
         name=one.name,
         position=_plain(position),
         problem=one.problem,
+        note=one.note,
         id=_target_id(group, target),
         start=None if begun is None else _plain(begun),
         end=None if ended is None else _plain(ended),
@@ -141,12 +144,12 @@ def _create(one: NotedGroup, target: OpenStream, positions: TargetPositions) -> 
         return replace(one.left_out(error.what, target.name), position=None)
     found = groups.find(group.scope, group.name)
     if found is not None and found.id == group.id and groups.position(found, target.name) is not None:
-        return CarriedGroup(name=one.name, outcome="present", position=position.to_json())
+        return CarriedGroup(name=one.name, outcome="present", position=position.to_json(), reason=one.note)
     if found is None or found.id == group.id:
         found = groups.create(group, position)
     if found.id != group.id:
         return one.left_out(_taken(target.name), target.name)
-    return CarriedGroup(name=one.name, outcome="created", position=position.to_json())
+    return CarriedGroup(name=one.name, outcome="created", position=position.to_json(), reason=one.note)
 
 
 def planned_groups(groups: Sequence[SourceGroup], target: OpenStream) -> tuple[CarriedGroup, ...]:
@@ -159,7 +162,8 @@ def planned_groups(groups: Sequence[SourceGroup], target: OpenStream) -> tuple[C
         if one.group is not None and found is not None:
             ours = described is not None and str(found.id) == _target_id(one.group, described)
             problem = "" if ours else _taken(name)
-        planned.append(CarriedGroup(name=one.name, outcome="left out" if problem else "noted", reason=problem))
+        outcome: Literal["left out", "noted"] = "left out" if problem else "noted"
+        planned.append(CarriedGroup(name=one.name, outcome=outcome, reason=problem or one.note))
     return tuple(planned)
 
 
@@ -183,9 +187,13 @@ def recorded_groups(documents: Sequence[Mapping[str, Any]], stream: StreamName) 
 
 
 def group_warnings(groups: Sequence[CarriedGroup]) -> tuple[str, ...]:
-    """Return a warning for each group that was left out."""
+    """Return a warning for each group that was left out, or goes on elsewhere than where it was."""
     return tuple(
-        f"the reader group {one.name} was not created: {one.reason}" for one in groups if one.outcome == "left out"
+        f"the reader group {one.name} was not created: {one.reason}"
+        if one.outcome == "left out"
+        else f"the reader group {one.name}: {one.reason}"
+        for one in groups
+        if one.reason
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streamvault.common.errors import Damaged
-from streamvault.common.report import Cost, GapReport, RunReport
+from streamvault.common.report import CarriedGroup, Cost, GapReport, RunReport
 from streamvault.manifests.verbs.reports import DamageReport
 from streamvault.streamstore.model import SegmentId
 
@@ -72,6 +72,7 @@ class ImportReport(NewStreamReport):
         seconds_before: how long before `at` the tail was taken.
         verified: True if every range was compared with the archive, or would be.
         events: events in the restored stream.
+        reader_groups: the reader groups that the generation has noted, if they were asked for.
         gaps: bytes that the archive does not have; with offsets kept, filler of the same length takes their place.
         findings: one line for each damaged part of the archive that was left out, with ``skip_damaged``.
         damage: the same, with their fields.
@@ -85,6 +86,7 @@ class ImportReport(NewStreamReport):
     seconds_before: float | None = None
     verified: bool = False
     events: int = 0
+    reader_groups: tuple[CarriedGroup, ...] = ()
     gaps: tuple[GapReport, ...] = ()
     findings: tuple[str, ...] = ()
     damage: tuple[DamageReport, ...] = ()

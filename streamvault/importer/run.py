@@ -7,7 +7,7 @@ barrier between epochs. Bytes that the target has already are not appended again
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
@@ -29,6 +29,8 @@ from streamvault.streamstore.services.lease import Lease, last_heartbeat
 
 RESTORE_TASKS = (fill_segment, verify_range)
 """The tasks of a restore, for opening a runner."""
+
+Then = Callable[[Mapping[SegmentId, SegmentId]], None]
 
 POLL_SECONDS = 1.0
 
@@ -191,8 +193,11 @@ class ImportRun:
         self._segments = segments
         self._verify(runner, progress, lease)
 
-    def run(self, runner: Runner, progress: Progress) -> Restored:
+    def run(self, runner: Runner, progress: Progress, then: Then | None = None) -> Restored:
         """Take the lease, restore, verify, finish.
+
+        What is to be done ``then``, given the archived segment → the restored one, is done before the lease ends, so
+        that a run that is repeated after a kill does it, even if the finished stream was written to since.
 
         Raises:
             TargetTaken: the target is not this import's; nothing was written to it.
@@ -201,15 +206,18 @@ class ImportRun:
             Failed: the restored stream differs from the archive, or was scaled by another process.
         """
         with finishing_under_lease(self._target, self._plan.import_id) as lease, reporting_lost_lease(lease):
-            return self.restore(lease, runner, progress)
+            return self.restore(lease, runner, progress, then)
 
-    def restore(self, lease: Lease, runner: Runner, progress: Progress) -> Restored:
+    def restore(self, lease: Lease, runner: Runner, progress: Progress, then: Then | None = None) -> Restored:
         """As `run`, under a lease that is held."""
         target = self.take(lease)
         self.fill(target, lease, runner, progress)
         events, size = self._verify(runner, progress, lease)
         lease.finishing(target.first_segment_id)
         target.finish()
+        if then is not None:
+            lease.confirm()
+            then(self._segments)
         finished = time.monotonic()
         progress.end()
         return Restored(target.resumed, events, size, self._moved, self._segments, finished)

@@ -128,6 +128,10 @@ class ArchivingOptions(Options):
         Field(description="Archive in another line of generations, beside the stream's first archive."),
         CommandLine(metavar="NAME"),
     ] = ""
+    reader_groups: Annotated[
+        bool,
+        Field(description="Also note where the reader groups that read the stream are, for 'import --reader-groups'."),
+    ] = False
 
 
 class RoundOptions(Options):

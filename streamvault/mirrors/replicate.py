@@ -148,7 +148,11 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
 
 def _groups(origin: StreamSource | ArchiveSource, replica: Replica, options: ReplicateOptions) -> CarryingGroups:
     if not isinstance(origin, StreamSource):
-        raise Usage("an archive has no reader groups", where=origin.uri, todo="Omit --reader-groups.")
+        raise Usage(
+            "--reader-groups requires a stream as the source",
+            where=origin.uri,
+            todo="Omit it, or restore the archive with 'streamvault import --reader-groups'.",
+        )
     return CarryingGroups(origin.stream, replica.stream, options.offsets)
 
 

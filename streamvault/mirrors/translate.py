@@ -32,7 +32,8 @@ def translate(
         stream: the restored stream; the login of its cluster is as for `copy_stream`.
         positions: event pointers as text, and cuts as JSON text or mappings. The offset -1, which Java's reader groups
             write for a segment that was read to its end, becomes that end.
-        reader_groups: names of reader groups of the source, a Pravega stream; their positions are translated, too.
+        reader_groups: names of reader groups of the source, a Pravega stream, or those that an archive's newest
+            generation has noted; their positions are translated, too.
 
     Returns:
         The positions in the stream, in the same order; those of reader groups follow.
@@ -40,7 +41,7 @@ def translate(
     Raises:
         InvalidCut, InvalidName: a position is neither a cut nor a pointer.
         Usage: a position belongs to another stream; or a reader group is named, and there is none of that name that
-            reads the source, or the source is an archive.
+            reads the source, or that the archive has noted.
         UnreadableReaderGroup: a reader group's state is of a client that is not known here.
         NoCounterpart: the histories of source and stream differ from the beginning, or before the segment was created;
             or the stream does not have the position: its segment is shorter or was truncated.
@@ -48,15 +49,10 @@ def translate(
     with ExitStack() as stack:
         origin = stack.enter_context(open_stream(source)) if is_stream(source) else None
         restored = stack.enter_context(open_stream(stream, target=True))
-        if origin is None and reader_groups:
-            raise Usage(
-                "an archive has no reader groups", where=source, todo="Give the stream that the groups read instead."
-            )
-        groups = (
-            {name: look_at_group(origin.store, origin.name, name) for name in reader_groups}
-            if origin is not None
-            else {}
-        )
+        if origin is None:
+            groups = {name: _noted_position(source, name) for name in reader_groups}
+        else:
+            groups = {name: look_at_group(origin.store, origin.name, name) for name in reader_groups}
         old, old_epochs, end_of = _history(source) if origin is None else _live_history(origin)
         target = TargetPositions.of(old_epochs, source, restored)
         translated = [_translated(position, old, end_of, target) for position in positions]
@@ -64,6 +60,21 @@ def translate(
             new = target.cut(cut)
             translated.append(Translation(old=cut.to_json(), new=new.to_json(), reader_group=name))
     return TranslateReport(source=source, stream=stream, positions=tuple(translated))
+
+
+def _noted_position(archive_uri: str, name: str) -> StreamCut:
+    """Return the position of a reader group in an archive's newest generation.
+
+    Raises:
+        Usage: it has noted none of this name, or no position.
+    """
+    manifest = Archive.open(archive_uri).manifest()
+    found = next((one for one in manifest.reader_groups or () if one.name == name), None)
+    if found is not None and found.position is not None:
+        return found.position
+    what = f"generation {manifest.generation} has noted no position of a reader group {name}"
+    todo = "'streamvault show' prints those that it has; 'streamvault export --reader-groups' notes them."
+    raise Usage(what, where=archive_uri, todo=todo)
 
 
 def _history(archive_uri: str) -> tuple[StreamName, Sequence[Epoch], EndOf]:

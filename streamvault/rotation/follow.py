@@ -13,6 +13,7 @@ from typing import Any
 
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
+from streamvault.common.report import CarriedGroup
 from streamvault.common.retries import Retrier
 from streamvault.common.rounds import Round, repeat_rounds
 from streamvault.common.sizes import bytes_text, count_text
@@ -71,6 +72,7 @@ def follow_stream(stream: str, root: str, options: FollowOptions, progress: Prog
         largest_event: as for `export_stream`.
         same_stream: as for `export_stream`.
         line: as for `export_stream`.
+        reader_groups: as for `export_stream`.
         master: a Spark master, or ``"inline"`` for no Spark.
         progress: receives the progress, with a `note` for each generation.
 
@@ -133,6 +135,7 @@ class _Following:
             expired_count=tally.expired,
             objects_deleted=tally.deleted + done.deleted.objects,
             cut=tally.cut,
+            reader_groups=tally.groups,
             warnings=tuple(tally.warnings),
         )
 
@@ -187,6 +190,7 @@ class _Tally:
     expired: int = 0
     deleted: int = 0
     cut: Mapping[str, int] | None = None
+    groups: tuple[CarriedGroup, ...] = ()
     newest: deque[FollowedGeneration] = field(default_factory=partial(deque[Any], maxlen=REMEMBERED))
     warnings: deque[str] = field(default_factory=partial(deque[Any], maxlen=REMEMBERED))
 
@@ -194,6 +198,7 @@ class _Tally:
         """Add a round."""
         self.rounds += 1
         self.generation = report.generation
+        self.groups = report.reader_groups
         self.warnings += [warning for warning in report.warnings if warning not in self.warnings]
         if report.unchanged:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamvault.common.report import RunReport, TimedReport
+from streamvault.common.report import CarriedGroup, RunReport, TimedReport
 from streamvault.common.rounds import Ended
 from streamvault.exporter.reports import ExportReport
 
@@ -147,6 +147,7 @@ class FollowReport(TimedReport):
         expired_count: number of generations that expired.
         objects_deleted: deleted data objects, of expired and of merged generations.
         cut: the stream cut to which the source was truncated, if that was requested.
+        reader_groups: the reader groups that the newest generation has noted, each with its position in the stream.
         warnings: the last warnings, at most 100.
     """
 
@@ -165,4 +166,5 @@ class FollowReport(TimedReport):
     expired_count: int = 0
     objects_deleted: int = 0
     cut: Mapping[str, int] | None = None
+    reader_groups: tuple[CarriedGroup, ...] = ()
     warnings: tuple[str, ...] = ()

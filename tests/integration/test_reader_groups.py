@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from streamvault import translate
+from streamvault import replicate_stream, translate
 from streamvault.cli import main
 from streamvault.common.errors import Problem
 from streamvault.reading.reader_groups import look_at_group
@@ -160,6 +163,77 @@ def test_a_group_goes_on_in_a_promoted_replica(
     capfd.readouterr()
     assert main(["promote", here.uri(replica), "--reader-groups", "--json"]) == 0
     assert carried(capfd.readouterr().out)["outcome"] == "created"
+    group.moved(replica).read_on("create")
+    assert sorted(group.reading.events) == sorted(texts)
+
+
+@pytest.mark.parametrize("own_name", [False, True])
+def test_a_group_goes_on_in_a_restored_stream(
+    here: Site,
+    java_client: JavaClient,
+    scope_name: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    own_name: bool,
+) -> None:
+    """The source is gone. Under its own name, segments get other numbers, and its old group is deleted before."""
+    source = StreamName(scope_name, "source")
+    restored = source if own_name else StreamName(f"{scope_name}-2", "restored")
+    texts = make(here.store, source)
+    group = Group(java_client, here, source)
+    group.run("create", "checkpoints:r1:3", "read:r1:5", "halt")
+    root = f"file://{tmp_path}/vault"
+    assert main(["export", here.uri(source), root, "--reader-groups", "--master", "inline"]) == 0
+    here.store.delete(source)
+    if own_name:
+        group.run("delete")
+    capfd.readouterr()
+    command = ["import", f"{root}/{source}", here.uri(restored), "--reader-groups", "--master", "inline", "--json"]
+    assert main([*command, *(["--numbers", "map"] if own_name else [])]) == 0
+    printed = capfd.readouterr().out
+    assert carried(printed)["outcome"] == "created"
+    assert bool(json.loads(printed)["renumbered"]) == own_name
+    group.moved(restored).read_on("create")
+    assert sorted(group.reading.events) == sorted(texts)
+
+
+@pytest.mark.parametrize("cut_over", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_a_group_goes_on_after_a_replication_that_followed(
+    here: Site, java_client: JavaClient, scope_name: str, capfd: pytest.CaptureFixture[str], cut_over: bool
+) -> None:
+    """The replication gives way to a promotion that seals the source, or ends, and then the source is lost."""
+    source, replica = StreamName(scope_name, "source"), StreamName(f"{scope_name}-2", "replica")
+    use_name(here.store, replica)
+    texts = make(here.store, source)
+    group = Group(java_client, here, source)
+    promote = ["promote", here.uri(replica), "--reader-groups", "--master", "inline", "--json"]
+
+    def wait_until_recorded(wanted: Callable[[Any], bool]) -> None:
+        while True:
+            code, printed = main([*promote, "--dry-run"]), capfd.readouterr().out
+            if code == 0 and any(wanted(one["position"]) for one in json.loads(printed)["reader_groups"]):
+                return
+            with suppress(TimeoutError):
+                pytest.fail(f"it ended: {following.result(timeout=0.5)}")
+
+    group.run("create", "read:r1:1", "halt")
+    with ThreadPoolExecutor(1) as pool:
+        options: dict[str, Any] = {"follow": True, "reader_groups": True, "master": "inline"}
+        following = pool.submit(replicate_stream, here.uri(source), here.uri(replica), **options)
+        wait_until_recorded(lambda held: held is not None)
+        group.run("offline:r1", "checkpoints:r2:3", "read:r2:5", "halt")
+        (position,) = translate(here.uri(source), here.uri(replica), reader_groups=[GROUP]).positions
+        wait_until_recorded(lambda held: held == position.new)
+        if cut_over:
+            assert main([*promote, "--seal-source"]) == 0
+        else:
+            here.store.seal(source)
+        assert following.result(timeout=60).ended == "sealed"
+    if not cut_over:
+        here.store.delete(source)
+        assert main(promote) == 0
+    created = carried(capfd.readouterr().out)
+    assert (created["outcome"], created["position"]) == ("created", position.new)
     group.moved(replica).read_on("create")
     assert sorted(group.reading.events) == sorted(texts)
 

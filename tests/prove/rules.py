@@ -27,6 +27,7 @@ MANAGER = "tests/unit/manager"
 STITCHES = "tests/faults/explorer/test_stitches.py"
 EVENTS = "tests/unit/joining/events/test_copying.py"
 LOCAL = "tests/unit/streamstore/local/test_local_transactions.py"
+ARCHIVED_GROUPS = "tests/commands/importer/test_archived_groups.py"
 CARRIED = "tests/commands/mirrors/test_carried_groups.py"
 GROUP_STATE = "tests/unit/streamstore/pravega/test_group_state.py"
 
@@ -810,6 +811,33 @@ RULES: tuple[Mutant, ...] = (
         "        if self._options.reader_groups:\n            self._groups()",
         "        if False:\n            self._groups()",
         tests=(CARRIED,),
+    ),
+    Mutant(
+        "group-noted-after-tail",
+        "reader group: the position that a generation notes is read before its tail",
+        "exporter/plan.py",
+        "        groups = source_groups(store, archive.stream, truncated=True)\n"
+        "    described = describe_source(store, archive.stream)\n",
+        "        described = describe_source(store, archive.stream)\n"
+        "        groups = source_groups(store, archive.stream, truncated=True)\n"
+        "    described = locals().get('described') or describe_source(store, archive.stream)\n",
+        tests=(ARCHIVED_GROUPS,),
+    ),
+    Mutant(
+        "group-in-filler",
+        "reader group: none goes on in what fills a gap",
+        "importer/archived_groups.py",
+        "        if start <= at < end:\n",
+        "        if False:\n",
+        tests=(ARCHIVED_GROUPS,),
+    ),
+    Mutant(
+        "group-after-lease",
+        "reader group: those of an import are created before its lease ends",
+        "importer/run.py",
+        "        if then is not None:\n            lease.confirm()\n            then(self._segments)\n",
+        "",
+        tests=(ARCHIVED_GROUPS,),
     ),
     Mutant(
         "group-ahead",

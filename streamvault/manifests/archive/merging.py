@@ -154,5 +154,6 @@ def _originals(manifest: Manifest) -> tuple[Replaced, ...]:
             sealed=manifest.sealed,
             events=manifest.events,
             bytes=manifest.bytes,
+            reader_groups=manifest.reader_groups,
         ),
     )

@@ -6,7 +6,15 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from streamvault.manifests.format.field_types import Count, Digest, Offset, SegmentName, SegmentNumber, segment_key
+from streamvault.manifests.format.field_types import (
+    Count,
+    Cut,
+    Digest,
+    Offset,
+    SegmentName,
+    SegmentNumber,
+    segment_key,
+)
 from streamvault.manifests.format.jsonfile import Model
 from streamvault.streamstore.model import (
     Epoch,
@@ -18,6 +26,8 @@ from streamvault.streamstore.model import (
     SegmentId,
     StreamConfiguration,
 )
+
+Setting = Annotated[int, Field(ge=-1, le=0x7FFFFFFFFFFFFFFF)]
 
 
 class ScalingEntry(Model):
@@ -146,6 +156,32 @@ class GapEntry(Model):
     def id(self) -> SegmentId:
         """The segment's id."""
         return segment_key(self.segment)
+
+
+class GroupEntry(Model):
+    """A reader group that read the stream when the generation's tail was taken, or right before.
+
+    `position` is where it would have gone on in the stream if all of its readers had been lost; None if that could not
+    be told. `problem` is why it cannot be created for a restored stream; empty if it can. `start` and `end` are the
+    cuts between which it reads; None for no bound.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    position: Cut | None = None
+    problem: Annotated[str, Field(max_length=1000)] = ""
+    id: Annotated[str, Field(pattern=r"^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?$")] = ""
+    start: Cut | None = None
+    end: Cut | None = None
+    refresh_millis: Setting = 0
+    checkpoint_millis: Setting = 0
+    most_checkpoints: Setting = 0
+    retention: Setting = 0
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if (self.position is None) != (not self.id) or not (self.position or self.problem):
+            raise ValueError(f"reader group {self.name} has neither a position with an id nor a reason for having none")
+        return self
 
 
 class Witness(Model):

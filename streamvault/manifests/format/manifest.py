@@ -6,7 +6,7 @@ they are derived from its numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -18,13 +18,14 @@ from streamvault.manifests.format.entries import (
     Configuration,
     EpochEntry,
     GapEntry,
+    GroupEntry,
     PlannedSegment,
     SegmentEntry,
     Witness,
 )
 from streamvault.manifests.format.field_types import Count, Cut, Digest, Moment, value_errors
 from streamvault.manifests.format.jsonfile import File, Model
-from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.streamstore.arithmetic.cuts import is_before, segments_between
 from streamvault.streamstore.model import ContentKind, KeyRange, SegmentId, StreamDescription, StreamName
 
 
@@ -42,6 +43,10 @@ class Replaced(Model):
     sealed: bool
     events: Count
     bytes: Count
+    reader_groups: tuple[GroupEntry, ...] | None = None
+
+
+_NOT_ITS_IDENTITY = frozenset({"layout", "compression", "reader_groups"})
 
 
 class GenerationModel(File):
@@ -49,6 +54,7 @@ class GenerationModel(File):
 
     `source` is the address of the stream's store as given by the user, for messages only. The stream is identified by
     its epochs and `witness`: the last bytes before the cut `to` of each segment that the source still had.
+    `reader_groups` are those of its scope that read it; None if they were not asked for.
     """
 
     format: Literal[1]
@@ -66,19 +72,23 @@ class GenerationModel(File):
     source: Annotated[str, Field(max_length=4096)] = ""
     witness: tuple[Witness, ...] = ()
     replaces: tuple[Replaced, ...] = ()
+    reader_groups: tuple[GroupEntry, ...] | None = None
 
     def in_common(self) -> dict[str, Any]:
         """Return the common fields of a generation's plan and manifest, by name."""
         return {name: getattr(self, name) for name in GenerationModel.model_fields}
 
     def is_same(self, other: GenerationModel) -> bool:
-        """Check whether another plan or manifest is of the same generation of the same stream, merged or not."""
+        """Check whether another plan or manifest is of the same generation of the same stream, merged or not.
+
+        An earlier release leaves out the reader groups.
+        """
         if self.replaces and not other.replaces:
             found = next((one for one in self.replaces if one.generation == other.generation), None)
             known = self.epochs[: found.epochs] if found else ()
             return found is not None and (found.created, found.to, known) == (other.created, other.to, other.epochs)
         mine, others = self.in_common(), other.in_common()
-        return all(mine[name] == others[name] for name in mine if name not in {"layout", "compression"})
+        return all(mine[name] == others[name] for name in mine if name not in _NOT_ITS_IDENTITY)
 
     @property
     def first(self) -> int:
@@ -93,11 +103,16 @@ class GenerationModel(File):
     def document(self) -> Mapping[str, object]:
         """See `Model.document`; only a merged generation has `replaces`, only a published one `index`.
 
-        `content` is left out if it is events, as in archives of earlier releases.
+        `content` is left out if it is events, and `reader_groups` if they were not asked for, as in archives of earlier
+        releases.
         """
         left_out = {name for name in ("replaces", "index") if not getattr(self, name, None)}
         left_out |= {"content"} if self.content == "events" else set()
-        return {name: value for name, value in super().document().items() if name not in left_out}
+        document: dict[str, Any] = {name: value for name, value in super().document().items() if name not in left_out}
+        for one in (document, *document.get("replaces", ())):
+            if one["reader_groups"] is None:
+                del one["reader_groups"]
+        return document
 
     @property
     def name(self) -> StreamName:
@@ -137,6 +152,18 @@ class GenerationModel(File):
             for segment, held in epoch.value().segments.items():
                 if ranges.setdefault(segment, held) != held:
                     raise ValueError(f"segment {segment} has a different key range in epoch {epoch.epoch}")
+        with value_errors():
+            for noted in (self.reader_groups, *(one.reader_groups for one in self.replaces)):
+                self._check_groups(noted or ())
+
+    def _check_groups(self, groups: Iterable[GroupEntry]) -> None:
+        described = self._described()
+        for group in groups:
+            if group.position is not None:
+                is_before(described, group.position, group.position)  # raises if it is not a cut of the stream
+            for cut in (group.start, group.end):
+                if cut is not None and cut.stream != self.name:
+                    raise ValueError(f"reader group {group.name} begins or ends in another stream: {cut.stream}")
 
     def check_segments(self, segments: Sequence[PlannedSegment], gaps: Sequence[GapEntry]) -> None:
         """Raise ValueError unless the segments are those between the cuts, with these bounds, and contain the gaps."""

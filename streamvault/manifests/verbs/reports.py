@@ -214,6 +214,7 @@ class TimelineEntry:
         bytes: number of its bytes, event headers included.
         holds: the names of its holds.
         checked_at: when a rotation read its data back, RFC 3339; empty if none has.
+        group_names: the names of the reader groups that it has noted; None if they were not asked for.
     """
 
     generation: int
@@ -226,6 +227,7 @@ class TimelineEntry:
     bytes: int
     holds: tuple[str, ...] = ()
     checked_at: str = ""
+    group_names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,6 +88,7 @@ def _timeline(source: Archive, listing: Listing) -> Timeline:
 
 def _entry(source: Archive, listing: Listing, span: GenerationSpan) -> TimelineEntry:
     manifest = source.read_manifest(span)
+    noted = manifest.reader_groups
     mark = find_checked(source.store, source.stream, span) if span.last in listing.checked else None
     return TimelineEntry(
         generation=span.last,
@@ -100,6 +101,7 @@ def _entry(source: Archive, listing: Listing, span: GenerationSpan) -> TimelineE
         bytes=manifest.bytes,
         holds=listing.holds.get(span.last, ()),
         checked_at="" if mark is None else moment_text(mark.created),
+        group_names=None if noted is None else tuple(group.name for group in noted),
     )
 
 

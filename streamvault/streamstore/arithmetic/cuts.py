@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, pairwise
+from typing import Any
 
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
 from streamvault.streamstore.model import (
@@ -131,17 +132,29 @@ def later_of(description: StreamDescription, one: StreamCut, other: StreamCut) -
     Raises:
         InvalidCut: a cut is not one of the stream, or does not cover the key space once.
     """
+    return _choose(description, one, other, max)
+
+
+def earlier_of(description: StreamDescription, one: StreamCut, other: StreamCut) -> StreamCut:
+    """Return the cut at the earlier of two cuts' positions for every key, as `later_of`.
+
+    Raises:
+        InvalidCut: as `later_of`; also if a cut names both a segment and one of its successors.
+    """
+    earlier, ranges = _choose(description, one, other, min), description.ranges()
+    _check_lineage(ranges, one)
+    _check_lineage(ranges, other)
+    return earlier
+
+
+def _choose(description: StreamDescription, one: StreamCut, other: StreamCut, choose: Callable[..., Any]) -> StreamCut:
     ranges = description.ranges()
     _check_shape(description, ranges, one)
     _check_shape(description, ranges, other)
     offsets: dict[SegmentId, int] = {}
     for mine, theirs in _overlaps(ranges, _by_key(ranges, one.offsets), _by_key(ranges, other.offsets)):
-        if mine == theirs:
-            offsets[mine] = max(one.offsets[mine], other.offsets[mine])
-        elif mine.epoch > theirs.epoch:
-            offsets[mine] = one.offsets[mine]
-        else:
-            offsets[theirs] = other.offsets[theirs]
+        segment, offset = choose((mine, one.offsets[mine]), (theirs, other.offsets[theirs]))
+        offsets[segment] = offset
     return StreamCut(one.stream, offsets)
 
 

@@ -18,7 +18,12 @@ InfoOf = Callable[[SegmentId], SegmentInfo | None]
 
 
 def cut_of(
-    position: GroupPosition, described: StreamDescription, info_of: InfoOf, *, bounded: bool = False
+    position: GroupPosition,
+    described: StreamDescription,
+    info_of: InfoOf,
+    *,
+    bounded: bool = False,
+    truncated: bool = False,
 ) -> StreamCut:
     """Return the latest cut at or before a group's position at every key, and at or after the stream's head.
 
@@ -31,6 +36,7 @@ def cut_of(
         described: the stream, described after the position was read.
         info_of: finds segments, asked after the stream was described.
         bounded: whether the group ends at a cut, so that it forgets segments in other places, too.
+        truncated: also return a cut before the stream's head, unless it has the end of a segment that is gone.
 
     Raises:
         UnreadableReaderGroup: the position names segments of another stream, or does not account for every key.
@@ -39,15 +45,18 @@ def cut_of(
     for segment, offset in offsets.items():
         info = info_of(segment)
         if info is None:
-            offsets[segment] = 0  # gone, so that the head is beyond it
+            truncated = truncated and offset != SEGMENT_END
+            offsets[segment] = max(offset, 0)  # gone, so that the head is beyond it
         elif offset == SEGMENT_END and not info.sealed:
             raise UnreadableReaderGroup(f"the group has read {segment} to its end, but it is open")
         elif offset == SEGMENT_END:
             offsets[segment] = info.write_offset
     try:
-        return later_of(described, StreamCut(position.stream, offsets), described.head)
+        cut = StreamCut(position.stream, offsets)
+        begun = later_of(described, cut, described.head)
     except InvalidCut as error:
         raise UnreadableReaderGroup(f"the group's position is not one of the stream's ({error})") from None
+    return cut if truncated else begun
 
 
 def _covering(position: GroupPosition, described: StreamDescription, *, forgets: bool) -> dict[SegmentId, int]:

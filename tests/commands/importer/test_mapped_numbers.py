@@ -346,7 +346,7 @@ def test_common_counterparts_end_where_histories_differ() -> None:
 @pytest.mark.parametrize(
     ("is_archive", "options", "what"),
     [
-        (True, ("--reader-group", "app"), "an archive has no reader groups"),
+        (True, ("--reader-group", "app"), "generation 1 has noted no position of a reader group app"),
         (False, ("--reader-group", "app"), "this store does not support reader groups"),
         (False, (), "no position is given"),
     ],

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -20,69 +18,14 @@ from streamvault.reading.stream_source import LiveState, StreamSource
 from streamvault.streamstore.errors import UnreadableReaderGroup
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut, StreamName
-from streamvault.streamstore.reader_groups import GroupPosition, ReaderGroup, ReaderGroups
+from streamvault.streamstore.reader_groups import ReaderGroup
 from tests.commands.mirrors.streams import Streams
+from tests.memory_groups import THERE, MemoryGroups
 from tests.streams import events_of
 from tests.unit.small_archives import NAME
 
-THERE = StreamName("elsewhere", "target")
 VERBS = ["copy", "replica", "promotion", "move"]
 CUT_OVERS = ["promotion", "move"]
-
-
-@dataclass
-class MemoryGroups(ReaderGroups):
-    """Reader groups in memory.
-
-    Attributes:
-        made: scope and name → the group, and the cut that it has reached; None before its state was begun.
-        unreadable: why no position can be read.
-        killed: whether the process is killed right after the controller has created a group.
-        after: what happens after a position was read.
-    """
-
-    made: dict[tuple[str, str], tuple[ReaderGroup, StreamCut | None]] = field(default_factory=dict)
-    unreadable: str = ""
-    killed: bool = False
-    after: Callable[[], object] = bool
-
-    def names(self, scope: str) -> Iterator[str]:
-        return iter(sorted(name for owner, name in self.made if owner == scope))
-
-    def find(self, scope: str, name: str) -> ReaderGroup | None:
-        return self.made[scope, name][0] if (scope, name) in self.made else None
-
-    def position(self, group: ReaderGroup, stream: StreamName) -> GroupPosition | None:
-        if self.unreadable:
-            raise UnreadableReaderGroup(self.unreadable)
-        reached = self.reached(group.scope, group.name)
-        self.after()
-        return None if reached is None else GroupPosition(stream, reached.offsets)
-
-    def create(self, group: ReaderGroup, start: StreamCut) -> ReaderGroup:
-        found, reached = self.made.setdefault((group.scope, group.name), (group, None))
-        if self.killed:
-            raise KeyboardInterrupt
-        if found.id == group.id and reached is None:
-            self.made[group.scope, group.name] = (found, start)
-        return found
-
-    def reached(self, scope: str = THERE.scope, name: str = "app") -> StreamCut | None:
-        return self.made[scope, name][1]
-
-    def add(self, at: StreamCut, *others: StreamName, name: str = "app") -> ReaderGroup:
-        """Add a group that has reached a cut."""
-        bounds = dict.fromkeys((at.stream, *others))
-        group = ReaderGroup(scope=at.stream.scope, name=name, starts=bounds, ends=bounds, refresh_millis=5, id=uuid4())
-        self.made[group.scope, name] = (group, at)
-        return group
-
-
-@pytest.fixture
-def groups(monkeypatch: pytest.MonkeyPatch) -> MemoryGroups:
-    groups = MemoryGroups()
-    monkeypatch.setattr(LocalStore, "reader_groups", lambda _: groups)
-    return groups
 
 
 @pytest.fixture
@@ -372,8 +315,8 @@ def test_groups_need_a_store_that_has_them_and_offsets(
         assert not store.describe(NAME).sealed
 
 
-def test_an_archive_has_no_groups(moving: Streams, groups: MemoryGroups, tmp_path: Path) -> None:
+def test_groups_of_an_archive_are_not_replicated(moving: Streams, groups: MemoryGroups, tmp_path: Path) -> None:
     root = f"file://{tmp_path}/vault"
     export_stream(moving.source, root, master="inline")
-    with pytest.raises(Problem, match="an archive has no reader groups"):
+    with pytest.raises(Problem, match="requires a stream as the source"):
         replicate_stream(f"{root}/{NAME}", moving.target, reader_groups=True, master="inline")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamvault.streamstore.arithmetic.cuts import is_before, later_of, segments_between, validate_cut
+from streamvault.streamstore.arithmetic.cuts import earlier_of, is_before, later_of, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import (
     Epoch,
@@ -181,6 +181,19 @@ def test_later_of_two_cuts_is_the_later_for_each_key(history: Past, rng: random.
         assert history.place(later, key) == max(history.place(a, key), history.place(b, key))
     assert is_before(history.described, a, later)
     assert (later == b) == is_before(history.described, a, b)
+
+
+@often
+@given(PASTS, RANDOMS)
+def test_earlier_of_two_cuts_is_the_earlier_for_each_key(history: Past, rng: random.Random) -> None:
+    a, b = some_cut(rng, history), some_cut(rng, history)
+    earlier = earlier_of(history.described, a, b)
+    assert earlier == earlier_of(history.described, b, a)
+    validate_cut(history.described, earlier)
+    for key in history.sample_keys():
+        assert history.place(earlier, key) == min(history.place(a, key), history.place(b, key))
+    assert is_before(history.described, earlier, a)
+    assert (earlier == a) == is_before(history.described, a, b)
 
 
 @often

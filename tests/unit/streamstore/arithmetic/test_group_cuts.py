@@ -141,7 +141,14 @@ def test_what_is_truncated_is_behind_the_cut(seed: int, data: st.DataObject) -> 
     head = cut_of(model.position, model.described, model.info)
     described = replace(model.described, head=head)
     gone = {s for s in described.ranges() if all(s < other for other in head.offsets)}
-    assert cut_of(behind, described, lambda segment: None if segment in gone else model.info(segment)) == head
+
+    def info(segment: SegmentId) -> SegmentInfo | None:
+        return None if segment in gone else model.info(segment)
+
+    assert cut_of(behind, described, info) == head
+    before = cut_of(behind, model.described, model.info)
+    is_known = not gone.intersection(before.offsets).difference(behind.offsets)
+    assert cut_of(behind, described, info, truncated=True) == (before if is_known else head)
 
 
 SEGMENTS = {SegmentId(0, 0): KeyRange(0.0, 0.5), SegmentId(0, 1): KeyRange(0.5, 1.0)}
