@@ -1,18 +1,18 @@
 """Convert events to Arrow record batches: the only place that defines an event's columns.
 
-A range's bytes are parsed once, without a loop over events if all have one size; payloads are copied once, from the
-segment's bytes into a column.
+Columns are made from the offsets of the events and the bytes as they are, without a Python value for each event;
+payloads are copied once, from the segment's bytes into a column.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamvault.lake.arrays import numbers, text, texts
 from streamvault.streamstore.arithmetic.splitting import EventBlock, EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, SegmentId, StreamName
 
@@ -38,8 +38,6 @@ segment, offset).
 
 BATCH_BYTES = 4 * 1024 * 1024
 """Maximum segment bytes of a batch, unless a single event is larger; a range's blocks are rarely larger."""
-
-_HEADER = struct.Struct(">q")
 
 
 def event_batches(
@@ -78,7 +76,7 @@ def event_blocks(start: int, where: str, blocks: Iterable[bytes | bytearray | me
     Raises:
         NotAnEvent: the bytes are not events, or the last event is incomplete.
     """
-    splitter = EventSplitter(start, where, largest=ANY_EVENT_BYTES)
+    splitter = EventSplitter(start, where, largest=ANY_EVENT_BYTES, starts=True)
     for block in blocks:
         view = memoryview(block)
         # in parts, to limit a batch's size whatever the size of the blocks
@@ -91,14 +89,14 @@ def batch_of(
     stream: StreamName, segment: SegmentId, events: EventBlock, schema: pa.Schema = EVENT_SCHEMA
 ) -> pa.RecordBatch:
     """Return events of one segment as a batch of `EVENT_SCHEMA`, or of some of its columns."""
-    starts = _starts(events.data, events.count)
-    offset = pa.array(starts[:-1].astype(np.int64) + events.offset)
-    length = pa.array(np.diff(starts))
+    starts = _starts(events)
+    offset = numbers(starts[:-1].astype(np.int64) + events.offset)
+    length = numbers(np.diff(starts))
     makers: dict[str, Callable[[], pa.Array]] = {
-        "scope": lambda: _all(stream.scope, pa.string(), events.count),
-        "stream": lambda: _all(stream.stream, pa.string(), events.count),
-        "epoch": lambda: _all(segment.epoch, pa.int32(), events.count),
-        "segment": lambda: _all(segment.number, pa.int32(), events.count),
+        "scope": lambda: texts(stream.scope, events.count),
+        "stream": lambda: texts(stream.stream, events.count),
+        "epoch": lambda: numbers(np.full(events.count, segment.epoch, np.int32)),
+        "segment": lambda: numbers(np.full(events.count, segment.number, np.int32)),
         "offset": lambda: offset,
         "length": lambda: length,
         "pointer": lambda: _pointers(segment.in_stream(stream), offset, length),
@@ -108,30 +106,19 @@ def batch_of(
 
 
 def _pointers(segment: str, offset: pa.Array, length: pa.Array) -> pa.Array:
-    name = pa.scalar(f"{segment}:")
-    return pc.binary_join_element_wise(
-        name, offset.cast(pa.string()), pa.scalar("-"), length.cast(pa.string()), pa.scalar("")
-    )
+    name, until, nothing = text(f"{segment}:"), text("-"), text("")
+    return pc.binary_join_element_wise(name, offset.cast(pa.string()), until, length.cast(pa.string()), nothing)
 
 
-def _all(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), count)
-
-
-def _starts(data: memoryview, count: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def _starts(events: EventBlock) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     """Return the position of each event in the data, followed by the end of the last one."""
-    size, unpack = len(data), _HEADER.unpack_from
-    if not count:
-        return np.zeros(1, np.int32)
-    stride: int = HEADER_BYTES + unpack(data, 0)[0]
-    if stride * count == size and (np.ndarray((count,), ">i8", data, 0, (stride,)) == stride - HEADER_BYTES).all():
-        return np.arange(0, size + 1, stride, dtype=np.int32)
-    found, position = [], 0
-    while position < size:
-        found.append(position)
-        position += HEADER_BYTES + unpack(data, position)[0]
-    found.append(position)
-    return np.array(found, np.int32)
+    starts, data = events.starts, events.data
+    if starts is None and events.count:
+        [again] = EventSplitter(0, largest=ANY_EVENT_BYTES, starts=True).feed(data)
+        starts = again.starts
+    found = np.full(events.count + 1, len(data), np.int32)
+    found[:-1] = 0 if starts is None else starts
+    return found
 
 
 def _payloads(data: memoryview, starts: np.ndarray[tuple[int], np.dtype[np.int32]]) -> pa.Array:
@@ -141,4 +128,4 @@ def _payloads(data: memoryview, starts: np.ndarray[tuple[int], np.dtype[np.int32
     ends[0::2] = starts
     ends[1::2] = starts[:-1] + HEADER_BYTES
     both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
-    return both.take(pa.array(np.arange(1, 2 * count, 2, dtype=np.int32)))
+    return both.take(numbers(np.arange(1, 2 * count, 2, dtype=np.int32)))

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamvault.lake.arrays import text
+
 PART = 8192
 """Payloads that are parsed at once."""
 
@@ -135,7 +137,7 @@ def because(reasons: pa.Array, wrong: pa.Array, text: str) -> pa.Array:
 
 def as_lines(texts: pa.Array) -> pa.Buffer:
     """Return texts without nulls as one, each followed by a line feed."""
-    ended = pc.binary_join_element_wise(texts, pa.scalar(""), pa.scalar("\n"))
+    ended = pc.binary_join_element_wise(texts, text(""), text("\n"))
     _, ends, values = ended.buffers()
     return values.slice(0, int(np.frombuffer(ends, np.int32)[len(ended)])) if len(ended) else pa.py_buffer(b"")
 
@@ -229,7 +231,7 @@ def _of_integers(values: pa.Array, unit: str) -> pa.Array:
 def _of_texts(values: pa.Array) -> pa.Array:
     short = pc.replace_substring_regex(values, r"(\.[0-9]{6})[0-9]+", r"\1")
     zoned = pc.match_substring_regex(short, _ZONE)
-    nothing = pa.scalar(None, pa.string())
+    nothing = pa.nulls(1, pa.string())[0]
     with_zone = pc.if_else(zoned, short, nothing).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     without = pc.if_else(zoned, nothing, short).cast(_MOMENT).cast(pa.int64())
     return pc.coalesce(with_zone, without).cast(_MOMENT)

@@ -66,7 +66,7 @@ class SegmentPart:
 
     def walk(self, store: StreamStore, stream: StreamName, largest: int = LARGEST_EVENT_BYTES) -> EventWalk:
         """Return a walk of the events, given that `start` is an event boundary."""
-        splitter = EventSplitter(self.start, self.segment.in_stream(stream), largest=largest)
+        splitter = EventSplitter(self.start, self.segment.in_stream(stream), largest=largest, starts=True)
         return EventWalk(store, stream, self.segment, splitter, high=self.high, segment_end=self.end)
 
     def boundaries(self, reading: Reading, store: StreamStore) -> list[int]:

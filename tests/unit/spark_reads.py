@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 
 from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import EventPointer, Scaling, SegmentId, StreamConfiguration, StreamCut
+from streamvault.streamstore.model import HEADER_BYTES, EventPointer, Scaling, SegmentId, StreamConfiguration, StreamCut
 from tests.streams import append_events
 from tests.unit.small_archives import NAME
 
@@ -55,8 +55,17 @@ def read(source: Any, filters: list[Filter] | None = None) -> tuple[list[Any], E
 
 
 def events_in(batches: Iterator[pa.RecordBatch]) -> Events:
+    """The events in batches of all columns, each of which must say the same of an event."""
     return [
-        (EventPointer.parse(row["pointer"]), row["payload"])
-        for batch in batches
-        for row in pa.Table.from_batches([batch]).to_pylist()
+        (_pointer_in(row), row["payload"]) for batch in batches for row in pa.Table.from_batches([batch]).to_pylist()
     ]
+
+
+def _pointer_in(row: dict[str, Any]) -> EventPointer:
+    pointer = EventPointer.parse(row["pointer"])
+    segment, length = pointer.segment, HEADER_BYTES + len(row["payload"])
+    named = {"scope": pointer.stream.scope, "stream": pointer.stream.stream, "pointer": str(pointer)}
+    placed = {"epoch": segment.epoch, "segment": segment.number, "offset": pointer.offset, "length": length}
+    assert row == {**named, **placed, "payload": row["payload"]}
+    assert pointer.length == length
+    return pointer

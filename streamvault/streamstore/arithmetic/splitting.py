@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import struct
+from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES, NotAnEvent
 from streamvault.streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, MAX_EVENT_BYTES, ContentKind
@@ -36,11 +38,13 @@ class EventBlock:
         offset: segment offset of the first header (bytes).
         data: their bytes including headers; valid as long as the block that was fed.
         count: number of events; 0 for bytes.
+        starts: where in `data` each event begins; None if the splitter was not asked for it, or if there is one event.
     """
 
     offset: int
     data: memoryview
     count: int
+    starts: npt.NDArray[np.int64] | None = field(default=None, compare=False)
 
     @property
     def end(self) -> int:
@@ -67,15 +71,17 @@ class EventSplitter:
         offset: segment offset of the first block (bytes), where an event must begin.
         where: the segment's name, for messages.
         largest: the largest accepted payload (bytes).
+        starts: whether blocks tell where their events begin.
 
     Attributes:
         offset: the offset after all yielded events (exact once a `feed` is exhausted).
     """
 
-    __slots__ = ("_largest", "_tail", "_where", "offset")
+    __slots__ = ("_largest", "_starts", "_tail", "_where", "offset")
 
-    def __init__(self, offset: int, where: str = "", *, largest: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, offset: int, where: str = "", *, largest: int = MAX_EVENT_BYTES, starts: bool = False) -> None:
         self.offset = offset
+        self._starts = starts
         self._tail = bytearray()
         self._where = where
         self._largest = largest
@@ -118,9 +124,11 @@ class EventSplitter:
             event, self._tail = self._tail, bytearray()
             yield EventBlock(self.offset, memoryview(event), 1)
             self.offset += len(event)
-        end, count, good = _walk(view, position, self._largest)
+        starts = array("q") if self._starts else None
+        end, count, good = _walk(view, position, self._largest, starts)
         if count:
-            yield EventBlock(self.offset, view[position:end], count)
+            found = None if starts is None else np.frombuffer(starts, np.int64) - position
+            yield EventBlock(self.offset, view[position:end], count, found)
             self.offset += end - position
         if not good:
             raise self._not_an_event(view[end:])
@@ -221,8 +229,11 @@ def no_event(where: str, offset: int, size: int, largest: int) -> NotAnEvent:
     return NotAnEvent(what, where=where, offset=offset, length=length)
 
 
-def _walk(view: memoryview, position: int, largest: int) -> tuple[int, int, bool]:
-    """Follow the headers; return the end of the last whole event, the number of events, and whether all were valid."""
+def _walk(view: memoryview, position: int, largest: int, starts: array[int] | None = None) -> tuple[int, int, bool]:
+    """Follow the headers; return the end of the last whole event, the number of events, and whether all were valid.
+
+    Where each whole event begins is added to ``starts``.
+    """
     size, unpack = len(view), _HEADER.unpack_from
     last = size - HEADER_BYTES
     count = alike = 0
@@ -234,6 +245,8 @@ def _walk(view: memoryview, position: int, largest: int) -> tuple[int, int, bool
         end = position + HEADER_BYTES + length
         if end > size:
             break
+        if starts is not None:
+            starts.append(position)
         position = end
         count += 1
         if length != previous:
@@ -242,7 +255,10 @@ def _walk(view: memoryview, position: int, largest: int) -> tuple[int, int, bool
         alike += 1
         if alike == patience:
             more = _run(view, position, length)
-            position += more * (HEADER_BYTES + length)
+            after = position + more * (HEADER_BYTES + length)
+            if starts is not None:
+                starts.frombytes(np.arange(position, after, HEADER_BYTES + length, dtype=np.int64).tobytes())
+            position = after
             count += more
             alike = 0
             patience = _RUN if more > _RUN else min(2 * patience, _RARE)

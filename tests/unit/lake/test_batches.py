@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamvault.lake import batches
-from streamvault.lake.batches import EVENT_SCHEMA, event_batches
+from streamvault.lake.batches import EVENT_SCHEMA, batch_of, event_batches
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
+from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import EventPointer, SegmentId, StreamName
 from tests.streams import frame
 
@@ -33,6 +34,18 @@ def test_every_event_has_its_pointer(events: list[bytes], cuts: list[int], start
         assert (row["scope"], row["stream"], row["epoch"], row["segment"]) == ("scope", "stream", 3, 7)
         assert (row["offset"], row["length"]) == (offset, 8 + len(payload))
         offset += 8 + len(payload)
+
+
+@given(payloads, st.permutations(EVENT_SCHEMA.names), st.integers(1, 8))
+def test_batch_is_the_same_whether_or_not_the_starts_are_known(
+    events: list[bytes], names: list[str], some: int
+) -> None:
+    schema = pa.schema([EVENT_SCHEMA.field(name) for name in names[:some]])
+    data = b"".join(map(frame, events))
+    bare = EventBlock(5, memoryview(data), len(events))
+    rows = batch_of(STREAM, SEGMENT, bare, schema).to_pylist()
+    assert rows == [row for batch in event_batches(STREAM, SEGMENT, 5, [data], schema) for row in batch.to_pylist()]
+    assert [row["payload"] for row in rows] == events if "payload" in schema.names else len(rows) == len(events)
 
 
 def test_large_block_makes_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,11 +36,13 @@ VERBS = (
 
 def loaded(*modules: str) -> set[str]:
     """The packages that a process has loaded after importing these modules."""
-    imports = ", ".join(modules)
-    program = f"import sys, {imports}; print(*{{name.partition('.')[0] for name in sys.modules}})"
-    return set(
-        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
-    )
+    return loaded_by(f"import {', '.join(modules)}")
+
+
+def loaded_by(program: str) -> set[str]:
+    """The packages that a process has loaded after running this program."""
+    told = f"{program}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    return set(subprocess.run([sys.executable, "-c", told], check=True, capture_output=True, text=True).stdout.split())
 
 
 def test_tasks_load_neither_arrow_nor_botocore() -> None:
@@ -54,6 +56,24 @@ def test_arrow_is_loaded_only_where_an_index_is_read() -> None:
 
 def test_tasks_that_write_tables_load_arrow() -> None:
     assert "pyarrow" in loaded(write_file.__module__)
+
+
+ROWS = """
+from streamvault.lake.batches import event_batches
+from streamvault.lake.decoding import decoded_columns
+from streamvault.lake.recorded import TableOptions, columns_for
+from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.streamstore.model import SegmentId, StreamName
+events = [frame(b'{"a": 1, "at": "2026-01-01T00:00:00Z"}'), frame(b"{}")]
+[batch] = event_batches(StreamName("s", "t"), SegmentId(0, 0), 0, [b"".join(events)])
+columns = columns_for({"a": "bigint", "at": "timestamp"})
+table = {"scope": "s", "stream": "t", "table": "t", "kind": "parquet", "target_size": 1}
+decoded_columns(TableOptions(**table, decode="json", columns=columns), batch["payload"])
+"""
+
+
+def test_rows_of_a_table_are_made_without_pandas() -> None:
+    assert not loaded_by(ROWS) & {"pandas"}
 
 
 def test_sparkrun_names_no_module_of_the_rooms_above_it() -> None:

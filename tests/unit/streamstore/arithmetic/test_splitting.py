@@ -70,6 +70,13 @@ def test_events_cut_anywhere_are_those_of_the_plain_walk(payloads: list[bytes], 
         assert block.count == sum(1 for _ in block.events()) > 0
         at = block.end
     assert splitter.finish() == splitter.offset == at == offset + len(data)
+    telling = EventSplitter(offset, starts=True)
+    told = [block for some in cut(data, cuts) for block in telling.feed(some)]
+    assert told == found
+    for block in told:
+        assert block.starts is not None or block.count == 1
+        starts = [0] if block.starts is None else block.starts.tolist()
+        assert starts == [at - block.offset for at, _ in block.events()]
 
 
 def test_whole_events_are_views_into_the_fed_buffer() -> None:
