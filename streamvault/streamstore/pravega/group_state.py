@@ -141,7 +141,7 @@ class GroupState:
     def _acquire(self, fields: JavaFields) -> None:
         reader, name = fields.text(), fields.text()
         if name not in self.unassigned:
-            raise UnreadableReaderGroup(f"a reader takes {name}, which is not free")
+            raise UnreadableReaderGroup(f"a reader takes {name!r}, which is not free")
         self._of(reader)[name] = self.unassigned.pop(name)
 
     def _complete(self, fields: JavaFields) -> None:
@@ -169,7 +169,7 @@ class GroupState:
 
     def _taken_from(self, reader: str, name: str) -> None:
         if self._of(reader).pop(name, None) is None:
-            raise UnreadableReaderGroup(f"a reader gives back {name}, which it does not have")
+            raise UnreadableReaderGroup(f"a reader gives back {name!r}, which it does not have")
 
 
 def initial_record(group: ReaderGroup, start: StreamCut) -> bytes:

@@ -147,6 +147,14 @@ def test_an_update_before_the_first_state_is_an_error() -> None:
         state_of(RECORDED["closed"][1:])
 
 
+@pytest.mark.parametrize("kind", [5, 7])
+def test_a_name_that_is_no_text_can_be_printed(kind: int) -> None:
+    update = versioned.value(versioned.text("r1") + b"\x00\x02\xff\n", kind=kind)
+    with pytest.raises(UnreadableReaderGroup, match=r"'\\udcff\\n'") as caught:
+        state_of([*RECORDED["waiting"], versioned.int32(2) + versioned.int32(len(update)) + update])
+    assert str(caught.value).encode().isascii()
+
+
 @given(st.sampled_from(sorted(RECORDED)), st.data())
 def test_changed_bytes_raise_only_our_error(name: str, data: st.DataObject) -> None:
     records = list(RECORDED[name])
