@@ -256,7 +256,9 @@ def in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[
     return (get(item) for item in items)
 
 
-def _run_inline(_: InlineRunner, function: Callable[[T], R], specs: Sequence[T]) -> Iterator[tuple[int, R]]:
+def _run_inline(
+    _: InlineRunner, function: Callable[[T], R], specs: Sequence[T], *_size: object
+) -> Iterator[tuple[int, R]]:
     """Replaces `InlineRunner.run`: one task after the other, each when its result is requested."""
     for index, spec in enumerate(specs):
         try:
