@@ -77,6 +77,7 @@ class ExportRun:
         self._segments = {segment_key(segment.name): segment for segment in plan.segments}
         self._chains = {key: self._chain(key, segment) for key, segment in self._segments.items()}
         self._moved = 0
+        self._target = archive.address
 
     def _chain(self, key: SegmentId, segment: PlannedSegment) -> SegmentChain:
         first = max([segment.start, *(gap.end for gap in self._gaps.get(key, ()))])
@@ -148,6 +149,7 @@ class ExportRun:
         done = self._read_rows()
         total = sum(chain.end - chain.start for chain in self._chains.values())
         progress.begin("exporting", total, done)
+        self._target = self._archive.address.probe()
         place, generation = self._archive.place, self._plan.span
 
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:
@@ -178,7 +180,7 @@ class ExportRun:
             stream=self._archive.stream,
             segment=segment,
             segment_end=self._segments[segment].end,
-            archive=self._archive.address,
+            archive=self._target,
             generation=self._plan.generation,
             attempt=self._attempt,
             layout=self._plan.layout,

@@ -35,6 +35,10 @@ class PlaceAddress(NamedTuple):
     root: RootAddress
     prefix: str
 
+    def probe(self) -> PlaceAddress:
+        """Return the address for tasks that put many large objects, see `RootAddress.probe`."""
+        return self._replace(root=self.root.probe(f"{self.prefix}_work/"))
+
     def open(self) -> Place:
         """Open the archive's folder."""
         return Place(self.root.open(), self.prefix)

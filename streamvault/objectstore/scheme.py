@@ -47,6 +47,15 @@ class Scheme(ABC):
         """
         del place
 
+    def probe(self, address: RootAddress, folder: str) -> Any:  # noqa: ARG002
+        """Find out what new objects are best sent with; return what `resolve` did, completed.
+
+        Args:
+            address: the resolved address of the root.
+            folder: where to try it; a path in the root with a trailing slash.
+        """
+        return address.access
+
     @abstractmethod
     def open(
         self, address: RootAddress, *, data_class: str, retry_seconds: float, timeout_seconds: float

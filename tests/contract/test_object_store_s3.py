@@ -219,13 +219,18 @@ def test_interrupted_listing_is_resumed(
     assert found == keys
 
 
+@pytest.mark.parametrize("checksum", ["SHA256", "CRC64NVME"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_corrupted_upload_is_refused_and_sent_again(server: S3Server, bucket: str, tmp_path: Path, scheme: str) -> None:
+def test_corrupted_upload_is_refused_and_sent_again(
+    server: S3Server, bucket: str, tmp_path: Path, scheme: str, checksum: str
+) -> None:
     certificates = make_certificates(tmp_path) if scheme == "https" else None
     with SpoilingGateway(server.endpoint, certificates) as gateway:
         keys = StaticKeys(server.access_key, server.secret_key)
         authority = certificates.authority.read_text() if certificates else ""
-        access = S3Access(gateway.endpoint, server.region, virtual_host=False, authorities=authority, keys=keys)
+        access = S3Access(
+            gateway.endpoint, server.region, virtual_host=False, authorities=authority, keys=keys, checksum=checksum
+        )
         store = RootAddress("s3", bucket, access=access).open()
         for number, body in enumerate((b"small", bytes(range(256)) * 8192)):
             gateway.spoil, gateway.statuses = 1, []
@@ -239,6 +244,30 @@ def test_corrupted_upload_is_refused_and_sent_again(server: S3Server, bucket: st
         gateway.spoil = 0
         with pytest.raises(NoSuchObject):
             store.get("sent/never")
+
+
+def test_server_verifies_crc64nvme_also_where_a_lock_requires_a_checksum(
+    server: S3Server, bucket_name: str, use_s3: Callable[[S3Server], None]
+) -> None:
+    use_s3(server)
+    client = server.client()
+    client.create_bucket(Bucket=bucket_name, ObjectLockEnabledForBucket=True)
+    retention = {"Mode": "GOVERNANCE", "Days": 1}
+    client.put_object_lock_configuration(
+        Bucket=bucket_name,
+        ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": retention}},  # type: ignore[typeddict-item]
+    )
+    store = RootAddress.parse(f"s3://{bucket_name}").probe("scope/stream/_work/").open()
+    assert list(store.list("")) == []  # the probe leaves nothing that could be locked
+    for key, body in (("small", b"123456789"), ("large", bytes(3_000_000))):
+        store.put(key, body)
+        found = client.head_object(Bucket=bucket_name, Key=key, ChecksumMode="ENABLED")
+        assert found.get("ObjectLockMode") == ("GOVERNANCE" if server.name == "minio" else None)
+        assert found["ContentLength"] == len(body)
+        assert "ChecksumCRC64NVME" in found
+        assert "ChecksumSHA256" not in found
+    small = client.head_object(Bucket=bucket_name, Key="small", ChecksumMode="ENABLED")
+    assert small["ChecksumCRC64NVME"] == "rosUhgp5mIg="
 
 
 @pytest.mark.minio

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamvault import check_archive, compact_archive, export_stream, rotate_stream
+from streamvault import check_archive, compact_archive, convert_archive, export_stream, rotate_stream
 from streamvault.common.errors import Usage
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
@@ -166,6 +166,23 @@ def test_rotation_without_permission_to_read_locks_deletes_nothing(
 def test_bucket_without_object_lock_has_no_locks(bucket: str, tmp_path: Path) -> None:
     assert RootAddress.parse(f"s3://{bucket}").open_locks() is None
     assert RootAddress.parse(f"file://{tmp_path}").open_locks() is None
+
+
+def test_data_are_sent_with_the_checksum_that_the_server_verifies(minio: S3Server, bucket: str, tmp_path: Path) -> None:
+    client, vault = minio.client(), Vault(tmp_path, f"s3://{bucket}")
+    vault.make(events=20, largest=200)
+    for number in range(2):
+        vault.add(b"event %d" % number)
+        vault.export("chunks")
+    compact_archive(vault.archive, master="inline")
+    convert_archive(vault.archive, f"{vault.root}/converted", layout="events", master="inline")
+    found = {
+        key: client.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED").get("ChecksumCRC64NVME")
+        for key in (entry["Key"] for entry in client.list_objects_v2(Bucket=bucket)["Contents"])
+        if "/chunks/" in key or "/events/" in key
+    }
+    assert len(found) > 20
+    assert all(found.values()), found
 
 
 def test_data_are_written_with_the_storage_class(minio: S3Server, bucket: str, tmp_path: Path) -> None:

@@ -129,11 +129,12 @@ def convert_generation(
     progress.begin(f"converting generation {manifest.generation}", total, finished)
     moved = 0
     # An earlier run may have written ranges with other bounds, if the old archive has been compacted since: keep them.
+    target = archive.address.probe()
     while missing := list(_missing(parts, done)):
         tasks = [
             ConvertTask(
                 source=source.address,
-                target=archive.address,
+                target=target,
                 row=row,
                 stored=generation.manifest.layout,
                 start=start,

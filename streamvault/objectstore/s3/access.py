@@ -42,6 +42,7 @@ class S3Access:
         authorities: CA certificates (PEM) to trust in addition to the system's, from ``AWS_CA_BUNDLE``; may be empty.
         keys: static credentials; None for renewable ones (SSO, roles, instance), which each process resolves itself.
         profile: the AWS profile in use, or None.
+        checksum: the algorithm, as S3 names it, of the checksum that every object is sent with.
     """
 
     endpoint: str
@@ -50,3 +51,4 @@ class S3Access:
     authorities: str = field(default="", repr=False)
     keys: StaticKeys | None = None
     profile: str | None = None
+    checksum: str = "SHA256"

@@ -63,7 +63,7 @@ TRANSIENT_CODES = {
     "XMinioServerNotInitialized",
 }
 TRANSIENT_STATUS = {408, 429, 500, 502, 503, 504}
-_SPOILED = {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}
+SPOILED_CODES = {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}
 _FULL = {"QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 _WRONG_REGION = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
 _IN_THE_WAY = {
@@ -169,7 +169,7 @@ def _busy(report: _Report) -> Problem | None:
     if is_conflict or report.code in TRANSIENT_CODES or report.status in TRANSIENT_STATUS:
         what = f"the server is busy or failing ({report.status_and_code})"
         return ServerBusy(what, where=report.at, todo="Try again later.")
-    if report.code in _SPOILED:
+    if report.code in SPOILED_CODES:
         what, todo = "data was damaged in transit", "If this persists, check this machine's memory and network."
         return ObjectStoreUnavailable(f"{what} ({report.status_and_code})", where=report.key, todo=todo)
     if report.code in _FULL or report.status == 507:

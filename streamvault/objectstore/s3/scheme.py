@@ -44,6 +44,12 @@ class _S3Scheme(Scheme):
 
         return resolve_access(place)
 
+    def probe(self, address: RootAddress, folder: str) -> S3Access:
+        """See the base class; it is the checksum."""
+        from streamvault.objectstore.s3.checksums import with_cheapest  # noqa: PLC0415
+
+        return with_cheapest(address.access, address.place, f"{address.prefix}/{folder}".lstrip("/"))
+
     def open(
         self, address: RootAddress, *, data_class: str, retry_seconds: float, timeout_seconds: float
     ) -> ObjectStore:

@@ -99,7 +99,7 @@ def open_bucket(bucket: str, access: S3Access, *, timeout: float, patient: bool 
                 "conditional_put": "etag",
                 # The server verifies the body against the checksum, and requires one where Object Lock has a default
                 # retention. The header is signed, so signing the body as well would only hash it twice.
-                "checksum_algorithm": "sha256",
+                "checksum_algorithm": access.checksum,
                 "unsigned_payload": True,
             },
             client_options=client,  # type: ignore[arg-type]  # a TypedDict, built in two steps

@@ -77,7 +77,7 @@ def compact_generations(
         done = {} if created else _finished(archive, span, spans)
         todo = [join for join in spans if len(join.rows) > 1 and (join.segment, join.start) not in done]
         progress.begin(f"merging {span}", sum(join.end - join.start for join in todo))
-        address, window = archive.address, options.window
+        address, window = archive.address.probe() if todo else archive.address, options.window
         tasks = [JoinTask(address, plan.layout, join, plan.compression, span, window) for join in todo]
         moved = 0
         for index, joined in runner_of().run(join_ranges, tasks) if tasks else ():

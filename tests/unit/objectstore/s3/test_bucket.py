@@ -1,10 +1,11 @@
-"""Every object is sent with its SHA-256, which the server verifies."""
+"""Every object is sent with a checksum that the server verifies: CRC64NVME if it does, else SHA-256."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -13,45 +14,139 @@ import pytest
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.uri import RootAddress
 
-LARGE = b"x" * (2 * 1024 * 1024)
+LARGE = bytes(range(256)) * 8192
+HEADERS = {"SHA256": "x-amz-checksum-sha256", "CRC64NVME": "x-amz-checksum-crc64nvme"}
+
+
+def sha256(body: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(body).digest()).decode()
+
+
+def crc64nvme(body: bytes) -> str:
+    """As the NVM Express specification defines it, with the bits of each byte in reverse order."""
+    found = 2**64 - 1
+    for byte in body:
+        found = TABLE[(found ^ byte) & 0xFF] ^ found >> 8
+    return base64.b64encode((found ^ 2**64 - 1).to_bytes(8)).decode()
+
+
+def _entry(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ 0x9A6C9329AC4BC9B5 * (value & 1)
+    return value
+
+
+TABLE = [_entry(value) for value in range(256)]
+OF = {"SHA256": sha256, "CRC64NVME": crc64nvme}
+
+
+class Server(ThreadingHTTPServer):
+    """Keeps what is put if `judge` says 200.
+
+    Attributes:
+        judge: the status and code for the headers and the body of a PUT.
+        kept: path, body and checksum headers of each object.
+        deleted: the paths of DELETE requests.
+    """
+
+    def __init__(self) -> None:
+        self.judge: Callable[[dict[str, str], bytes], tuple[int, str]] = lambda _, __: (200, "")
+        self.kept: list[tuple[str, bytes, dict[str, str]]] = []
+        self.deleted: list[str] = []
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    @property
+    def address(self) -> RootAddress:
+        endpoint = f"http://127.0.0.1:{self.server_port}"
+        access = S3Access(endpoint, "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
+        return RootAddress("s3", "bucket", "vault", access)
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        status, code = self.server.judge(headers, body)
+        if status == 200:
+            checksums = {name: value for name, value in headers.items() if name in HEADERS.values()}
+            self.server.kept.append((self.path, body, checksums))
+        self.answer(status, f"<Error><Code>{code}</Code></Error>".encode() if code else b"")
+
+    def do_DELETE(self) -> None:
+        self.server.deleted.append(self.path)
+        self.answer(204, b"")
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("ETag", '"e"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (as the base class has it)
+        pass
 
 
 @pytest.fixture
-def puts() -> Iterator[tuple[str, list[tuple[str, bytes, str | None]]]]:
-    """A server's endpoint, and the path, body and SHA-256 header of each PUT that it received."""
-    seen: list[tuple[str, bytes, str | None]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_PUT(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            seen.append((self.path, body, self.headers["x-amz-checksum-sha256"]))
-            self.send_response(200)
-            self.send_header("ETag", '"e"')
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (as the base class has it)
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+def server() -> Iterator[Server]:
+    with Server() as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", seen
+        yield server
         server.shutdown()
 
 
+def verify(headers: dict[str, str], body: bytes) -> tuple[int, str]:
+    """As S3 does."""
+    right = all(OF[name](body) == headers[header] for name, header in HEADERS.items() if header in headers)
+    return (200, "") if right else (400, "BadDigest")
+
+
+def refuse(headers: dict[str, str], _: bytes) -> tuple[int, str]:
+    """As a server does that does not know the header."""
+    return (501, "NotImplemented") if "x-amz-checksum-crc64nvme" in headers else (200, "")
+
+
 @pytest.mark.parametrize("storage_class", ["", "STANDARD_IA"])
-def test_every_put_carries_a_sha256_checksum(
-    puts: tuple[str, list[tuple[str, bytes, str | None]]], storage_class: str
-) -> None:
-    endpoint, seen = puts
-    access = S3Access(endpoint, "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
-    store = RootAddress("s3", "bucket", "vault", access, storage_class).open_data()
+@pytest.mark.parametrize("algorithm", ["SHA256", "CRC64NVME"])
+def test_every_put_carries_the_checksum(server: Server, storage_class: str, algorithm: str) -> None:
+    address = server.address.with_data_class(storage_class)
+    store = replace(address, access=replace(address.access, checksum=algorithm)).open_data()
     bodies = (b"", b"small", LARGE)
     for number, body in enumerate(bodies):
         store.put(f"a/{number}", memoryview(body))
-    assert seen == [
-        (f"/bucket/vault/a/{number}", body, base64.b64encode(hashlib.sha256(body).digest()).decode())
+    assert server.kept == [
+        (f"/bucket/vault/a/{number}", body, {HEADERS[algorithm]: OF[algorithm](body)})
         for number, body in enumerate(bodies)
     ]
+
+
+@pytest.mark.parametrize(
+    ("judge", "algorithm", "left"),
+    [
+        (verify, "CRC64NVME", 0),
+        (lambda _, __: (200, ""), "SHA256", 1),
+        (refuse, "SHA256", 0),
+        (lambda _, __: (400, "InvalidRequest"), "SHA256", 0),
+        (lambda _, __: (403, "AccessDenied"), "SHA256", 0),
+    ],
+    ids=["verifies", "ignores", "refuses", "rejects", "denies"],
+)
+def test_checksum_is_one_that_the_server_verifies(
+    server: Server, judge: Callable[[dict[str, str], bytes], tuple[int, str]], algorithm: str, left: int
+) -> None:
+    server.judge = judge
+    probed = server.address.probe("scope/stream/_work/")
+    assert probed.access.checksum == algorithm
+    assert replace(probed.access, checksum="SHA256") == server.address.access
+    assert [path for path, *_ in server.kept] == server.deleted
+    assert len(server.deleted) == left
+    assert all(path.startswith("/bucket/vault/scope/stream/_work/probe-") for path in server.deleted)
+
+
+def test_server_that_does_not_answer_gets_sha256(server: Server) -> None:
+    address = server.address
+    server.server_close()
+    assert address.probe("_work/") == address
