@@ -110,7 +110,7 @@ class Merger:
         return last.model_copy(
             update={
                 "from_": first.from_,
-                "replaces": tuple(one for generation in self._held for one in _originals(generation.manifest)),
+                "replaces": tuple(one for generation in self._held for one in originals_of(generation.manifest)),
                 "segments": tuple(self._entries(rows)),
                 "gaps": tuple(self._gaps()),
                 "events": sum(generation.manifest.events for generation in self._held),
@@ -141,7 +141,8 @@ class Merger:
         yield from sorted(gaps, key=lambda gap: (gap.id, gap.start))
 
 
-def _originals(manifest: Manifest) -> tuple[Replaced, ...]:
+def originals_of(manifest: Manifest) -> tuple[Replaced, ...]:
+    """Return the original generations that a generation contains: itself, if it is not merged."""
     if manifest.replaces:
         return manifest.replaces
     return (

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from streamvault.common.neighbours import grouped
 from streamvault.manifests.archive.merging import can_merge
 from streamvault.manifests.format.manifest import Manifest
+from streamvault.objectstore.store import SMALL
 
 FACTOR = 8
 """How many adjacent generations of a size are merged into one of the next size while a stream is followed."""
+
+MOST_METADATA = SMALL // 2
+"""Maximum bytes that a merged manifest has about its original generations; readers accept twice as many."""
+
+ENTRY_BYTES = 1024
+"""What a manifest has about an original generation, or about a reader group, without its cut."""
+
+POSITION_BYTES = 48
+"""What a cut has for a segment, without the stream's name."""
 
 Run = tuple[Manifest, ...]
 
@@ -69,7 +80,7 @@ def _mergeable_groups(manifests: Sequence[Manifest], held: set[int], target: int
     some: list[Manifest] = []
     kinds: dict[object, Manifest] = {}  # one of each, so that a long run takes no longer
     for manifest in manifests:
-        is_free = manifest.generation not in held and manifest.bytes < target
+        is_free = manifest.generation not in held and _weight(manifest, target) < target
         if some and not (is_free and can_merge([*kinds.values(), manifest])):
             yield tuple(some)
             some, kinds = [], {}
@@ -81,5 +92,19 @@ def _mergeable_groups(manifests: Sequence[Manifest], held: set[int], target: int
 
 
 def _cut(group: Run, target: int) -> Iterator[Run]:
-    """Split a run into parts of at most ``target`` bytes."""
-    return grouped(group, lambda manifest: manifest.bytes, target)
+    """Split a run into parts of at most ``target`` bytes, with at most `MOST_METADATA` about their originals."""
+    return grouped(group, partial(_weight, target=target), target)
+
+
+def _weight(manifest: Manifest, target: int) -> int:
+    """Return a generation's size in relation to the larger of the shares that its bytes and its metadata have."""
+    return max(manifest.bytes, _metadata(manifest) * target // MOST_METADATA)
+
+
+def _metadata(manifest: Manifest) -> int:
+    """Return about how many bytes a merged manifest has about the original generations of this one."""
+    originals = manifest.replaces or (manifest,)
+    noted = [group for one in originals for group in one.reader_groups or ()]
+    cuts = [one.to for one in originals] + [cut for one in noted for cut in (one.position, one.start, one.end) if cut]
+    positions = sum(len(cut.offsets) for cut in cuts)
+    return ENTRY_BYTES * (len(originals) + len(noted)) + (len(str(manifest.name)) + POSITION_BYTES) * positions

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamvault.manifests.archive.merging import can_merge
+from streamvault.manifests.archive.merging import can_merge, originals_of
+from streamvault.manifests.format.entries import GroupEntry
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.rotation.compact import choose
 from streamvault.rotation.compact.choose import FACTOR, choose_runs, choose_tiers
@@ -29,7 +32,8 @@ def piece(first: int, generation: int, size: int) -> Manifest:
 
 class _Original:
     def __init__(self, generation: int) -> None:
-        self.generation = generation
+        made = two_generations()[0].manifest
+        self.generation, self.to, self.reader_groups = generation, made.to, made.reader_groups
 
 
 def chunks(first: int, generation: int, size: int) -> Manifest:
@@ -102,6 +106,25 @@ def test_run_ends_where_the_range_size_does_not_fit_and_the_next_begins() -> Non
     ]
     runs = choose_runs(held, set(), target=1 << 30, at_least=1)
     assert [[one.generation for one in run] for run in runs] == [[4, 5], [6, 7, 8], [9]]
+
+
+@pytest.mark.parametrize("groups", [None, 0, 1, 40])
+def test_a_merged_manifest_is_smaller_than_readers_accept(monkeypatch: pytest.MonkeyPatch, groups: int | None) -> None:
+    """However many generations without data there are, and however many reader groups they have noted."""
+    most = 400_000
+    made = two_generations()[0].manifest
+    group = GroupEntry(name="group", position=made.to, id=str(UUID(int=1)), start=made.from_, end=made.to)
+    noted = None if groups is None else (group,) * groups
+    held = [
+        made.model_copy(update={"generation": number, "bytes": 0, "reader_groups": noted}) for number in range(1, 801)
+    ]
+    monkeypatch.setattr(choose, "MOST_METADATA", most)
+    runs = choose_runs(held, set(), target=1 << 28, at_least=2)
+    assert [one for run in runs for one in run] == held
+    for run in runs:
+        merged = made.model_copy(update={"replaces": tuple(original for one in run for original in originals_of(one))})
+        assert len(json.dumps(merged.document()["replaces"], indent=1)) <= most
+    assert len(runs) <= len(held) // 4
 
 
 def test_long_run_of_one_kind_is_grouped_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
