@@ -73,5 +73,5 @@ def join_parts(
     stitching, target = new.make()
     stitched = stitching.run(tasks, progress)
     report = reporting.done(stitched, target, seconds=tasks.seconds)
-    new.finish()
+    new.finish(target)
     return report

@@ -8,7 +8,7 @@ import secrets
 from contextlib import suppress
 
 from streamvault.common.errors import Overtaken
-from streamvault.importer.ownership import marked_import
+from streamvault.importer.ownership import first_segment_id, marked_import
 from streamvault.importer.target import target_exists_error
 from streamvault.joining.placing import shared_ranges
 from streamvault.joining.planning import StitchPlanner
@@ -81,9 +81,15 @@ class NewTarget:
                 self._stream.store.scale(self._stream.name, list(described.tail.offsets), ranges)
         return found
 
-    def finish(self) -> None:
-        """Make the stream its user's, unless another process has; a record says that nothing more is appended."""
+    def finish(self, target: StitchTarget) -> None:
+        """Make the stream its user's, unless another process has; a record says that nothing more is appended.
+
+        Raises:
+            Overtaken: it is not the stream that was filled.
+        """
         described = self._stream.describe()
+        if first_segment_id(described) != target.first_segment_id:
+            raise Overtaken("the stream was deleted and created again meanwhile", where=self._stream.uri)
         if not marked_import(described).startswith(f"{self._join_id}."):
             return
         segments = len(described.epochs[-1].segments)

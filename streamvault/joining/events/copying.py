@@ -3,15 +3,17 @@
 A batch's record says how long the target's segments are before it and after it. Nobody else writes to the target while
 it has the mark of an unfinished one, so after a kill its length tells whether the batch is there, even if the store no
 longer knows the transaction; and the last block of each segment is compared, so that nothing is appended to a stream
-that is not the one that was left, nor from a source that is not the one that was read. A process that was paused cannot
-commit a batch that another one has taken up: either it has recorded it, and then it is the same transaction, or its
-record is refused.
+that is not the one that was left, nor from a source that is not the one that was read. Each target's mark has a token
+of its own, so a late run does not finish another target of the same copy. A process that was paused cannot commit a
+batch that another one has taken up: either it has recorded it, and then it is the same transaction, or its record is
+refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -114,7 +116,8 @@ class EventCopying:
         self._id = f"events.{self._digest[:20]}"
         self._ledger = BatchLedger(target, source.name, self._id)
         self._found = target.find()
-        if self._found is not None and marked_import(self._found) == self._id:
+        self._mark = ""
+        if self._found is not None and self._is_begun(self._found):
             segments = len(self._found.epochs[0].segments)
         self.count = (segments or current) if self._key else choose_count(source.name, held, current, segments)
 
@@ -148,6 +151,9 @@ class EventCopying:
                 self._ledger.delete(self._found)
             return finished
         target = self._found or self._create()
+        if not self._is_begun(target):
+            raise self._taken_up()
+        self._mark = marked_import(target)
         newest = self._ledger.newest(target)
         resumed = newest is not None
         ends: Ends = dict.fromkeys(target.epochs[0].segments, 0)
@@ -193,7 +199,7 @@ class EventCopying:
             TargetTaken: the stream exists and is not this copy's.
         """
         found = self._found
-        if found is None or marked_import(found) == self._id:
+        if found is None or self._is_begun(found):
             return None
         if tag_of(found.configuration, COPY_OF) != self._tag.removeprefix(COPY_OF) or is_own(found.configuration):
             raise target_exists_error(self.target.store, found)
@@ -202,7 +208,8 @@ class EventCopying:
 
     def _create(self) -> StreamDescription:
         """Create the target. It has as many tags as it will have, so that one too many is refused now."""
-        tags = (*users_tags(self._described.configuration), OWN, UNFINISHED + self._id)
+        mark = f"{UNFINISHED}{self._id}.{secrets.token_hex(8)}"
+        tags = (*users_tags(self._described.configuration), OWN, mark)
         try:
             self.target.store.create_stream_and_scope(
                 self.target.name, StreamConfiguration(Scaling(min_segments=self.count), tags=tags)
@@ -210,6 +217,10 @@ class EventCopying:
         except StreamExists:
             raise self._taken_up() from None
         return self.target.describe()
+
+    def _is_begun(self, described: StreamDescription) -> bool:
+        """Whether a stream is the unfinished target of this copy, if perhaps not the one that this run began with."""
+        return marked_import(described).startswith(f"{self._id}.")
 
     def _settled(self, newest: BatchRecord) -> BatchRecord:
         """Return the newest record with its commit finished; if it was aborted, as if the batch were empty."""
@@ -261,7 +272,7 @@ class EventCopying:
     def _check_end(self, ends: Ends) -> None:
         """Check that the target has what was copied, and nothing else."""
         found = self.target.describe()
-        if marked_import(found) != self._id:
+        if marked_import(found) != self._mark:
             raise self._taken_up()
         if found.sealed or len(found.epochs) > 1 or found.tail.offsets != ends:
             raise self._changed()

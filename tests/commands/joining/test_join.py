@@ -9,9 +9,11 @@ import pytest
 
 from streamvault import append_streams, copy_stream, export_stream, import_stream, join_streams
 from streamvault.cli import main
-from streamvault.common.errors import Conflict
+from streamvault.common.errors import Conflict, Overtaken
 from streamvault.importer.target import TargetTaken
 from streamvault.joining.new_target import NewTarget
+from streamvault.joining.stitching import Stitching
+from streamvault.joining.target import StitchTarget
 from streamvault.streamstore.model import RetentionKind, Scaling, StreamName
 from tests.commands.joining.keyed import Keyed
 from tests.commands.joining.test_append import SHAPES, check_places, make
@@ -66,7 +68,7 @@ def test_unfinished_join_is_left_alone_by_others_and_resumed(keyed: Keyed, monke
     monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
     keyed.make("one", 2, events=30)
 
-    def die(_: NewTarget) -> None:
+    def die(*_: object) -> None:
         raise Killed
 
     with pytest.MonkeyPatch.context() as patched:
@@ -85,6 +87,33 @@ def test_unfinished_join_is_left_alone_by_others_and_resumed(keyed: Keyed, monke
             other()
     report = join_streams([keyed.uri("one")], keyed.uri("all"), master="inline[2]")
     assert (report.resumed, report.moved_bytes) == (True, 0)
+    assert keyed.by_key("all") == keyed.expected(("one", range(30)))
+
+
+def test_join_that_is_late_does_not_finish_a_stream_that_was_begun_again(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed.make("one", 2, events=30)
+    uris = [keyed.uri("one")], keyed.uri("all")
+    real = NewTarget.finish
+
+    def finish(new: NewTarget, target: StitchTarget) -> None:
+        with keyed.store as store:
+            store.delete(StreamName("scope", "all"))
+        monkeypatch.setattr(Stitching, "run", die)
+        with pytest.raises(Killed):
+            join_streams(*uris, master="inline")
+        monkeypatch.undo()
+        real(new, target)
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(NewTarget, "finish", finish)
+    with pytest.raises(Overtaken, match="deleted and created again"):
+        join_streams(*uris, master="inline")
+    assert "all" in keyed.own()
+    assert join_streams(*uris, master="inline").moved_bytes
     assert keyed.by_key("all") == keyed.expected(("one", range(30)))
 
 

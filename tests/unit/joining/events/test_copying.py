@@ -15,6 +15,7 @@ from streamvault.joining.events.copying import CopiedEvents, EventCopying
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.arithmetic.framing import NotAnEvent, frame
 from streamvault.streamstore.arithmetic.routing import SegmentRouter
+from streamvault.streamstore.errors import NoSuchStream
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN
 from tests.faults.explorer.memory import Cluster, MemoryStreams
@@ -185,6 +186,31 @@ def test_another_process_at_any_call_changes_nothing_in_the_end() -> None:
         "the transaction of a batch has ended; this process was paused, or the batch took too long",
         "the unfinished copy was changed by another process",
     }
+
+
+def test_late_run_harms_no_copy_that_was_begun_again() -> None:
+    """At any call the first one is paused, while its target is deleted, and another process begins again."""
+    origin = make(scales=1, events=10)
+    undisturbed = origin.fork()
+    undisturbed.copy()
+    calls = undisturbed.calls
+    for at in range(4, calls):
+        for share in (2, 3):
+            world = origin.fork()
+            other = World(world.cluster, at=calls // share, before=killed)
+
+            def meanwhile(world: World = world, other: World = other) -> None:
+                with suppress(NoSuchStream):
+                    world.store.delete(TARGET)
+                with suppress(Killed):
+                    other.copy()
+
+            world.at, world.before = at, meanwhile
+            with suppress(Problem):
+                world.copy()
+            world.at = -1
+            world.copy()
+            assert is_equal(world)
 
 
 def test_forgotten_transaction_is_told_by_the_targets_length() -> None:
