@@ -25,6 +25,8 @@ SCOPES = "tests/commands/scopes"
 SPARK = "tests/unit/streamvault/spark"
 MANAGER = "tests/unit/manager"
 STITCHES = "tests/faults/explorer/test_stitches.py"
+STOPPED = f"{STITCHES}::test_append_stopped_at_a_call_is_right"
+RANGES = "tests/commands/joining/test_ranges.py"
 EVENTS = "tests/unit/joining/events/test_copying.py"
 LOCAL = "tests/unit/streamstore/local/test_local_transactions.py"
 ARCHIVED_GROUPS = "tests/commands/importer/test_archived_groups.py"
@@ -723,6 +725,22 @@ RULES: tuple[Mutant, ...] = (
         tests=(EVENTS,),
     ),
     Mutant(
+        "events-begun-again",
+        "copy by events: only the stream that was filled is finished",
+        "joining/events/copying.py",
+        'f"{UNFINISHED}{self._id}.{secrets.token_hex(8)}"',
+        'f"{UNFINISHED}{self._id}."',
+        tests=(EVENTS,),
+    ),
+    Mutant(
+        "events-ledger",
+        "copy by events: a ledger is deleted only if nothing was recorded since",
+        "joining/events/record.py",
+        "                self._ledger.retire()\n",
+        "                self._ledger.newest(create=False)\n                self._ledger.delete()\n",
+        tests=(EVENTS,),
+    ),
+    Mutant(
         "spark-another-query",
         "Spark write: another run's note is a conflict",
         "spark/ledger.py",
@@ -952,12 +970,84 @@ RULES: tuple[Mutant, ...] = (
         tests=("tests/commands/joining/test_join.py",),
     ),
     Mutant(
+        "join-begun-again",
+        "join: only the stream that was filled is finished",
+        "joining/new_target.py",
+        "        if first_segment_id(described) != target.first_segment_id:\n",
+        "        if False:\n",
+        tests=("tests/commands/joining/test_join.py",),
+    ),
+    Mutant(
         "stitch-keys",
         "append: the segments of which a stretch has keys are merged first",
         "joining/placing.py",
         "        joined = [self._ordered[first : last + 1] for first, last in groups if last > first]\n",
         "        joined = [self._ordered[first : last + 1] for first, last in groups if last > first + 1]\n",
         tests=(STITCHES, "tests/commands/joining"),
+    ),
+    Mutant(
+        "distinct-recorded",
+        "--distinct: the record of a plan says what is left out",
+        "joining/record.py",
+        "sorted((index, str(segment)) for index, segment in self.left_out)",
+        "[]",
+        tests=(f"{STOPPED}[append-distinct]",),
+    ),
+    Mutant(
+        "distinct-digest",
+        "--distinct: segments of equal length are told apart by their bytes",
+        "joining/planning.py",
+        'f"{stretch.size} {digests[stretch.key]}"',
+        'f"{stretch.size}"',
+        tests=(f"{STOPPED}[join-distinct]",),
+    ),
+    Mutant(
+        "distinct-within",
+        "--distinct: a segment that is equal to one of its own source is not left out",
+        "joining/planning.py",
+        "            if first.setdefault(content, index) != index:\n",
+        "            if content in first or first.update({content: index}):\n",
+        tests=("tests/commands/joining/test_append.py",),
+    ),
+    Mutant(
+        "distinct-other",
+        "--distinct: a plan that was made without it is not gone on with",
+        "joining/planning.py",
+        "record.distinct == self._distinct and self._to_cut in",
+        "self._to_cut in",
+        tests=("tests/commands/joining/test_stitching.py",),
+    ),
+    Mutant(
+        "ranges-other",
+        "copy --range: an unfinished copy with other ranges is another one",
+        "joining/ranges.py",
+        "[*super().names, json.dumps(cuts)]",
+        "super().names",
+        tests=(f"{STOPPED}[ranges,ranges-other]",),
+    ),
+    Mutant(
+        "ranges-truncated",
+        "copy --range: what was truncated meanwhile is left out",
+        "joining/ranges.py",
+        "            end = later_of(described, until, begin)\n",
+        "            end = until\n",
+        tests=(f"{STOPPED}[ranges,retain,ranges]",),
+    ),
+    Mutant(
+        "ranges-overlap",
+        "copy --range: a part begins where the one before it ends, or later",
+        "joining/ranges.py",
+        "            _check_order(described, end, begin, ",
+        "            _check_order(described, begin, begin, ",
+        tests=(RANGES,),
+    ),
+    Mutant(
+        "ranges-inside",
+        "copy --range: a cut lies between events",
+        "joining/ranges.py",
+        "            if newest is None:\n",
+        "            if False:\n",
+        tests=(RANGES,),
     ),
     Mutant(
         "sweep-of-another",

@@ -15,6 +15,7 @@ from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN
 from tests.commands.joining.keyed import Keyed
+from tests.streams import append_events
 
 SHAPES = [
     (1, []),
@@ -193,6 +194,20 @@ def test_equal_segments_are_left_out(keyed: Keyed) -> None:
     report = keyed.append("one", "clone", "other", distinct=True)
     assert sorted(report.left_out) == sorted(f"{keyed.uri('clone')}/{segment}" for segment in keyed.tail("clone"))
     assert keyed.by_key("target") == keyed.expected(("one", range(60)), ("other", range(60)))
+
+
+def test_equal_segments_of_one_source_are_kept(keyed: Keyed) -> None:
+    """They are no copies of each other: somebody has written the same twice."""
+    keyed.make("target")
+    keyed.make("one", 2)
+    keyed.make("two")
+    with keyed.store as store:
+        for stream, payload in (("one", b"same"), ("two", b"else")):  # as long, so that all of them are compared
+            name = StreamName("scope", stream)
+            for segment in store.describe(name).tail.offsets:
+                append_events(store, name, segment, [payload])
+    assert keyed.append("one", "two", distinct=True).left_out == ()
+    assert keyed.payloads("target").count("same") == 2
 
 
 def test_source_is_appended_by_cuts(keyed: Keyed) -> None:

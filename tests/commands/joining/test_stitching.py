@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from streamvault import copy_stream
 from streamvault.common.errors import Conflict, Failed
 from streamvault.streamstore.local.transactions import LocalTransactions
 from streamvault.streamstore.model import StreamName
@@ -83,6 +84,14 @@ def test_other_options_replace_a_plan_that_was_not_committed(keyed: Keyed) -> No
     assert keyed.append("one", to_cut=head).unchanged
     assert len(keyed.payloads("target")) == 10
     keyed.append("one")
+    assert len(keyed.payloads("target")) == 40
+
+
+def test_distinct_replaces_a_plan_that_was_made_without(keyed: Keyed) -> None:
+    copy_stream(keyed.uri("one"), keyed.uri("clone"), master="inline")
+    with killed_at("committing", after=False):
+        keyed.append("one", "clone")
+    assert len(keyed.append("one", "clone", distinct=True).left_out) == 3
     assert len(keyed.payloads("target")) == 40
 
 

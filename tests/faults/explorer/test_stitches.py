@@ -29,6 +29,11 @@ FAMILIES = (
     "append-own,target-write,append-own",
     "append-own,append",
     "append-distinct",
+    "append-distinct,append-distinct",
+    "append-distinct,write,append-distinct",
+    "append-distinct,hour,clone-write,append-distinct",
+    "append-distinct,retain",
+    "append-distinct,remake",
     "join",
     "join,join",
     "join,hour,join",
@@ -41,11 +46,27 @@ FAMILIES = (
     "join,join,joined-write",
     "join,join,joined-configure",
     "join,join,write,append-joined",
+    "join-distinct",
+    "join-distinct,hour,join-distinct",
+    "join-distinct,write,join-distinct",
+    "join-distinct,retain,join-distinct",
+    "join-distinct,remake",
+    "join-distinct,join",
+    "ranges",
+    "ranges,ranges",
+    "ranges,hour,ranges",
+    "ranges,write,scale,ranges",
+    "ranges,retain,ranges",
+    "ranges,remake",
+    "ranges,joined-drop,ranges",
+    "ranges,joined-take",
+    "ranges,ranges-other",
+    "ranges,join",
 )
 POINTS = 15
 """Schedules of each family in which a call fails that a short run draws; it stops before each call, too."""
 
-STOPPED_TWICE = 400
+STOPPED_TWICE = 500
 
 
 @pytest.mark.parametrize("family", FAMILIES)
