@@ -34,7 +34,7 @@ def cost_fields(cost: Cost | None) -> dict[str, str]:
     price = f"{about}{cost.usd:,.2f}" if cost.usd >= 0.01 else "under 0.01"
     return {
         "objects": f"{about}{cost.objects:,}",
-        "requests": f"{about}{cost.puts:,} PUT or LIST, {about}{cost.gets:,} GET",
+        "requests": f"{about}{cost.puts:,} PUT, {cost.lists:,} LIST, {cost.gets:,} GET",
         "list price": f"{price} USD for the requests (S3 Standard, us-east-1)",
     }
 

@@ -55,13 +55,14 @@ class RunReport(TimedReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """S3 requests of a run, computed from its plan. Bulk deletes are free and not counted.
+    """S3 requests of a run, computed from its plan. Deletions are free and not counted.
 
     Attributes:
         objects: objects written or read.
         objects_estimated: whether `objects` is estimated from a sample of the stream.
-        puts: PUT and LIST requests.
-        gets: GET requests.
+        puts: PUT requests.
+        lists: LIST requests.
+        gets: GET and HEAD requests.
         usd: list price of these requests in US dollars (S3 Standard, us-east-1: 0.005 per 1,000 PUT or LIST, 0.0004
             per 1,000 GET).
     """
@@ -69,6 +70,7 @@ class Cost:
     objects: int
     objects_estimated: bool
     puts: int
+    lists: int
     gets: int
     usd: float
 

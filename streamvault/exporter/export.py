@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from streamvault.common.progress import Progress
-from streamvault.common.report import Cost, GapReport
+from streamvault.common.report import GapReport
 from streamvault.common.verb import verb
 from streamvault.exporter.cleanup import clean_up_again
 from streamvault.exporter.options import ExportOptions
@@ -22,12 +22,11 @@ from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.object_keys import GenerationSpan, line_folder
 from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive.archive import Archive, load_index_code
-from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
 from streamvault.manifests.verbs.costs import cost_of_export
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.estimate import count_ranges, estimate_events
+from streamvault.reading.estimate import estimate_parts
 from streamvault.reading.reader_groups import reported_groups
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
@@ -223,8 +222,7 @@ def _unchanged(archive: Archive, planned: PlannedGeneration, progress: Progress,
 def _rehearse(archive: Archive, store: StreamStore, options: ExportOptions, began: float) -> ExportReport:
     drafted = draft_plan(archive, store, options)
     plan, newest = drafted.plan, drafted.newest
-    events, exact = estimate_events(store, plan, options.largest_event) if plan else (0, True)
-    ranges = count_ranges(plan) if plan else 0
+    parts, exact = estimate_parts(store, plan, options.largest_event) if plan else ([], True)
     generation = plan or newest
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(
@@ -233,19 +231,19 @@ def _rehearse(archive: Archive, store: StreamStore, options: ExportOptions, bega
         unchanged=plan is None,
         resumed=drafted.resumed,
         **drafted.described(),
-        events=events,
+        events=sum(part.events for part in parts),
         bytes=plan.bytes if plan else 0,
-        ranges=ranges,
+        ranges=sum(part.ranges for part in parts),
         reader_groups=reported_groups(generation.reader_groups) if generation else (),
         seconds=seconds,
         total_seconds=seconds,
         dry_run=True,
-        cost=_cost(plan, events, ranges, exact=exact) if plan else None,
+        cost=cost_of_export(
+            layout := open_layout(plan.layout),
+            parts,
+            generation=plan.generation,
+            estimated=layout.one_object_per_event and not exact,
+        )
+        if plan
+        else None,
     )
-
-
-def _cost(plan: Plan, events: int, ranges: int, *, exact: bool) -> Cost:
-    layout = open_layout(plan.layout)
-    objects = layout.object_count(ranges, events)
-    estimated = layout.one_object_per_event and not exact
-    return cost_of_export(objects, ranges, estimated=estimated, first=plan.generation == 1)

@@ -122,6 +122,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
                 cost=cost_of_import(
                     [(part.layout, part.row, part.end - part.start) for part in selection.parts],
                     len(history.generations),
+                    may_be_cold=source.root.scheme.may_be_cold and not source.table,
                 ),
                 unchanged=unchanged,
                 verified=unchanged and options.again,

@@ -118,7 +118,7 @@ class StreamOrigin(Origin):
 
     def events(self, plan: TablePlan) -> int:
         """See `Origin.events`."""
-        return estimate_events(self._store, plan.manifest, self._largest)[0] if plan.events is None else plan.events
+        return estimate_events(self._store, plan.manifest, self._largest) if plan.events is None else plan.events
 
     @cached_property
     def _segments(self) -> list[tuple[SegmentId, int, int]]:

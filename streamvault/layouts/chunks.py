@@ -28,7 +28,7 @@ from streamvault.objectstore.bulk import (
 )
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
 from streamvault.objectstore.large import create_large, put_same_large
-from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.store import ObjectInfo, ObjectStore
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
 if TYPE_CHECKING:
@@ -173,7 +173,26 @@ class ChunksLayout(Layout):
 
     def check_range(self, place: Place, stored: StoredRange, known: Container[str] = ()) -> RangeCheck:
         """See `Layout.check_range`."""
-        return check(self._steps(place, stored, known), event_each=False)
+        entries = self.between(place, stored.segment, stored.start, stored.end)
+        return check(self._steps(place, stored, known, entries), event_each=False)
+
+    def check_ranges(
+        self, place: Place, stored: Sequence[StoredRange], known: Container[str] = ()
+    ) -> Iterator[RangeCheck]:
+        """See `Layout.check_ranges`. One listing for all of them."""
+        entries = self.between(place, stored[0].segment, stored[0].start, stored[-1].end) if stored else iter(())
+        entry = next(entries, None)
+
+        def take(after: str, stop: str) -> Iterator[ObjectInfo]:
+            nonlocal entry
+            while entry is not None and entry.key < stop:
+                if entry.key > after:
+                    yield entry
+                entry = next(entries, None)
+
+        for one in stored:
+            _, after, stop = self.span(place.prefix, one.segment, one.start, one.end)
+            yield check(self._steps(place, one, known, take(after, stop)), event_each=False)
 
     def off_chain(
         self,
@@ -203,10 +222,12 @@ class ChunksLayout(Layout):
     def _key(self, place: Place, stored: StoredRange) -> str:
         return place.prefix + self.keys.key(stored.segment, stored.start, stored.end - stored.start)
 
-    def _steps(self, place: Place, stored: StoredRange, known: Container[str]) -> Iterator[ChainedObject | Finding]:
+    def _steps(
+        self, place: Place, stored: StoredRange, known: Container[str], entries: Iterable[ObjectInfo]
+    ) -> Iterator[ChainedObject | Finding]:
         key, length, found = self._key(place, stored), stored.end - stored.start, False
         size = sum(stored.frames) or length
-        for entry in self.between(place, stored.segment, stored.start, stored.end):
+        for entry in entries:
             if entry.key != key and entry.key.removeprefix(place.prefix) in known:
                 continue
             if entry.key != key:

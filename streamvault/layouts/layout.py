@@ -172,6 +172,12 @@ class Layout(RangeReader):
         ``known`` are the keys, relative to the archive, of other chunks that are expected in the listing.
         """
 
+    def check_ranges(
+        self, place: Place, stored: Sequence[StoredRange], known: Container[str] = ()
+    ) -> Iterator[RangeCheck]:
+        """Check the listing of some ranges of a segment, given in order, each as `check_range` does."""
+        return (self.check_range(place, one, known) for one in stored)
+
     @abstractmethod
     def off_chain(
         self,

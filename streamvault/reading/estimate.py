@@ -1,10 +1,11 @@
-"""Estimates the number of objects that a plan will write, from a sample of the stream."""
+"""Estimates what a plan will write, from a sample of the stream."""
 
 from __future__ import annotations
 
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.format.manifest import Manifest
-from streamvault.reading.spans import spans_of
+from streamvault.manifests.verbs.costs import Part
+from streamvault.reading.spans import count_spans
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.store import StreamStore
 
@@ -12,32 +13,39 @@ SAMPLE_SEGMENTS = 8
 SAMPLE_BYTES = 1024 * 1024
 
 
-def count_ranges(plan: Plan) -> int:
-    """Return the maximum number of ranges of a plan."""
-    return sum(1 for s in plan.segments for _ in spans_of(s.start, s.end, plan.range_size))
+def estimate_parts(store: StreamStore, plan: Plan | Manifest, largest: int) -> tuple[list[Part], bool]:
+    """Estimate what a plan writes of each segment that has bytes between its cuts.
 
-
-def estimate_events(store: StreamStore, plan: Plan | Manifest, largest: int) -> tuple[int, bool]:
-    """Estimate the number of events between a plan's cuts; `largest` is the maximum payload (bytes).
+    Args:
+        store: the stream's store.
+        plan: the plan.
+        largest: maximum payload of an event (bytes).
 
     Returns:
-        The number, and whether it is exact (the sample contained all events).
+        The parts, with the maximum number of ranges, and whether the numbers of events are exact: the sample, of the
+        longest segments, contained all events.
     """
-    if plan.content == "bytes":
-        return 0, True
     gone = {gap.segment: gap.end for gap in plan.gaps}
-    starts = [(s, max(s.start, gone.get(s.name, 0))) for s in plan.segments]
-    starts = sorted((pair for pair in starts if pair[1] < pair[0].end), key=lambda pair: pair[1] - pair[0].end)
-    total = sum(segment.end - start for segment, start in starts)
-    events = size = 0
-    for segment, start in starts[:SAMPLE_SEGMENTS]:
-        splitter = EventSplitter(start, segment.name, largest=largest)
-        for block in store.read(plan.name, segment.id, start, min(segment.end, start + SAMPLE_BYTES)):
+    bounds = [(segment, max(segment.start, gone.get(segment.name, 0)), segment.end) for segment in plan.segments]
+    held = sorted((one for one in bounds if one[1] < one[2]), key=lambda one: one[1] - one[2])
+    sampled: dict[str, tuple[int, int]] = {}
+    for segment, start, end in held[:SAMPLE_SEGMENTS] if plan.content == "events" else ():
+        splitter, events = EventSplitter(start, segment.name, largest=largest), 0
+        for block in store.read(plan.name, segment.id, start, min(end, start + SAMPLE_BYTES)):
             events += sum(1 for _ in splitter.events(block))
-        size += splitter.offset - start
+        size = splitter.offset - start
         if splitter.pending:  # count the event at the sample's end as a whole: it may be much larger than the others
-            events += 1
-            size += splitter.next_length
-    if not size:
-        return (1 if total else 0), not total
-    return max(round(events * total / size), 1), size == total
+            events, size = events + 1, size + splitter.next_length
+        sampled[segment.name] = events, size
+    events, size = (sum(column) for column in zip((0, 0), *sampled.values(), strict=True))
+    parts = []
+    for segment, start, end in held:
+        of, among = sampled.get(segment.name, (events, size))
+        count = round(of * (end - start) / among) if among else 0
+        parts.append(Part(count_spans(start, end, plan.range_size), count, end - start))
+    return parts, plan.content == "bytes" or size == sum(end - start for _, start, end in held)
+
+
+def estimate_events(store: StreamStore, plan: Plan | Manifest, largest: int) -> int:
+    """Estimate the number of events between a plan's cuts; arguments as for `estimate_parts`."""
+    return sum(part.events for part in estimate_parts(store, plan, largest)[0])

@@ -64,6 +64,11 @@ def spans_of(start: int, end: int, range_size: int) -> Iterator[Span]:
         low = high
 
 
+def count_spans(start: int, end: int, range_size: int) -> int:
+    """Return how many spans `spans_of` yields."""
+    return (end - 1) // range_size - start // range_size + 1 if start < end else 0
+
+
 def span_of(offset: int, end: int, range_size: int) -> Span:
     """Return the part of a span from a proved boundary on."""
     return Span(offset, min((offset // range_size + 1) * range_size, end), known=True)

@@ -69,7 +69,7 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
     # earlier generations have expired in the target
     kept = [generation for generation in history.generations if generation.manifest.generation > listing.dropped]
     todo = [generation for generation in kept if generation.manifest.generation > listing.newest]
-    rows = [(g.manifest.layout, row) for g in todo for held in g.rows.values() for row in held]
+    rows = [[(g.manifest.layout, row) for held in g.rows.values() for row in held] for g in todo]
     report = ConvertReport(
         source=source.uri,
         archive=target.uri,
@@ -78,7 +78,7 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
         unchanged=not todo,
         events=history.events,
         bytes=history.bytes,
-        ranges=len(rows),
+        ranges=sum(map(len, rows)),
         dry_run=options.dry_run,
         cost=cost_of_conversion(rows, options.layout) if options.dry_run else None,
     )

@@ -25,6 +25,9 @@ FEW_OBJECTS = 10_000
 RANGES_A_TASK = 16
 """Ranges per task: a gigabyte of events, unless ranges are small."""
 
+CHUNKS_A_LISTING = 999
+"""Ranges per task if each is one object and only listed: with the key after them, one page of S3's."""
+
 
 @dataclass(frozen=True, slots=True)
 class SweepTask:
@@ -49,12 +52,17 @@ class SweepTask:
     known: frozenset[str] = frozenset()
 
 
+def ranges_a_task(layout: str, *, reads: bool) -> int:
+    """Return how many ranges a task lists, or also reads."""
+    return RANGES_A_TASK if reads or open_layout(layout).one_object_per_event else CHUNKS_A_LISTING
+
+
 def _parts(whole: SweepTask) -> Iterator[SweepTask]:
     """Divide the sweep of a segment into tasks that can run in parallel."""
-    at = whole.start
-    for first in range(0, len(whole.ranges), RANGES_A_TASK):
-        ranges = whole.ranges[first : first + RANGES_A_TASK]
-        is_last = first + RANGES_A_TASK >= len(whole.ranges)
+    at, size = whole.start, ranges_a_task(whole.layout, reads=False)
+    for first in range(0, len(whole.ranges), size):
+        ranges = whole.ranges[first : first + size]
+        is_last = first + size >= len(whole.ranges)
         end = whole.end if is_last else ranges[-1][1]
         yield replace(whole, start=at, end=end, ranges=ranges)
         at = end

@@ -18,7 +18,7 @@ from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.damage import Lost, damage_of, listed_damage
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.archive.sweeping import RANGES_A_TASK
+from streamvault.manifests.archive.sweeping import ranges_a_task
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.streamstore.model import SegmentId
 
@@ -113,8 +113,9 @@ def range_tasks(
     for segment in history.segments():
         for layout, rows in _by_layout(history, segment).items():
             found = known.get(segment, ()) if open_layout(layout).joinable else ()
-            for first in range(0, len(rows), RANGES_A_TASK):
-                some = tuple(rows[first : first + RANGES_A_TASK])
+            size = ranges_a_task(layout, reads=share > 0)
+            for first in range(0, len(rows), size):
+                some = tuple(rows[first : first + size])
                 keys = keys_of(row for row in found if some[0].start <= row.start < some[-1].end)
                 tasks.append(RangesTask(address, layout, some, (False,) * len(some), keys))
     return _choose(tasks, share, seed)
@@ -187,8 +188,8 @@ def check_ranges(task: RangesTask) -> CheckResult:
     strays: list[str] = []
     found = read = stray = 0
     place = task.address.open()
-    for row, is_read in zip(task.rows, task.read, strict=True):
-        listed = open_layout(task.layout).check_range(place, row.stored, task.known)
+    checks = open_layout(task.layout).check_ranges(place, [row.stored for row in task.rows], task.known)
+    for row, is_read, listed in zip(task.rows, task.read, checks, strict=True):
         strays += listed.strays
         stray += listed.stray
         damage = listed_damage(listed, row)

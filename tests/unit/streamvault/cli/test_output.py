@@ -24,7 +24,7 @@ from streamvault.rotation.reports import RotateReport, StoppedReport
 ARCHIVE = "s3://vault/backups/shop/orders"
 GAP = GapReport(segment="shop/orders/0.#epoch.0", start=0, end=64, reason="truncated")
 BOUNDARY = MovedBoundary(epoch=1, source_position=0.25, target_position=0.2500000000000001, ulps=2)
-COST = Cost(objects=10_000, objects_estimated=True, puts=10_030, gets=2, usd=0.0502)
+COST = Cost(objects=10_000, objects_estimated=True, puts=10_020, lists=10, gets=2, usd=0.0502)
 
 Shown = Callable[..., list[str]]
 
@@ -68,7 +68,7 @@ def test_dry_run_of_an_export_is_shown_with_its_cost(shown: Shown) -> None:
         "bytes       4,096 (4.0 KiB)",
         "ranges      1",
         "objects     about 10,000",
-        "requests    about 10,030 PUT or LIST, about 2 GET",
+        "requests    about 10,020 PUT, 10 LIST, 2 GET",
         "list price  about 0.05 USD for the requests (S3 Standard, us-east-1)",
     ]
 
