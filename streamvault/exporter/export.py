@@ -22,6 +22,7 @@ from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.object_keys import GenerationSpan, line_folder
 from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive.archive import Archive, load_index_code
+from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
 from streamvault.manifests.verbs.costs import cost_of_export
 from streamvault.objectstore.probe import fit_server

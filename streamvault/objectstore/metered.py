@@ -8,8 +8,7 @@ from datetime import datetime
 from threading import Lock
 from typing import TypeVar
 
-from streamvault.objectstore.obstore_store import PAGE
-from streamvault.objectstore.store import SMALL, ByteStream, ObjectInfo, ObjectStore
+from streamvault.objectstore.store import PAGE, SMALL, ByteStream, ObjectInfo, ObjectStore
 
 D = TypeVar("D", bytes, memoryview)
 

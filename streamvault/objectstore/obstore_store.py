@@ -20,16 +20,13 @@ from streamvault.objectstore.errors import (
     WrongSize,
 )
 from streamvault.objectstore.paths import check_key, check_prefix
-from streamvault.objectstore.store import SMALL, STREAM_BYTES, ByteStream, ObjectInfo, ObjectStore
+from streamvault.objectstore.store import PAGE, SMALL, STREAM_BYTES, ByteStream, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:
     from obstore import Attributes, BytesStream, GetOptions, GetResult, ObjectMeta  # not there at run time
 
 BACKEND_ERRORS = (BaseError, OSError, ValueError)
 """The exceptions obstore raises."""
-
-PAGE = 1000
-"""Listing entries held at once; also S3's page size and its maximum of keys per bulk delete."""
 
 
 class ObstoreStore(ObjectStore):

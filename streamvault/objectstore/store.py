@@ -14,6 +14,9 @@ from datetime import datetime
 SMALL = 64 * 1024 * 1024
 """Default size limit of `get` (bytes); an archive's plans, manifests, rows and marks are smaller."""
 
+PAGE = 1000
+"""Entries of a listing that S3 sends at once, and its maximum of keys per bulk delete."""
+
 STREAM_BYTES = 1024 * 1024
 """About the size of the blocks of `ObjectStore.stream`."""
 

@@ -155,6 +155,21 @@ def test_any_part_between_events_is_read(
         assert report.events in {None, len(payloads)}
 
 
+def test_ranges_are_checked_together_as_each_alone(case: Case) -> None:
+    held, layout = [case.first.stored, case.second.stored], case.layout
+    third = StoredRange(SEGMENT, held[-1].end + 100, held[-1].end + 200)  # behind a hole, and missing
+    case.store.put(case.key(held[0].start, 9999), b"a stray in the first")
+    case.store.put(case.key(held[1].end + 10, 20), b"between the ranges")
+    case.store.put(case.key(third.start + 10, 20), b"a stray in the third")
+    ranges, store = [*held, third], MeteredStore(case.store)
+    found = list(layout.check_ranges(place_of(store), ranges))
+    assert found == [layout.check_range(place_of(case.store), one) for one in ranges]
+    assert [bool(one.damaged) for one in found] == [False, False, True]
+    assert found[0].stray == 1
+    assert store.meter.lists == (3 if layout.one_object_per_event else 1)
+    assert list(layout.check_ranges(place_of(store), [])) == []
+
+
 def test_every_event_is_read_by_its_pointer_in_one_request(case: Case) -> None:
     for held in (case.first, case.second):
         for offset, payload in held.events:

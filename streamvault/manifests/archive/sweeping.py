@@ -15,6 +15,7 @@ from streamvault.layouts.layout import LayoutName, open_layout
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.history import Generation
 from streamvault.objectstore.bulk import delete_all
+from streamvault.objectstore.store import PAGE
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId
@@ -25,8 +26,8 @@ FEW_OBJECTS = 10_000
 RANGES_A_TASK = 16
 """Ranges per task: a gigabyte of events, unless ranges are small."""
 
-CHUNKS_A_LISTING = 999
-"""Ranges per task if each is one object and only listed: with the key after them, one page of S3's."""
+CHUNKS_A_LISTING = PAGE - 1
+"""Ranges per task if each is one object and only listed: with the key after them, one page of a listing."""
 
 
 @dataclass(frozen=True, slots=True)

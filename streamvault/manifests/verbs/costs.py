@@ -26,7 +26,7 @@ from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.verbs.cold import SAMPLE_SIZE
 from streamvault.manifests.verbs.prices import ClassPrices, list_prices
 from streamvault.objectstore.bulk import PART_BYTES
-from streamvault.objectstore.obstore_store import PAGE
+from streamvault.objectstore.store import PAGE
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
 _ANY_SEGMENT = SegmentId(0, 0)
@@ -162,9 +162,7 @@ def to_read(layout: Layout, events: int, size: int, *, frames: bool = False, is_
         is_large: whether it is one event of more than 8 MiB.
     """
     if not layout.one_object_per_event:
-        return Requests(
-            gets=ceil(size / part_bytes(StoredRange(_ANY_SEGMENT, 0, size, (1,) if frames else ()), WINDOW))
-        )
+        return Requests(gets=requests_to_read(StoredRange(_ANY_SEGMENT, 0, size, (1,) if frames else ()), size))
     if is_large:
         return Requests(lists=1, gets=ceil((size - HEADER_BYTES) / PART_BYTES))
     return Requests(lists=_pages(events + 1), gets=events)

@@ -111,7 +111,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("copy {streams}/shop/orders {streams}/shop/copied --master inline", {"numpy"}),
         ("export {streams}/shop/orders {vault} --master inline", {"numpy", "pyarrow"}),
         ("import {vault}/shop/orders {streams}/shop/restored --master inline", {"numpy", "pyarrow"}),
-        ("check {vault}/shop/orders --master inline", {"numpy", "pyarrow", "obstore"}),
+        ("check {vault}/shop/orders --master inline", {"numpy", "pyarrow"}),
     ],
 )
 def test_what_commands_load(places: dict[str, str], command: str, expected: set[str]) -> None:
