@@ -17,6 +17,7 @@ from streamvault.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, f
 from streamvault.layouts.layout import Compression, Layout, StoredRange
 from streamvault.layouts.object_keys import CHUNK_KEYS
 from streamvault.layouts.place import Place
+from streamvault.layouts.range_buffer import RangeBuffer
 from streamvault.objectstore.bulk import (
     HELD_TWICE,
     WINDOW_BYTES,
@@ -79,19 +80,20 @@ class ChunksLayout(Layout):
     ) -> tuple[int, ...]:
         """See `Layout.write_run`."""
         start, length = -1, 0
-        held: FrameWriter | bytearray = FrameWriter() if self._compress else bytearray()
+        held = FrameWriter() if self._compress else RangeBuffer()
         for block in blocks:
             if start < 0:
                 start = block.offset
             length += len(block.data)
-            held.extend(block.data)
+            held.extend(memoryview(block.data))
         if not length:
             return ()
         store = place.store
         key = place.prefix + self.keys.key(segment, start, length)
         if isinstance(held, FrameWriter):
             return _put_frames(store, key, held)
-        put_same(store, key, memoryview(held))
+        put_same(store, key, held.data)
+        held.give_back()
         return ()
 
     def write_large(

@@ -1,0 +1,176 @@
+"""The memory of a range is used again, and never while somebody may still read it."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from streamvault.layouts import range_buffer
+from streamvault.layouts.chunks import ChunksLayout
+from streamvault.layouts.range_buffer import KEPT, RangeBuffer
+from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.objectstore.retrying import RetryingStore
+from streamvault.objectstore.s3.access import S3Access, StaticKeys
+from streamvault.objectstore.s3.store import BucketStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.arithmetic.splitting import EventBlock
+from tests.places import SEGMENT, memory, place_of
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture(autouse=True)
+def spare(monkeypatch: pytest.MonkeyPatch) -> deque[bytearray]:
+    """The buffers to be used again; none at first."""
+    found: deque[bytearray] = deque(maxlen=KEPT)
+    monkeypatch.setattr(range_buffer, "_spare", found)
+    return found
+
+
+def filled(data: bytes, step: int = 1000) -> RangeBuffer:
+    held = RangeBuffer()
+    for low in range(0, len(data), step):
+        held.extend(memoryview(data)[low : low + step])
+    return held
+
+
+def block(offset: int, data: bytes) -> EventBlock:
+    return EventBlock(offset, memoryview(data), 1)
+
+
+def test_buffer_holds_what_was_appended_whatever_it_held_before(spare: deque[bytearray]) -> None:
+    rng = random.Random(4)
+    for size in (10_000, 3, 9_999, 25_000, 1, 10_001, 0, 60_000):
+        data = rng.randbytes(size)
+        held = filled(data, rng.randrange(1, 5000))
+        assert held.data == data
+        if size:
+            held.give_back()
+            assert len(spare) == 1
+
+
+def test_buffer_with_a_view_is_not_used_again(spare: deque[bytearray]) -> None:
+    held = filled(b"first")
+    view = held.data[1:]
+    held.give_back()
+    assert not spare
+    assert filled(b"other").data == b"other"
+    assert view == b"irst"
+
+
+def test_few_buffers_and_no_very_large_one_are_kept(spare: deque[bytearray], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_buffer, "LARGEST_KEPT", 5)
+    filled(b"larger").give_back()
+    assert not spare
+    for held in [filled(b"small") for _ in range(5)]:
+        held.give_back()
+    assert len(spare) == KEPT
+
+
+class Late:
+    """A store whose first put times out: the request keeps its bytes, to be sent later."""
+
+    def __init__(self) -> None:
+        self.inner = memory()
+        self.uri = self.inner.uri
+        self.late: memoryview | None = None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        if self.late is None:
+            self.late = memoryview(data)
+            raise ObjectStoreUnavailable("the server did not answer in time")
+        self.inner.put(key, bytes(data))
+
+
+def test_put_that_timed_out_keeps_its_bytes(spare: deque[bytearray]) -> None:
+    late = Late()
+    store = RetryingStore(late)  # type: ignore[arg-type]  # it has the methods that are needed
+    ranges = [random.Random(seed).randbytes(MIB) for seed in range(3)]
+    for number, data in enumerate(ranges):
+        ChunksLayout().write_run(place_of(store), SEGMENT, [block(number * MIB, data)])
+    assert late.late == ranges[0]
+    assert len(spare) == 1  # that of the others
+    assert [late.inner.get(entry.key) for entry in late.inner.list("")] == ranges
+
+
+class SlowServer:
+    """Takes PUT requests, and of the first one's body only the beginning until `go_on` is set.
+
+    Attributes:
+        received: the body of each PUT, as far as it has come.
+        ended: set when no more comes of the first one.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.received: list[bytearray] = []
+        self.go_on, self.ended = threading.Event(), threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._listener.accept()[0],), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            while True:
+                request = bytearray()
+                while b"\r\n\r\n" not in request:
+                    more = connection.recv(65536)
+                    if not more:
+                        return
+                    request += more
+                if request.startswith(b"PUT"):
+                    self._put(connection, request.partition(b"\r\n\r\n")[2])
+                else:  # there is no object yet
+                    connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+    def _put(self, connection: socket.socket, body: bytearray) -> None:
+        self.received.append(body)
+        is_first = body is self.received[0]
+        if is_first:
+            self.go_on.wait(60)
+        try:
+            while len(body) < self._size and (more := connection.recv(1 << 20)):
+                body += more
+        finally:
+            if is_first:
+                self.ended.set()
+        connection.sendall(b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 0\r\n\r\n')
+
+
+@pytest.fixture
+def server() -> Iterator[SlowServer]:
+    server = SlowServer(8 * MIB)
+    yield server
+    server.close()
+
+
+def test_late_request_never_sends_the_bytes_of_another_range(server: SlowServer) -> None:
+    first, second = random.Random(1).randbytes(8 * MIB), random.Random(2).randbytes(8 * MIB)
+    access = S3Access(server.endpoint, "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
+    store = RetryingStore(BucketStore(RootAddress("s3", "bucket", access=access), timeout=0.1))
+    for number, data in enumerate((first, second)):
+        ChunksLayout().write_run(place_of(store), SEGMENT, [block(number * len(data), data)])
+    server.go_on.set()
+    assert server.ended.wait(60)
+    late, *others = server.received
+    assert len(late) < len(first)
+    assert first.startswith(late)
+    assert first in others
+    assert second in others
