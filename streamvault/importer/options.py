@@ -88,12 +88,6 @@ class RestoreOptions(PartOptions):
         return self
 
 
-ReaderGroupsOption = Annotated[
-    bool,
-    Field(description="Also create the reader groups that read the source, with the same names and positions."),
-]
-
-
 class ImportOptions(RestoreOptions, Distributed, Rehearsed):
     """Options of *import*."""
 
@@ -108,7 +102,12 @@ class ImportOptions(RestoreOptions, Distributed, Rehearsed):
     table: Annotated[
         str | None, Field(description="Name of the table, if there are several."), CommandLine(metavar="NAME")
     ] = None
-    reader_groups: ReaderGroupsOption = False
+    reader_groups: Annotated[
+        bool,
+        Field(
+            description="Also create the reader groups that 'export --reader-groups' has noted, where they were then."
+        ),
+    ] = False
     wait_for_warm: Annotated[
         bool, Field(description="Wait for objects that S3 is restoring from an archive class.")
     ] = False

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Usage
 from streamvault.common.options import DURATION, CommandLine, Rehearsed, command_line
-from streamvault.importer.options import KeptRetention, NumbersOption, PartOptions, ReaderGroupsOption, TargetOptions
+from streamvault.importer.options import KeptRetention, NumbersOption, PartOptions, TargetOptions
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import RoundOptions, Window
 from streamvault.sparkrun.options import Distributed
@@ -23,6 +23,12 @@ PromotedRetention = Annotated[
         description="Whether the promoted stream gets the source's retention policy, which may truncate what "
         "--keep-head has kept."
     ),
+]
+
+
+ReaderGroupsOption = Annotated[
+    bool,
+    Field(description="Also create the reader groups that read the source, with the same names and positions."),
 ]
 
 

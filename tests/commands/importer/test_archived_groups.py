@@ -38,7 +38,7 @@ from streamvault.streamstore.services import lease
 from tests.commands.importer.restores import killed_at_its_end
 from tests.killed import Killed
 from tests.memory_groups import THERE, MemoryGroups
-from tests.streams import append_events
+from tests.streams import append_events, make_byte_stream
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, a_root, contents, merge, replace_object
 
 EVENT = 12
@@ -411,3 +411,16 @@ def test_a_noted_position_is_translated(vault: Vault, groups: MemoryGroups) -> N
     assert (found.new, found.reader_group) == (cut(3, 3, stream=THERE).to_json(), "app")
     with pytest.raises(Usage, match="generation 1 has noted no position of a reader group other"):
         translate(vault.archive, vault.uri(THERE), reader_groups=["other"])
+
+
+def test_groups_of_a_byte_stream_go_on_at_their_offsets(tmp_path: Path, groups: MemoryGroups) -> None:
+    """Nothing keeps an application from reading one with a group."""
+    vault = Vault(tmp_path)
+    with vault.store as store:
+        make_byte_stream(store, NAME, size=1001, truncate=False)
+        tail = store.describe(NAME).tail
+    at = StreamCut(NAME, {segment: end - 1 for segment, end in tail.offsets.items()})
+    groups.add(at)
+    export(vault, content="bytes")
+    restore(vault)
+    assert groups.reached() == StreamCut(THERE, at.offsets)
