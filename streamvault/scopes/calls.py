@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from streamvault.common.errors import Usage
-from streamvault.common.options import Options
+from streamvault.common.options import Options, ScopeKind
 from streamvault.common.verb import PublicVerb
 from streamvault.scopes.listing import ScopeListing, members_of
 from streamvault.scopes.uri import ScopePattern, is_scope
@@ -93,6 +93,8 @@ class OneCall(StreamCalls):
 
     def __init__(self, verb: PublicVerb, arguments: Sequence[str], options: Options) -> None:
         self._arguments, self._options = arguments, options
+        for number, (name, kind) in enumerate(verb.options_class.scoped.items()):
+            _check_stream(kind, arguments[verb.argument_names.index(name)], number)
         name, kind = next(iter(verb.options_class.scoped.items()))
         self._uri = arguments[verb.argument_names.index(name)]
         scope, _, self._name = self._uri.rpartition("/")
@@ -131,6 +133,11 @@ def _patterns(verb: PublicVerb, arguments: Sequence[str]) -> Mapping[str, ScopeP
             raise Usage(
                 "a target must not be a pattern", where=repr(text), todo="Write the scope, with '/' at its end."
             )
-        if kind == "target" or (kind != "archive" and is_stream(text)):
-            parse_stream(patterns[name].member("x"), target=bool(number))
+        _check_stream(kind, patterns[name].member("x"), number)
     return patterns
+
+
+def _check_stream(kind: ScopeKind, uri: str, number: int) -> None:
+    """Check the URI of a stream; ``number`` is that of the argument. An archive's is checked when it is opened."""
+    if kind == "target" or (kind != "archive" and is_stream(uri)):
+        parse_stream(uri, target=bool(number))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from streamvault.common.errors import Usage
 from streamvault.common.options import load_file
+
+_MAY_END = re.compile(r"""(]|}|\"{3}|'{3})\s*(#.*)?$""")
+"""What the last line of a value of several lines ends with."""
 
 
 def load_declared(file: str) -> tuple[Mapping[str, Any], str]:
@@ -19,7 +25,7 @@ def load_declared(file: str) -> tuple[Mapping[str, Any], str]:
     text = load_file(file, "--config")
     try:
         return tomllib.loads(text), text
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of a number that is too long, or too many brackets
         raise Usage("the file is not TOML", where=f"{file}: {error}") from None
 
 
@@ -30,18 +36,33 @@ def line_of(text: str, path: Sequence[str | int]) -> int:
         text: the file, which is valid.
         path: the keys and indices that lead to the value.
     """
-    lines = text.splitlines(keepends=True)
+    lines = [f"{line}\n" for line in text.split("\n")]
+    ends = _statement_ends(lines)
     for length in range(len(path), 0, -1):
-        absent = 0
-        for number in range(1, len(lines) + 1):
-            try:
-                found = tomllib.loads("".join(lines[:number]))
-            except tomllib.TOMLDecodeError:
-                continue  # within a value of several lines
-            if _has(found, path[:length]):
-                return next(at for at in range(absent + 1, number + 1) if lines[at - 1].partition("#")[0].strip())
-            absent = number
+
+        def has(end: int, wanted: Sequence[str | int] = path[:length]) -> bool:
+            return _has(tomllib.loads("".join(lines[:end])), wanted)
+
+        if (at := bisect_left(ends, True, key=has)) < len(ends):  # once it is given, it is in all that follows
+            begin = ends[at - 1] if at else 0
+            return next(number for number in range(begin + 1, ends[at] + 1) if _has_content(lines[number - 1]))
     return 1
+
+
+def _statement_ends(lines: Sequence[str]) -> list[int]:
+    """Return the numbers of the lines at which statements end; of one of many lines, few are tried."""
+    ends, begin = [], 0
+    for number, line in enumerate(lines, 1):
+        if number == begin + 1 or _MAY_END.search(line):
+            with suppress(tomllib.TOMLDecodeError):  # within a value of several lines
+                tomllib.loads("".join(lines[begin:number]))
+                ends.append(number)
+                begin = number
+    return ends
+
+
+def _has_content(line: str) -> bool:
+    return bool(line.partition("#")[0].strip())
 
 
 def _has(found: Any, path: Sequence[str | int]) -> bool:

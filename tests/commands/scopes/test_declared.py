@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,10 @@ stream = "{shop}3/other"
         ('root = "{root}"\n[[streams]]\nstream = "{shop}/a"\n[[streams]]\nstream = "{shop}/x*"', 4, "nothing matches"),
         ('root = "{root}"\nstreams = [\n"{shop}/a",\n"{shop}/a"]', 2, "the stream is listed twice"),
         ('root = "{root}"\nstreams = ["{root}/a"]', 2, "not a stream's URI"),
+        ('root = "{root}"\nstreams = ["{shop}/b b"]', 2, "invalid stream name"),
         ("root = ", 0, "the file is not TOML"),
+        (f"x = {'[' * 10_000}", 0, "the file is not TOML"),
+        (f"keep = {'9' * 5000}", 0, "the file is not TOML"),
     ],
 )
 def test_each_error_has_its_line(
@@ -151,3 +155,17 @@ def test_lines_of_values() -> None:
         ("none",): 1,
     }
     assert {path: line_of(text, path) for path in places} == places
+    text = 'a = 1 # \u2028 is no end of a line\r\nb = """\r\n]\r\n"""\r\nc = { d = [\n{ e = 1 }\n] }'
+    assert [line_of(text, (key,)) for key in "abc"] == [1, 2, 5]
+
+
+def test_the_line_in_a_long_file_is_found_without_reading_it_for_each_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    really = tomllib.loads
+    monkeypatch.setattr("streamvault.scopes.toml.tomllib.loads", lambda text: read.append(len(text)) or really(text))
+    tables = "".join(f'[[streams]]\nstream = "local:///a/b/{number}"\n' for number in range(500)) + "unknown = 1\n"
+    array = "streams = [\n" + '{ stream = "local:///a/b/c" },\n' * 1000 + "]\nunknown = 1\n"
+    for text, path, line in ((tables, ("streams", 499, "unknown"), 1001), (array, ("unknown",), 1003)):
+        read.clear()
+        assert line_of(text, path) == line
+        assert sum(read) < 20 * len(text)
