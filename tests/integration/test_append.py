@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,13 @@ from streamvault import append_streams, copy_stream, export_stream, join_streams
 from streamvault.joining.reports import StitchReport
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.model import KeyRange, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.pravega.transactions import PravegaTransactions
+from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.store import StreamStore
 from tests.integration.conftest import Site
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
 from tests.servers.java_client import JavaClient
+from tests.servers.proxy import FaultProxy
 
 pytestmark = pytest.mark.pravega
 
@@ -85,37 +88,59 @@ def test_stream_is_appended_at_once_while_others_write(
     assert append_streams([here.uri(source)], here.uri(target), master="inline").unchanged
 
 
-@pytest.mark.parametrize("own_segments", [False, True])
+@pytest.mark.parametrize(("own_segments", "away"), [(False, False), (True, True)])
 def test_lost_answer_to_a_commit_appends_once(
-    here: Site, scope_name: str, monkeypatch: pytest.MonkeyPatch, *, own_segments: bool
+    here: Site, scope_name: str, monkeypatch: pytest.MonkeyPatch, *, own_segments: bool, away: bool
 ) -> None:
+    """The answer is lost on its way; then the controller is there again, or is not before the command gives up."""
     source, target = StreamName(scope_name, "old"), StreamName(scope_name, "target")
     old = make_old(here.store, source)
     make(here.store, target, 2)
-    real = PravegaTransactions.commit
-
-    def commit(self: PravegaTransactions, transaction: Any) -> Any:
-        real(self, transaction)
-        raise StreamStoreUnavailable("the answer is lost")
-
-    uris, options = ([here.uri(source)], here.uri(target)), {"master": "inline", "own_segments": own_segments}
-    with monkeypatch.context() as patched:
-        patched.setattr(PravegaTransactions, "commit", commit)
-        with pytest.raises(StreamStoreUnavailable, match="the answer is lost"):
-            append_streams(*uris, **options)
-    report = append_streams(*uris, **options)
-    assert (report.resumed, report.moved_bytes) == (True, 0)
+    real = PravegaSettings.from_environment
+    impatient = staticmethod(lambda *given, **more: replace(real(*given, **more), timeout=3.0))
+    monkeypatch.setattr(PravegaSettings, "from_environment", impatient)
+    with FaultProxy(here.server.controller_port) as proxy:
+        uris = [here.uri(source)], f"pravega://127.0.0.1:{proxy.port}/{target}"
+        options: dict[str, Any] = {"master": "inline", "own_segments": own_segments}
+        proxy.lose_answer(b"/commitTransaction", refuse=away)
+        with pytest.raises(StreamStoreUnavailable) if away else nullcontext():
+            report = append_streams(*uris, **options)
+        assert proxy.lost.is_set()
+        if away:
+            proxy.accept()
+            report = append_streams(*uris, **options)
+        assert (report.resumed, report.moved_bytes > 0) == (away, not away)
     assert all(place.exact for place in report.places)
     check_places(here.store, report)
     assert numbers_by_key(here.store, target) == {key: list(range(n)) for key, n in old.written.items() if n}
     if own_segments:
         old.write(100)
-        for each in (report, append_streams(*uris, **options)):
+        for each in (report, append_streams(uris[0], here.uri(target), **options)):
             assert all(place.exact for place in each.places)
             check_places(here.store, each)
             assert {place.offset for place in each.places} >= {0}
             landed = {SegmentId.parse(place.target_segment.rpartition("/")[2]) for place in each.places}
             assert all(info.sealed for info in here.store.segment_info(target, list(landed)))
+
+
+@pytest.mark.spark
+def test_spark_fills_a_task_each_segment(here: Site, scope_name: str, tmp_path: Path) -> None:
+    source, archived, target, joined = (StreamName(scope_name, name) for name in ("old", "new", "target", "joined"))
+    old = make_old(here.store, source)
+    make(here.store, target, 2)
+    make(here.store, archived, 4)
+    new = KeyedWriter(here.store, archived, prefix="new")
+    new.write(100)
+    export_stream(here.uri(archived), f"file://{tmp_path}/vault", master="inline")
+    sources = [here.uri(source), f"file://{tmp_path}/vault/{archived}"]
+    expected = {key: list(range(count)) for key, count in {**old.written, **new.written}.items() if count}
+    for report, name in (
+        (append_streams(sources, here.uri(target), master="local[2]"), target),
+        (join_streams(sources, here.uri(joined), master="local[2]"), joined),
+    ):
+        assert numbers_by_key(here.store, name) == expected
+        assert report.bytes == report.moved_bytes
+        check_places(here.store, report)
 
 
 def test_three_streams_and_an_archive_are_joined(

@@ -16,6 +16,9 @@ T = TypeVar("T")
 HOST = "127.0.0.1"
 CHUNK = 64 * 1024
 CALL_TIMEOUT = 30.0
+FRAME_HEADER = 9
+HEADERS = 1
+END_STREAM = 1
 METHODS = (b"GET /", b"HEAD /", b"PUT /", b"POST /", b"DELETE /")
 # A socket that is closed with this set sends a reset, as a crashed machine's peer gets, instead of an orderly end.
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -36,6 +39,7 @@ class FaultProxy:
         bytes_to_server: how many bytes have gone to the server.
         requests: how many HTTP requests clients have begun.
         held: set once `hold_at` holds a request back.
+        lost: set once `lose_answer` has lost one.
     """
 
     def __init__(self, target_port: int = 0) -> None:
@@ -47,6 +51,8 @@ class FaultProxy:
         self.bytes_to_server = 0
         self.requests = 0
         self.held = threading.Event()
+        self.lost = threading.Event()
+        self._losing = (b"", False)
         self._hold_at = 0
         self._open: set[_Connection] = set()
         self._cut_after = 0
@@ -92,6 +98,16 @@ class FaultProxy:
         """Hold back a client's HTTP request, counted from 1 since the proxy began, and all after it, until `resume`."""
         self.held.clear()
         self._hold_at = request
+
+    def lose_answer(self, call: bytes, *, refuse: bool = False) -> None:
+        """Lose the server's answer to the next gRPC call that has these bytes: the connection is cut in its place.
+
+        Args:
+            call: part of the call's path, on a connection that has not made such a call yet.
+            refuse: refuse new connections from then on, until `accept`.
+        """
+        self.lost.clear()
+        self._losing = call, refuse
 
     def resume(self) -> None:
         """Pass everything on again after `silence` or `hold_at`, first what was held back."""
@@ -167,6 +183,14 @@ class FaultProxy:
                 await asyncio.sleep(self.delay)
                 if not to_client and chunk.startswith(METHODS):
                     self._count_request()
+                if not to_client and self._losing[0] and self._losing[0] in chunk:
+                    connection.unanswered = bytearray()
+                if to_client and connection.unanswered is not None:
+                    connection.unanswered += chunk
+                    if not _has_ended_stream(connection.unanswered):
+                        continue
+                    await self._lose()
+                    break
                 await self._flowing.wait()
                 if sink.is_closing():
                     return
@@ -189,6 +213,12 @@ class FaultProxy:
         # spent, or one side was reset: so is the other
         connection.reset()
 
+    async def _lose(self) -> None:
+        (_, refuse), self._losing = self._losing, (b"", False)
+        if refuse:
+            await self._refuse()
+        self.lost.set()
+
     def _count_request(self) -> None:
         self.requests += 1
         if self.requests == self._hold_at:
@@ -205,6 +235,17 @@ class FaultProxy:
         self._cuts_left -= 1
         connection.is_spent = True
         return size - (connection.passed - self._cut_after)
+
+
+def _has_ended_stream(data: bytes | bytearray) -> bool:
+    """Whether HTTP/2 frames have one that ends a stream, as the last one of a gRPC answer does."""
+    at = 0
+    while at + FRAME_HEADER <= len(data):
+        size, kind, flags = int.from_bytes(data[at : at + 3], "big"), data[at + 3], data[at + 4]
+        at += FRAME_HEADER + size
+        if kind == HEADERS and flags & END_STREAM and at <= len(data):
+            return True
+    return False
 
 
 async def _delivered(sink: asyncio.StreamWriter) -> None:
@@ -226,6 +267,8 @@ class _Connection:
         # bytes gone to the client since `cut_after` was called
         self.passed = 0
         self.is_spent = False
+        # what the server has answered since a call whose answer is to be lost
+        self.unanswered: bytearray | None = None
         for each in (to_client, to_server):
             # `drain` returns when everything is with the kernel
             each.transport.set_write_buffer_limits(high=0)

@@ -106,6 +106,25 @@ def test_proxy_refuses_and_accepts_again_on_the_same_port(proxy: FaultProxy) -> 
         assert _received(later, 1) == b"c"
 
 
+def test_answer_to_a_call_is_lost_once_it_is_there(proxy: FaultProxy) -> None:
+    """The echo of a frame that ends a stream is the answer."""
+    other, call = b"\0\0\1\0\0\0\0\0\1x", b"\0\0\5\1\1\0\0\0\1/call"
+    proxy.lose_answer(b"/call", refuse=True)
+    with _connect(proxy) as connection:
+        connection.sendall(other)
+        assert _received(connection, len(other)) == other
+        connection.sendall(call)
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+    assert proxy.lost.is_set()
+    with pytest.raises(ConnectionRefusedError):
+        _connect(proxy)
+    proxy.accept()
+    with _connect(proxy) as connection:
+        connection.sendall(call)
+        assert _received(connection, len(call)) == call
+
+
 def _send_for_ever(connection: socket.socket) -> None:
     while True:
         connection.sendall(b"more")
