@@ -58,10 +58,11 @@ def each_of_list(kind: type[StreamList]) -> Any:
 
     @task(multiple_outputs=False)
     def declared() -> dict[str, Any]:
-        given = checked_params(get_current_context())[kind.parameter]
+        given, where = checked_params(get_current_context())[kind.parameter], f"the parameter {kind.parameter}"
         if given is None:
             given = Variable.get(kind.variable(), default=None, deserialize_json=True)
-        streams = kind.read(given, os.environ.get(kind.environment_variable("FILE")))
+            where = f"the variable {kind.variable()}"
+        streams = kind.read(given, os.environ.get(kind.environment_variable("FILE")), where=where)
         listed = ScopeStreams()
         return {"batches": in_batches(streams.arguments(listed), BATCHES), "failed": listed.failed}
 

@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Self
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from pydantic import ValidationError
+from pydantic import PrivateAttr, ValidationError
 
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem
 from streamvault.scopes.entries import ListModel
 from streamvault.scopes.toml import line_of, load_declared
+from streamvault.scopes.uri import ScopePattern
 
 ListStreams = Callable[[str, str | None], list[str]]
 """(scope, connection) → names of the scope's streams."""
@@ -30,6 +31,9 @@ class StreamList(ListModel):
 
     what: ClassVar[str]
     """What it lists, for messages."""
+
+    _where: str = PrivateAttr("")
+    _text: str = PrivateAttr("")
 
     @abstractmethod
     def arguments(self, list_streams: ListStreams) -> list[dict[str, Any]]:
@@ -50,17 +54,18 @@ class StreamList(ListModel):
         return f"STREAMVAULT_{cls.parameter.upper()}_{suffix}"
 
     @classmethod
-    def read(cls, given: Any, file: str | None = None) -> Self:
+    def read(cls, given: Any, file: str | None = None, *, where: str = "") -> Self:
         """Read the list from a value, or from a JSON or TOML file on the worker.
 
         Args:
             given: the value; None: the file.
             file: name of the file; None or empty if there is none.
+            where: where the value is from.
 
         Raises:
             AirflowFailException: there is no list, or it is not valid; the message says where.
         """
-        where, text = f"the list of {cls.what}", ""
+        where, text = f"the list of {cls.what}" + (f" in {where}" if where else ""), ""
         if given is None and file:
             where = file
             try:
@@ -76,14 +81,47 @@ class StreamList(ListModel):
                 f"{cls.environment_variable('FILE')}."
             )
         try:
-            return cls.model_validate({"streams": given} if isinstance(given, list) else given)
+            found = cls.model_validate({"streams": given} if isinstance(given, list) else given)
         except ValidationError as error:
-            wrong = [
-                f"{'.'.join(str(part) for part in found['loc']) or 'it'}: {found['msg'].removeprefix('Value error, ')}"
-                + (f" (line {line_of(text, found['loc'])})" if text else "")
-                for found in error.errors(include_url=False)
-            ]
+            wrong = [_wrong(each, text) for each in error.errors(include_url=False)]
             raise AirflowFailException(f"{where} is not valid: {'; '.join(dict.fromkeys(wrong))}") from None
+        found._where, found._text = where, text  # noqa: SLF001  (this class's own)
+        return found
+
+    def problem(self, number: int, what: str) -> AirflowFailException:
+        """Return the error that an entry does not fit the others; ``number`` counts from 0."""
+        line = f" (line {line_of(self._text, ('streams', number))})" if self._text else ""
+        return AirflowFailException(f"{self._where} is not valid: streams.{number}: {what}{line}")
+
+    def members(self, number: int, stream: str, conn_id: str | None, list_streams: ListStreams) -> list[str]:
+        """Return the streams that an entry names: one, all of a scope (``SCOPE/``), or those that match a pattern.
+
+        Raises:
+            AirflowFailException: it is not a pattern, or no stream of the scope matches it.
+        """
+        if not stands_for_streams(stream):
+            return [stream]
+        try:
+            pattern = ScopePattern.parse(stream)
+        except Problem as problem:
+            raise self.problem(number, str(problem)) from None
+        names = list_streams(pattern.scope, conn_id)
+        found = [pattern.member(name).removeprefix("/") for name in names if pattern.matches(name)]
+        if names and not found:
+            raise self.problem(number, f"nothing matches {stream}")
+        return found
+
+
+def stands_for_streams(stream: str) -> bool:
+    """Return whether an entry's stream is a scope or a pattern."""
+    return stream.endswith("/") or "*" in stream
+
+
+def _wrong(found: Any, text: str) -> str:
+    """Return what is wrong with a value of a list, with its place."""
+    where = ".".join(str(part) for part in found["loc"]) or "it"
+    what = "unknown key" if found["type"] == "extra_forbidden" else found["msg"].removeprefix("Value error, ")
+    return f"{where}: {what}" + (f" (line {line_of(text, found['loc'])})" if text else "")
 
 
 @dataclass(frozen=True)
@@ -99,10 +137,15 @@ class ScopeStreams:
     def __call__(self, scope: str, conn_id: str | None) -> list[str]:
         """Return the names of a scope's streams; of a scope that cannot be listed, none."""
         conn_id = conn_id or PravegaHook.default_conn_name
+        where = scope if "://" in scope else f"{scope or 'its scope'} of connection {conn_id}"
         try:
+            if "://" in scope:  # as a task that is given a URI, with the worker's own environment
+                from streamvault.scopes.listing import members_of  # noqa: PLC0415  (not where DAGs are parsed)
+
+                return members_of(ScopePattern(scope), "stream or archive").look().names
             return PravegaHook(conn_id).list_streams(scope)
         except (Problem, AirflowException) as error:
-            self.failed.append(f"scope {scope} of connection {conn_id}: {error}")
+            self.failed.append(f"scope {where}: {error}")
             return []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +37,20 @@ def report_of(outcome: Outcome) -> dict[str, Any]:
     message = ""
     error = document.get("error")
     if isinstance(error, dict):
-        message = str(Problem(error["what"], where=error["where"], todo=error["todo"]))
+        message = _text(error)
         retriable = error.get("retriable", retriable)
+    elif failed := [each for each in document.get("outcomes", ()) if each["exit_code"]]:
+        message = "\n".join(f"{each['stream']}: {_failure(each)}" for each in failed[:MAX_FINDINGS])
+        message += f"\nand {len(failed) - MAX_FINDINGS} more" if len(failed) > MAX_FINDINGS else ""
+        retriable = any((each["failure"] or {}).get("retriable") for each in failed)
     elif outcome.code == Damaged.exit_code:
         message = _damage(document)
     raise _exception(message or outcome.log_tail or f"the command exited with code {outcome.code}", retriable=retriable)
+
+
+def reports_in(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what a command reports for each stream: of a scope's report, those of the streams that are still there."""
+    return [each["result"] for each in report["outcomes"] if each["result"]] if "outcomes" in report else [report]
 
 
 @contextmanager
@@ -59,6 +68,15 @@ def raising_for_airflow() -> Iterator[None]:
 
 def _exception(message: str, *, retriable: bool) -> Exception:
     return AirflowException(message) if retriable else AirflowFailException(message)
+
+
+def _text(error: Mapping[str, Any]) -> str:
+    return str(Problem(error["what"], where=error["where"], todo=error["todo"]))
+
+
+def _failure(outcome: Mapping[str, Any]) -> str:
+    """Return why a command for a scope failed for a stream."""
+    return _text(outcome["failure"]) if outcome["failure"] else _damage(outcome["result"])
 
 
 def _damage(document: dict[str, Any]) -> str:

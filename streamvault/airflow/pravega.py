@@ -63,6 +63,10 @@ class PravegaHook(BaseHook):
         return connection
 
     @property
+    def _scope(self) -> str:
+        return str(self._connection.extra_dejson.get("scope") or "")
+
+    @property
     def uri(self) -> str:
         """The cluster's URI, ``pravega://HOST:PORT`` or ``pravega+tls://HOST:PORT``, without the login."""
         host, port = self._connection.host, self._connection.port or DEFAULT_PORT
@@ -72,14 +76,15 @@ class PravegaHook(BaseHook):
         """Return the URI of a stream of this cluster.
 
         Args:
-            stream: ``SCOPE/STREAM``, or ``STREAM`` if the connection has a scope.
+            stream: ``SCOPE/STREAM``, or ``STREAM`` if the connection has a scope; for a scope ``SCOPE/``, and a
+                pattern in place of ``STREAM`` for several streams.
 
         Raises:
             AirflowFailException: ``stream`` is neither.
         """
         scope, slash, name = stream.rpartition("/")
-        scope = scope if slash else str(self._connection.extra_dejson.get("scope") or "")
-        if not scope or not name or "/" in scope:
+        scope = scope if slash else self._scope
+        if not scope or not stream or "/" in scope:
             raise AirflowFailException(
                 f"not a stream: {stream!r}. Write SCOPE/STREAM, or STREAM if connection {self.pravega_conn_id!r} "
                 "has a scope in its extra."
@@ -105,13 +110,13 @@ class PravegaHook(BaseHook):
         return {f"{prefix}{name}": value for name, value in zip(_VARIABLES, values, strict=True)}
 
     def list_streams(self, scope: str) -> list[str]:
-        """Return the names of a scope's streams, sorted, without Pravega's internal ones.
+        """Return the names of a scope's streams, sorted, without internal ones; of the connection's scope if empty.
 
         Raises:
             Problem: the streams cannot be listed.
         """
         with self.get_conn() as store:
-            return [name.stream for name in store.list_streams(scope)]
+            return [name.stream for name in store.list_streams(scope or self._scope)]
 
     def get_conn(self) -> Any:
         """Open the cluster as a `streamstore.store.StreamStore`; close it after use."""

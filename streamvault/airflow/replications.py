@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from airflow.sdk.exceptions import AirflowFailException
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from streamvault.airflow.lists import ListStreams, StreamList
+from streamvault.airflow.lists import ListStreams, StreamList, stands_for_streams
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.times import parse_duration
 from streamvault.mirrors.options import ReplicateOptions
@@ -34,8 +32,9 @@ class ReplicationEntry(ReplicationOptions):
     """A pair of streams, or all streams of a scope.
 
     Attributes:
-        source: the stream to replicate: ``SCOPE/STREAM``, ``STREAM`` in the connection's scope, a URI, or an archive.
-        stream: the replica: ``SCOPE/STREAM``, ``STREAM`` or a URI; None: a name as the source's.
+        source: the stream to replicate: ``SCOPE/STREAM``, ``STREAM`` in the connection's scope, a URI, or an archive;
+            with ``SCOPE/`` all streams of a scope, with a ``*`` those that match.
+        stream: the replica: ``SCOPE/STREAM``, ``STREAM`` or a URI; of several, ``SCOPE/``; None: the source's name.
         scope: a scope of the source's cluster.
         target_scope: scope of the replicas, which have the names of their sources; None: `scope`.
     """
@@ -55,6 +54,12 @@ class ReplicationEntry(ReplicationOptions):
             raise ValueError("target_scope requires scope; for a source, give stream")
         if self.source is not None and "://" in self.source and self.stream is None:
             raise ValueError("stream is missing: the source is a URI")
+        if self.source is not None and self.stream is not None:
+            several = stands_for_streams(self.source)
+            if several != stands_for_streams(self.stream) or "*" in self.stream:
+                raise ValueError(
+                    f"stream must be {'a scope, with / at its end' if several else 'a stream'}, as the source"
+                )
         return self
 
 
@@ -77,29 +82,28 @@ class Replications(ReplicationOptions, StreamList):
             list_streams: (scope, connection) → names of the scope's streams.
 
         Raises:
-            AirflowFailException: two pairs have the same replica, or a pair has the same stream twice.
+            AirflowFailException: two pairs have the same replica, a pair has the same stream twice, or nothing matches
+                a pattern.
         """
         found: dict[tuple[str, str], dict[str, Any]] = {}
-        for entry in self.streams:
+        for number, entry in enumerate(self.streams):
             chosen = {**self.given(ReplicationOptions), **entry.given(ReplicationOptions)}
             connection = str(chosen.get("pravega_conn_id") or PravegaHook.default_conn_name)
             target = str(chosen.get("target_conn_id") or connection)
-            for source, stream in _pairs(entry, connection, list_streams).items():
+            scope = f"{entry.scope}/" if entry.source is None else entry.source
+            to = entry.stream or (f"{entry.target_scope}/" if entry.target_scope else scope)
+            for source in self.members(number, scope, connection, list_streams):
+                stream = source if to == scope else to
+                if stream.endswith("/"):
+                    stream += source.rpartition("/")[2]
                 if source == stream and (connection == target or "://" in source):
-                    raise AirflowFailException(
+                    raise self.problem(
+                        number,
                         f"replication of {source}: source and replica are the same stream. Give target_conn_id, or "
-                        "another name."
+                        "another name.",
                     )
                 key = ("" if "://" in stream else target, stream)
                 if key in found:
-                    raise AirflowFailException(f"replication of {source}: its replica {stream} is listed twice")
+                    raise self.problem(number, f"replication of {source}: its replica {stream} is listed twice")
                 found[key] = {"source": source, "stream": stream, **chosen}
         return list(found.values())
-
-
-def _pairs(entry: ReplicationEntry, connection: str, list_streams: ListStreams) -> Mapping[str, str]:
-    """Return source → replica."""
-    if entry.source is not None:
-        return {entry.source: entry.stream or entry.source}
-    scope = str(entry.scope)
-    return {f"{scope}/{name}": f"{entry.target_scope or scope}/{name}" for name in list_streams(scope, connection)}

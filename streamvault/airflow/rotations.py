@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from airflow.sdk.exceptions import AirflowFailException
 from pydantic import BeforeValidator, Field, model_validator
 
 from streamvault.airflow.lists import ListStreams, StreamList
@@ -46,7 +44,8 @@ class RotationEntry(RotationOptions):
     """One stream, or all streams of a scope.
 
     Attributes:
-        stream: ``SCOPE/STREAM``, ``STREAM`` in the connection's scope, or a URI.
+        stream: ``SCOPE/STREAM``, ``STREAM`` in the connection's scope, or a URI; with ``SCOPE/`` all streams of a
+            scope, with a ``*`` those that match.
         scope: a scope of the connection's cluster.
     """
 
@@ -79,11 +78,11 @@ class Rotations(RotationOptions, StreamList):
             list_streams: (scope, connection) → names of the scope's streams.
 
         Raises:
-            AirflowFailException: a stream has no root, or is listed twice.
+            AirflowFailException: a stream has no root, is listed twice, or nothing matches a pattern.
         """
         found: dict[tuple[str, str], dict[str, Any]] = {}
         lines = {entry.stream for entry in self.streams if entry.given(RotationOptions).get("line")}
-        for entry in self.streams:
+        for number, entry in enumerate(self.streams):
             own = entry.given(RotationOptions)
             chosen = {**self.given(RotationOptions), **own}
             if any(name in own for name in KEEPING):
@@ -91,19 +90,13 @@ class Rotations(RotationOptions, StreamList):
                     name: value for name, value in own.items() if name in KEEPING
                 }
             if "root" not in chosen:
-                raise AirflowFailException(f"rotation of {entry.stream or entry.scope}: root is missing")
-            for stream in self._streams(entry, chosen, list_streams):
-                if entry.scope is not None and stream in lines:
+                raise self.problem(number, f"rotation of {entry.stream or entry.scope}: root is missing")
+            of = f"{entry.scope}/" if entry.stream is None else entry.stream
+            for stream in self.members(number, of, chosen.get("pravega_conn_id"), list_streams):
+                if stream != of and stream in lines:
                     continue  # its archive of the scope's entry belongs to the stream that it was restored from
                 key = (stream, chosen["root"])
                 if key in found:
-                    raise AirflowFailException(f"rotation of {stream}: it is listed twice")
+                    raise self.problem(number, f"rotation of {stream}: it is listed twice")
                 found[key] = {"stream": stream, **chosen}
         return list(found.values())
-
-    @staticmethod
-    def _streams(entry: RotationEntry, chosen: Mapping[str, Any], list_streams: ListStreams) -> list[str]:
-        if entry.stream is not None:
-            return [entry.stream]
-        scope = str(entry.scope)
-        return [f"{scope}/{name}" for name in list_streams(scope, chosen.get("pravega_conn_id"))]

@@ -19,7 +19,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.operators import (
+    CheckArchiveOperator,
     CopyStreamOperator,
+    ExportStreamOperator,
     MoveStreamOperator,
     PromoteReplicaOperator,
     ReplicateStreamOperator,
@@ -165,6 +167,24 @@ def test_replica_of_tasks_is_promoted(export: list[str], tmp_path: Path) -> None
         names = [StreamName("scope", name) for name in ("moved", "replica", "stream")]
         assert list(store.list_streams("scope")) == names
         assert len({digest_of(store, name) for name in names}) == 1
+
+
+def test_operator_runs_for_a_scope(export: list[str], tmp_path: Path) -> None:
+    """One stream is damaged in the archive: the task says which, and the others are checked."""
+    scope = export[1].removesuffix("stream")
+    with parse_stream(export[1])[0].open() as store:
+        make_stream(store, StreamName("scope", "other"), events=30, largest=200)
+    exporting = ExportStreamOperator(task_id="t", conn_id="inline", stream=f"{scope}*", root=export[2])
+    report = exporting.execute({"ti": Attempt()})
+    assert [(each["stream"], each["status"]) for each in report["outcomes"]] == [
+        (f"{scope}other", "done"),
+        (f"{scope}stream", "done"),
+    ]
+    next((tmp_path / "vault/scope/other/events").rglob("*-*")).unlink()
+    checking = CheckArchiveOperator(task_id="t", conn_id="inline", archive=f"{export[2]}/scope/")
+    with pytest.raises(AirflowFailException, match=f"{export[2]}/scope/other is damaged:") as raised:
+        checking.execute({"ti": Attempt()})
+    assert "scope/stream" not in str(raised.value)
 
 
 @pytest.mark.spark

@@ -91,6 +91,25 @@ def test_each_of_many_streams_has_its_own_task(airflow: AirflowServer, tmp_path:
     assert len(list(list_archives(root))) == 5
 
 
+def test_a_scope_and_a_pattern_stand_for_their_streams(airflow: AirflowServer, tmp_path: Path) -> None:
+    """Each stream has a task of its own; a mistake in the list is told with the list's origin."""
+    airflow.connect("spark_default", conn_type="spark", host="inline")
+    streams, root = make_streams(tmp_path / "streams", 3), f"file://{tmp_path}/vault"
+    shop = streams[0].rpartition("/")[0]
+    rotation = {"root": root, "streams": [{"stream": f"{shop}/*-1", "layout": "chunks"}, {"stream": f"{shop}/*-2"}]}
+    state, tasks = run(airflow, "archive_rotation", {"rotation": rotation})
+    assert state == "success", airflow.logs("archive_rotation")[-3:]
+    assert sorted(task["rendered_map_index"] for task in tasks["rotate"]) == streams[1:]
+    pair = {"source": f"{shop}/", "stream": f"{shop.replace('/shop', '/dr')}/"}
+    state, tasks = run(airflow, "standby", {"standby": [pair]})
+    assert state == "success", airflow.logs("standby")[-3:]
+    assert sorted(task["rendered_map_index"] for task in tasks["replicate"]) == streams
+    state, tasks = run(airflow, "archive_rotation", {"rotation": {**rotation, "kep": 1}})
+    assert (state, tasks["declared"][0]["state"]) == ("failed", "failed")
+    said = "the list of rotations in the parameter rotation is not valid: kep: unknown key"
+    assert any(said in log for log in airflow.logs("archive_rotation"))
+
+
 def test_each_of_many_pairs_has_its_own_task(airflow: AirflowServer, tmp_path: Path) -> None:
     """With the lag of each replica as the task's result; a replica that lags too much fails its own task alone."""
     airflow.connect("spark_default", conn_type="spark", host="inline")

@@ -14,7 +14,7 @@ from airflow.sdk.definitions.asset import AssetRef
 
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.options import OptionArgument, described, option_arguments
-from streamvault.airflow.outcome import report_of
+from streamvault.airflow.outcome import report_of, reports_in
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
 from streamvault.common.options import Options
@@ -23,7 +23,8 @@ from streamvault.common.options import Options
 class CommandOperator(SparkSubmitOperator):
     """Runs one command and returns its report, as ``--json`` prints it.
 
-    A retry runs the same command, which resumes the interrupted one. If a retry would fail in the same way
+    For a scope or a pattern (``SCOPE/``, ``SCOPE/ord*``), it runs for each stream, and the report is a scope's. A retry
+    runs the same command, which resumes the interrupted one. If a retry would fail in the same way
     (`common.errors.Problem.retriable`), the task fails at once. For each outlet that is an `AssetAlias`, the command
     emits an event of the asset with the URI of what it wrote. If it wrote nothing, it emits no event, not of an `Asset`
     among the outlets either.
@@ -183,16 +184,21 @@ class CommandOperator(SparkSubmitOperator):
         if not self.written:
             return
         # an earlier attempt may have written and been killed before it could announce that
-        if not (self.has_written(report) or context["ti"].try_number > 1):
-            # Airflow emits an event of each asset that a task has as an outlet when it succeeds
-            self.outlets = [outlet for outlet in self.outlets if not isinstance(outlet, Asset | AssetRef)]
-            return
-        uri = report[self.written]
-        for outlet in self.outlets:
-            if isinstance(outlet, AssetAlias):
-                context["outlet_events"][outlet].add(Asset(uri=uri), extra=self._event_extra(report))
-            elif isinstance(outlet, Asset) and outlet.uri == uri:
-                context["outlet_events"][outlet].extra.update(self._event_extra(report))
+        reports = reports_in(report)
+        written = [each for each in reports if self.has_written(each) or context["ti"].try_number > 1]
+        others = {each[self.written] for each in reports if each not in written}
+        # Airflow emits an event of each asset that a task has as an outlet when it succeeds
+        self.outlets = [
+            outlet
+            for outlet in self.outlets
+            if not isinstance(outlet, Asset | AssetRef) or (written and getattr(outlet, "uri", None) not in others)
+        ]
+        for each in written:
+            for outlet in self.outlets:
+                if isinstance(outlet, AssetAlias):
+                    context["outlet_events"][outlet].add(Asset(uri=each[self.written]), extra=self._event_extra(each))
+                elif isinstance(outlet, Asset) and outlet.uri == each[self.written]:
+                    context["outlet_events"][outlet].extra.update(self._event_extra(each))
 
     def _event_extra(self, report: Mapping[str, Any]) -> dict[str, Any]:
         moved = {**report, **(report.get("export") or {})}

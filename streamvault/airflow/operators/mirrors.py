@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.flags import flag
 from streamvault.airflow.operators.command import CommandOperator
+from streamvault.airflow.outcome import reports_in
 from streamvault.airflow.pravega import PravegaHook, own_target_login
 from streamvault.common.sizes import seconds_text
 from streamvault.common.times import parse_duration
@@ -126,11 +127,15 @@ class ReplicateStreamOperator(MirrorOperator):
         except ValueError as error:
             raise AirflowFailException(f"most_lag: {error}") from None
         report = super().execute(context)
-        if most is not None and report["lag_seconds"] > most:
+        late = [each for each in reports_in(report) if most is not None and each["lag_seconds"] > most]
+        if late:
             context["ti"].xcom_push(key="report", value=report)
             raise AirflowFailException(
-                f"the lag of {report['stream']} is {seconds_text(report['lag_seconds'])}, above most_lag "
-                f"({self.most_lag}). It has what {report['source']} had at {report['tail_time']}."
+                "\n".join(
+                    f"the lag of {each['stream']} is {seconds_text(each['lag_seconds'])}, above most_lag "
+                    f"({self.most_lag}). It has what {each['source']} had at {each['tail_time']}."
+                    for each in late
+                )
             )
         return report
 

@@ -290,6 +290,7 @@ class FolderStore(ObjectStore):
         with suppress(OSError):  # gone, or not empty: both are fine
             while at != Path(self._root):
                 at.rmdir()
+                self._flushed.pop(str(at), None)  # else a program that goes on for months would keep all of them
                 at = at.parent
         with suppress(FileNotFoundError):
             self._flush(str(at))

@@ -71,6 +71,28 @@ def test_scope_stands_for_its_streams() -> None:
     ]
 
 
+def test_uri_of_a_scope_and_pattern_stand_for_streams() -> None:
+    rotations = Rotations.read({"root": "s3://vault", "streams": ["billing/", "*-2", "pravega://h:9090/shop/*1"]})
+    assert [each["stream"] for each in rotations.arguments(streams)] == [
+        "billing/billing-None-1",
+        "billing/billing-None-2",
+        "-None-2",
+        "pravega://h:9090/shop/pravega://h:9090/shop-None-1",
+    ]
+    pairs = [
+        {"source": "a/*1", "stream": "dr/"},
+        {"source": "local:///f/a/", "stream": "local:///g/b/"},
+        {"source": "c/*2", "target_conn_id": "standby"},
+    ]
+    found = [(each["source"], each["stream"]) for each in Replications.read(pairs).arguments(lambda *_: ["1", "2"])]
+    assert found == [
+        ("a/1", "dr/1"),
+        ("local:///f/a/1", "local:///g/b/1"),
+        ("local:///f/a/2", "local:///g/b/2"),
+        ("c/2", "c/2"),
+    ]
+
+
 def test_stream_in_a_line_is_left_out_of_its_scope() -> None:
     declared = {"root": "s3://vault", "streams": [{"scope": "b"}, {"stream": "b/two", "line": "2"}]}
     assert Rotations.read(declared).arguments(lambda *_: ["two", "three"]) == [
@@ -114,6 +136,14 @@ def test_list_in_toml_is_that_of_the_command_line(tmp_path: Path) -> None:
     file.write_text(file.read_text() + "kep = 3\n")
     with pytest.raises(AirflowFailException, match=r"streams.toml is not valid: streams.0.kep: .* \(line 7\)"):
         Rotations.read(None, str(file))
+    file.write_text('root = "s3://vault"\nstreams = ["a/b"]\nkeep = 0\n')
+    with pytest.raises(AirflowFailException, match=r"streams.toml is not valid: keep: .* \(line 3\)"):
+        Rotations.read(None, str(file))
+    file.write_text('[[streams]]\nroot = "s3://vault"\nstream = "a/b"\n\n[[streams]]\nstream = "a/c"\n')
+    with pytest.raises(
+        AirflowFailException, match=r"streams.toml is not valid: streams.1: .*root is missing \(line 5\)"
+    ):
+        Rotations.read(None, str(file)).arguments(streams)
     file.write_text("root = ")
     with pytest.raises(AirflowFailException, match="the file is not TOML"):
         Rotations.read(None, str(file))
@@ -137,7 +167,7 @@ def test_flag_of_a_list_that_is_no_boolean_is_refused(kind: type[StreamList], va
 @KINDS
 @pytest.mark.parametrize("name", ["master", "dry_run", "same_stream", "queue", "hold", "restart", "follow", "lasting"])
 def test_option_that_a_schedule_must_not_have_is_refused(kind: type[StreamList], name: str) -> None:
-    with pytest.raises(AirflowFailException, match=f"{name}: Extra inputs"):
+    with pytest.raises(AirflowFailException, match=f"{name}: unknown key"):
         listed(kind, **{name: "true"})
 
 
@@ -161,12 +191,15 @@ def test_option_is_written_as_on_a_command_line(kind: type[StreamList], options:
         (Replications, None, "no list of replications. Set the variable streamvault_standby, the parameter standby"),
         (Rotations, [], "the list of rotations is not valid: streams: .* at least 1"),
         (Rotations, [{"stream": "a/b", "scope": "a"}], r"streams\.0: give either stream or scope"),
-        (Rotations, [{"stream": "a/b", "keeep": 1}], r"streams\.0\.keeep: Extra inputs"),
+        (Rotations, [{"stream": "a/b", "keeep": 1}], r"streams\.0\.keeep: unknown key"),
         (Replications, [{"source": "a/b", "scope": "a"}], r"streams\.0: give either source or scope"),
         (Replications, [{"stream": "a/b"}], "give either source or scope"),
         (Replications, [{"scope": "a", "stream": "b/c"}], "stream requires source; for a scope, give target_scope"),
         (Replications, [{"source": "a/b", "target_scope": "c"}], "target_scope requires scope; for a source, give str"),
         (Replications, ["local:///streams/a/b"], "stream is missing: the source is a URI"),
+        (Replications, [{"source": "a/", "stream": "c/d"}], "stream must be a scope, with / at its end"),
+        (Replications, [{"source": "a/*", "stream": "c/*"}], "stream must be a scope, with / at its end"),
+        (Replications, [{"source": "a/b", "stream": "c/"}], "stream must be a stream"),
     ],
 )
 def test_invalid_list_is_refused(kind: type[StreamList], declared: Any, said: str) -> None:
@@ -204,6 +237,9 @@ def test_invalid_option_is_refused(kind: type[StreamList], options: dict[str, An
     [
         (Rotations, ["a/b"], "root is missing"),
         (Rotations, {"root": "s3://vault", "streams": ["a/b", "a/b"]}, "listed twice"),
+        (Rotations, {"root": "s3://vault", "streams": ["a/", "a/a-None-1"]}, "a/a-None-1: it is listed twice"),
+        (Rotations, {"root": "s3://vault", "streams": ["a/b", "a/b*"]}, r"streams\.1: nothing matches a/b\*"),
+        (Rotations, {"root": "s3://vault", "streams": ["a*/b"]}, r"only the stream's name may have a '\*'"),
         (Replications, ["a/b"], "a/b: source and replica are the same stream. Give target_conn_id, or another name"),
         (Replications, [{"scope": "a", "target_conn_id": PravegaHook.default_conn_name}], "are the same stream"),
         (Replications, [{"source": "local:///f/a/b", "stream": "local:///f/a/b"}], "are the same stream"),

@@ -90,6 +90,27 @@ def test_damage_is_listed_up_to_a_limit() -> None:
     assert lines[-2:] == ["range 19 is gone", "and 15 more"]
 
 
+@pytest.mark.parametrize("retriable", [True, False])
+def test_failures_of_a_scopes_streams_are_listed(retriable: bool) -> None:
+    """A retry is worthwhile if one of them may succeed."""
+    failures = [{"what": "it is another stream", "where": "s3://v", "todo": "", "retriable": False}] * 24
+    failures[3] = {"what": "it does not answer", "where": "", "todo": "", "retriable": retriable}
+    outcomes: list[dict[str, Any]] = [
+        {"stream": f"s/{number}", "exit_code": 4, "result": None, "failure": failure}
+        for number, failure in enumerate(failures)
+    ]
+    damaged = {"archive": ARCHIVE, "findings": ["range 1 is gone"]}
+    outcomes[0] = {"stream": "s/done", "exit_code": 0, "result": {}, "failure": None}
+    outcomes[1] = {"stream": "s/damaged", "exit_code": 3, "result": damaged, "failure": None}
+    with pytest.raises(AirflowException) as raised:
+        report_of(ended(1, outcomes=outcomes))
+    assert isinstance(raised.value, AirflowFailException) is not retriable
+    lines = str(raised.value).splitlines()
+    assert lines[0] == f"s/damaged: {ARCHIVE} is damaged:"
+    assert lines[1:4] == ["range 1 is gone", "s/2: it is another stream: s3://v", "s/3: it does not answer"]
+    assert lines[-1] == "and 3 more"
+
+
 def test_import_that_left_damage_out_fails_and_says_that_the_stream_is_there() -> None:
     with pytest.raises(AirflowFailException) as raised:
         report_of(ended(3, archive=ARCHIVE, stream=STREAM, findings=["range 1 is gone"]))

@@ -372,6 +372,27 @@ def test_assets_have_an_event_only_if_something_was_written(
     assert events[asset].extra == (extra if announced else {})
 
 
+def test_each_archive_of_a_scope_has_an_event_of_its_own(end: Callable[[int, dict[str, Any]], None]) -> None:
+    """Of a stream that is unchanged or gone, there is none."""
+    results = [{"archive": f"file:///v/s/{name}", "unchanged": name == "b", **NUMBERS} for name in "abc"]
+    report = {"scope": "s/", "outcomes": [*({"result": each} for each in results), {"result": None}]}
+    end(0, report)
+    assets, alias, events = [Asset(each["archive"]) for each in results], AssetAlias("archives"), OutletEventAccessors()
+    operator = ExportStreamOperator(task_id="t", stream="local:///s/s/", root="file:///v", outlets=[*assets, alias])
+    assert operator.execute(context(Attempt(1), outlet_events=events)) == report
+    assert operator.outlets == [assets[0], assets[2], alias]
+    emitted = [(event.dest_asset_key.uri, event.extra) for event in events[alias].asset_alias_events]
+    assert emitted == [(assets[0].uri, NUMBERS), (assets[2].uri, NUMBERS)]
+    assert [events[each].extra for each in assets] == [NUMBERS, {}, NUMBERS]
+
+
+def test_too_great_a_lag_of_a_scopes_stream_fails_the_task(end: Callable[[int, dict[str, Any]], None]) -> None:
+    end(0, {"outcomes": [{"result": lagging(lag_seconds=1.0)}, {"result": lagging()}]})
+    with pytest.raises(AirflowFailException) as raised:
+        ReplicateStreamOperator(task_id="t", **OF_TWO, most_lag="1m").execute(context(Attempt()))
+    assert str(raised.value).startswith(f"the lag of {B} is 1 min 02 s, above most_lag (1m).")
+
+
 @pytest.mark.parametrize(
     ("values", "given"),
     [((True, 1, "1", "true", "TRUE", " Yes ", "on"), True), ((False, 0, "0", "false", "No", "OFF"), False)],
