@@ -48,7 +48,7 @@ def report_of(outcome: Outcome) -> dict[str, Any]:
     raise _exception(message or outcome.log_tail or f"the command exited with code {outcome.code}", retriable=retriable)
 
 
-def reports_in(report: dict[str, Any]) -> list[dict[str, Any]]:
+def reports_in(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return what a command reports for each stream: of a scope's report, those of the streams that are still there."""
     return [each["result"] for each in report["outcomes"] if each["result"]] if "outcomes" in report else [report]
 

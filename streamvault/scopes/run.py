@@ -15,6 +15,7 @@ from typing import Any
 
 from streamvault.common.errors import Damaged, Failed, Problem, without_logins
 from streamvault.common.joint_run import JointRun
+from streamvault.common.memory import give_back_large_buffers
 from streamvault.common.options import Options
 from streamvault.common.progress import Progress
 from streamvault.common.report import Report
@@ -58,6 +59,7 @@ def run_calls(verb: PublicVerb, calls: StreamCalls, options: Options, progress: 
     with ExitStack() as stack:
         stack.enter_context(sharing_stores())
         listing = calls.look(first=True)
+        give_back_large_buffers()  # before there are threads, which get heaps of their own
         if not (options.follows or is_dry):
             stack.enter_context(sharing_runner(getattr(options, "master", "inline"), [verb]))
         outcomes = _ScopeRun(verb, calls, options, progress).run(listing)

@@ -6,17 +6,15 @@ This module does not import botocore, whose import takes as long as a task takes
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from datetime import timedelta
-from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from obstore.store import MemoryStore, S3Store
 
 from streamvault.common.errors import Problem
+from streamvault.common.memory import give_back_large_buffers
 from streamvault.objectstore.errors import ObjectStoreError
 from streamvault.objectstore.obstore_store import BACKEND_ERRORS, ObstoreStore
 from streamvault.objectstore.paths import check_key
@@ -32,35 +30,6 @@ CONNECT_SECONDS = 5
 
 LARGE = 1024 * 1024
 """Larger objects (bytes) get a longer timeout: a slow upload does not mean a dead server."""
-
-# malloc.h of glibc
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
-_M_ARENA_MAX = -8
-
-LARGE_BYTES = 4 * 1024 * 1024
-"""A buffer of at least this size returns to the system when it is freed."""
-
-KEPT_BYTES = 64 * 1024 * 1024
-"""Smaller buffers are reused: each heap keeps so much of what is freed at its end. With glibc's own choice, 128 KiB as
-soon as one of its settings is made, the system would clear new pages for every block of an object."""
-
-HEAPS = 2
-"""Memory freed in one heap cannot be reused by threads assigned to another."""
-
-
-@cache
-def give_back_large_buffers() -> None:
-    """Tune glibc's malloc so that freed large buffers return to the system at once, also in future forks.
-
-    obstore allocates the parts of large objects. By default glibc keeps freed buffers of up to 32 MiB for reuse, in up
-    to eight heaps per core: a task process that had moved 4 GB held 284 MiB, a third of it in use.
-    """
-    with suppress(AttributeError, OSError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
-        mallopt(_M_ARENA_MAX, HEAPS)
 
 
 def open_bucket(bucket: str, access: S3Access, *, timeout: float, patient: bool = False) -> S3Store:
