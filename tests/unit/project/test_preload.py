@@ -76,6 +76,21 @@ def test_rows_of_a_table_are_made_without_pandas() -> None:
     assert not loaded_by(ROWS) & {"pandas"}
 
 
+DELAY = """
+import os, sys
+class Watch:
+    def find_spec(self, name, *rest):
+        if name == "pyarrow":
+            print(os.environ["MIMALLOC_PURGE_DELAY"])
+sys.meta_path.insert(0, Watch())
+"""
+
+
+@pytest.mark.parametrize("module", [write_file.__module__, "streamvault.cli.handoff", "streamvault.lake.handoff"])
+def test_what_pyarrow_keeps_is_set_before_it_is_loaded(module: str) -> None:
+    assert "1000" in loaded_by(f"{DELAY}\nimport {module}, pyarrow")
+
+
 def test_sparkrun_names_no_module_of_the_rooms_above_it() -> None:
     files = list(Path(*streamvault.sparkrun.__path__).rglob("*.py"))
     assert len(files) > 10
