@@ -149,7 +149,7 @@ class ExportRun:
         done = self._read_rows()
         total = sum(chain.end - chain.start for chain in self._chains.values())
         progress.begin("exporting", total, done)
-        self._target = self._archive.address.probe()
+        self._target = self._archive.address.probe(total - done)
         place, generation = self._archive.place, self._plan.span
 
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:

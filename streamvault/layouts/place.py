@@ -35,9 +35,9 @@ class PlaceAddress(NamedTuple):
     root: RootAddress
     prefix: str
 
-    def probe(self) -> PlaceAddress:
-        """Return the address for tasks that put many large objects, see `RootAddress.probe`."""
-        return self._replace(root=self.root.probe(f"{self.prefix}_work/"))
+    def probe(self, size: int) -> PlaceAddress:
+        """Return the address for tasks that put so many bytes, see `RootAddress.probe`."""
+        return self._replace(root=self.root.probe(f"{self.prefix}_work/", size))
 
     def open(self) -> Place:
         """Open the archive's folder."""

@@ -47,12 +47,13 @@ class Scheme(ABC):
         """
         del place
 
-    def probe(self, address: RootAddress, folder: str) -> Any:  # noqa: ARG002
+    def probe(self, address: RootAddress, folder: str, size: int) -> Any:  # noqa: ARG002
         """Find out what new objects are best sent with; return what `resolve` did, completed.
 
         Args:
             address: the resolved address of the root.
             folder: where to try it; a path in the root with a trailing slash.
+            size: how much will be put, about (bytes).
         """
         return address.access
 

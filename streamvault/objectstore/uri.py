@@ -103,13 +103,13 @@ class RootAddress:
         """
         return self if self.access is not None else replace(self, access=self.scheme.resolve(self.place))
 
-    def probe(self, folder: str) -> Self:
-        """Find out on the driver how many large objects are best sent, so that all tasks do the same.
+    def probe(self, folder: str, size: int) -> Self:
+        """Find out on the driver how so many bytes are best sent, so that all tasks do the same.
 
         May write a small object below ``folder``, a path in the root with a trailing slash, and delete it.
         """
         resolved = self.resolve()
-        return replace(resolved, access=self.scheme.probe(resolved, folder))
+        return replace(resolved, access=self.scheme.probe(resolved, folder, size))
 
     def with_data_class(self, name: str) -> Self:
         """Return the address with a class for data objects; empty for the default.

@@ -23,6 +23,7 @@ from streamvault.objectstore.errors import (
 )
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
+from streamvault.objectstore.s3.scheme import WORTH_ASKING
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from tests.servers.certificates import make_certificates
@@ -257,7 +258,7 @@ def test_server_verifies_crc64nvme_also_where_a_lock_requires_a_checksum(
         Bucket=bucket_name,
         ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": retention}},  # type: ignore[typeddict-item]
     )
-    store = RootAddress.parse(f"s3://{bucket_name}").probe("scope/stream/_work/").open()
+    store = RootAddress.parse(f"s3://{bucket_name}").probe("scope/stream/_work/", WORTH_ASKING).open()
     assert list(store.list("")) == []  # the probe leaves nothing that could be locked
     for key, body in (("small", b"123456789"), ("large", bytes(3_000_000))):
         store.put(key, body)

@@ -129,7 +129,7 @@ def convert_generation(
     progress.begin(f"converting generation {manifest.generation}", total, finished)
     moved = 0
     # An earlier run may have written ranges with other bounds, if the old archive has been compacted since: keep them.
-    target = archive.address.probe()
+    target = archive.address.probe(total - finished)
     while missing := list(_missing(parts, done)):
         tasks = [
             ConvertTask(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from streamvault.objectstore.errors import ObjectStoreError
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential  # not there at run time
@@ -52,3 +55,18 @@ class S3Access:
     keys: StaticKeys | None = None
     profile: str | None = None
     checksum: str = "SHA256"
+
+
+def read_bundle(path: str) -> str:
+    """Return the certificates of a PEM file.
+
+    Raises:
+        ObjectStoreError: it is not such a file.
+    """
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    if "BEGIN CERTIFICATE" not in text:
+        raise ObjectStoreError("AWS_CA_BUNDLE is not a readable file of PEM certificates", where=path)
+    return text

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
@@ -16,12 +15,12 @@ from botocore.loaders import Loader, create_loader
 from obstore.auth.boto3 import Boto3CredentialProvider
 
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
-from streamvault.objectstore.s3.access import S3Access, StaticKeys
+from streamvault.objectstore.s3.access import S3Access, StaticKeys, read_bundle
+from streamvault.objectstore.s3.environment import DEFAULT_REGION
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential  # not there at run time
 
-DEFAULT_REGION = "us-east-1"
 # obstore requests new credentials five minutes before these expire; botocore renews its own at least ten minutes before
 # they expire, so the ones it returns are valid for at least that long.
 CREDENTIALS_LIFE = timedelta(minutes=9)
@@ -51,7 +50,7 @@ def resolve_access(bucket: str) -> S3Access:
         endpoint=endpoint.rstrip("/"),
         region=region,
         virtual_host=_virtual_host(style, endpoint, bucket),
-        authorities=_read_bundle(bundle) if isinstance(bundle, str) and bundle else "",
+        authorities=read_bundle(bundle) if isinstance(bundle, str) and bundle else "",
         keys=_static(credentials),
         profile=profile,
     )
@@ -138,13 +137,3 @@ def _virtual_host(style: str, endpoint: str, bucket: str) -> bool:
     host = endpoint.partition("://")[2].partition("/")[0].partition(":")[0]
     on_aws = host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
     return on_aws and "." not in bucket and bucket == bucket.lower()
-
-
-def _read_bundle(path: str) -> str:
-    try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError):
-        text = ""
-    if "BEGIN CERTIFICATE" not in text:
-        raise ObjectStoreError("AWS_CA_BUNDLE is not a readable file of PEM certificates", where=path)
-    return text

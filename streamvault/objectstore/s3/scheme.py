@@ -11,12 +11,16 @@ from streamvault.objectstore.errors import InvalidRoot
 from streamvault.objectstore.locks import ObjectLocks
 from streamvault.objectstore.retrying import RetryingStore
 from streamvault.objectstore.s3.access import ARCHIVE_CLASSES, S3Access
+from streamvault.objectstore.s3.environment import access_from_environment
 from streamvault.objectstore.s3.store import BucketStore
 from streamvault.objectstore.scheme import Scheme, parse_path
 from streamvault.objectstore.store import ObjectStore
 
 if TYPE_CHECKING:
     from streamvault.objectstore.uri import RootAddress
+
+WORTH_ASKING = 512 * 1024 * 1024
+"""Bytes for which the cheapest checksum saves more processor time than it takes to load botocore and ask."""
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _STORAGE_CLASS = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
@@ -40,15 +44,20 @@ class _S3Scheme(Scheme):
 
     def resolve(self, place: str) -> S3Access:
         """Static credentials become part of the result; each process resolves renewable ones from the profile."""
+        if (access := access_from_environment()) is not None:
+            return access
         from streamvault.objectstore.s3.aws import resolve_access  # noqa: PLC0415  (imports botocore, which tasks avoid)
 
         return resolve_access(place)
 
-    def probe(self, address: RootAddress, folder: str) -> S3Access:
+    def probe(self, address: RootAddress, folder: str, size: int) -> S3Access:
         """See the base class; it is the checksum."""
+        access: S3Access = address.access
+        if size < WORTH_ASKING:
+            return access
         from streamvault.objectstore.s3.checksums import with_cheapest  # noqa: PLC0415
 
-        return with_cheapest(address.access, address.place, f"{address.prefix}/{folder}".lstrip("/"))
+        return with_cheapest(access, address.place, f"{address.prefix}/{folder}".lstrip("/"))
 
     def open(
         self, address: RootAddress, *, data_class: str, retry_seconds: float, timeout_seconds: float

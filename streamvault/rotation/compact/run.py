@@ -76,8 +76,9 @@ def compact_generations(
             raise _gone(archive)
         done = {} if created else _finished(archive, span, spans)
         todo = [join for join in spans if len(join.rows) > 1 and (join.segment, join.start) not in done]
-        progress.begin(f"merging {span}", sum(join.end - join.start for join in todo))
-        address, window = archive.address.probe() if todo else archive.address, options.window
+        total = sum(join.end - join.start for join in todo)
+        progress.begin(f"merging {span}", total)
+        address, window = archive.address.probe(total), options.window
         tasks = [JoinTask(address, plan.layout, join, plan.compression, span, window) for join in todo]
         moved = 0
         for index, joined in runner_of().run(join_ranges, tasks) if tasks else ():

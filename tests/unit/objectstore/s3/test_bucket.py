@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
+from streamvault.objectstore.s3.scheme import WORTH_ASKING
 from streamvault.objectstore.uri import RootAddress
 
 LARGE = bytes(range(256)) * 8192
@@ -138,7 +139,7 @@ def test_checksum_is_one_that_the_server_verifies(
     server: Server, judge: Callable[[dict[str, str], bytes], tuple[int, str]], algorithm: str, left: int
 ) -> None:
     server.judge = judge
-    probed = server.address.probe("scope/stream/_work/")
+    probed = server.address.probe("scope/stream/_work/", WORTH_ASKING)
     assert probed.access.checksum == algorithm
     assert replace(probed.access, checksum="SHA256") == server.address.access
     assert [path for path, *_ in server.kept] == server.deleted
@@ -149,4 +150,9 @@ def test_checksum_is_one_that_the_server_verifies(
 def test_server_that_does_not_answer_gets_sha256(server: Server) -> None:
     address = server.address
     server.server_close()
-    assert address.probe("_work/") == address
+    assert address.probe("_work/", WORTH_ASKING) == address
+
+
+def test_server_is_not_asked_for_few_bytes(server: Server) -> None:
+    server.judge = verify
+    assert server.address.probe("_work/", WORTH_ASKING - 1) == server.address
