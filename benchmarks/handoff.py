@@ -1,34 +1,33 @@
-"""Handoff compared with pyarrow writing the same rows, and Trino queries on both tables."""
+"""Handoff compared with pyarrow doing the same work, Trino queries on both tables, and reads of a stream by Spark."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, replace
 from functools import partial
 
-import pyarrow as pa
-import pyarrow.fs
-import pyarrow.parquet as pq
-
-from benchmarks.measuring import Arm, Measured, Spread, interleave, ratio, say, spread
+from benchmarks.by_hand import SCHEMA, ByHand, write_by_hand
+from benchmarks.measuring import Arm, Measured, Spread, interleave, say, spread
 from benchmarks.product import run_command
-from benchmarks.results import Results, spread_text, table
-from benchmarks.setting import Setting, open_setting
+from benchmarks.results import BESIDE_LOOPS, Results, beside_loops, spread_text, table
+from benchmarks.setting import Setting, open_setting, parallelism
 from benchmarks.spark_read import read_stream
-from streamvault.lake.batches import EVENT_SCHEMA
 from streamvault.lake.column_types import trino_type
 from streamvault.streamstore.arithmetic.framing import frame_many
-from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from tests.servers.moto import moto_server
 from tests.servers.trino import TrinoServer
 
 HELP = "a table's writing and queries, and reads of a stream by Spark, beside pyarrow and a bare loop"
-PARTS = ("table", "spark")
+PARTS = ("table", "queries", "spark")
 SEGMENTS = 4
-OURS, BY_HAND = "**streamvault handoff**", "pyarrow, from rows in memory"
+FEW = "few"
+KINDS = {"payload alone": "none", "JSON decoded": "json"}
+OURS, BY_HAND = "**streamvault handoff**", "pyarrow: get, digest, rows, write"
 BARE = "our files, without the partition"
 TABLES = {BY_HAND: "own.lake.by_hand", OURS: "own.lake.json_0", BARE: "own.lake.bare"}
 QUERIES = {
@@ -39,20 +38,15 @@ QUERIES = {
 }
 
 COUNTRIES = ("CH", "DE", "FR", "IT", "AT", "LI")
-SCHEMA = pa.schema(
-    [*EVENT_SCHEMA, ("id", pa.int64()), ("country", pa.string()), ("x", pa.float64()), ("text", pa.string())]
-)
-"""Columns of both tables, without those for undecodable payloads and for the generation."""
-
-ROW_GROUP_ROWS = 256 * 1024
-FILE_ROWS = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``python -m benchmarks handoff``."""
-    parser.add_argument("--events", type=int, default=1_000_000, help="how many (1000000)")
+    parser.add_argument("--events", type=int, default=5_000_000, help="how many (5000000, which are 1 GB)")
     parser.add_argument("--size", type=int, default=200, help="about how many bytes each (200)")
-    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="tables (default: all)")
+    parser.add_argument(
+        "--part", nargs="+", choices=PARTS, default=PARTS, help="tables (default: all); queries are of the table"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="of everything, interleaved (default 3)")
     parser.add_argument("--quick", action="store_true", help="10,000 events, one repeat: whether it runs, not how fast")
 
@@ -61,7 +55,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     """Measure writing and querying a table, then reading a stream; add a table for each."""
     if arguments.quick:
         arguments.events, arguments.repeats = 10_000, 1
-    if "table" in arguments.part:
+    if {"table", "queries"} & set(arguments.part):
         _table(arguments, results)
     if "spark" in arguments.part:
         read_stream(arguments.repeats, results, quick=arguments.quick)
@@ -72,13 +66,14 @@ def _table(arguments: argparse.Namespace, results: Results) -> None:
     with ExitStack() as servers:
         setting = servers.enter_context(open_setting("minio", quick=arguments.quick))
         results.describe(setting.describe())
-        glue = servers.enter_context(moto_server())
-        comparison = _Comparison(setting, readings, glue.endpoint)
+        comparison = _Comparison(setting, readings)
         comparison.run(arguments.repeats, results)
-        statements = comparison.statements()
-        say("starting Trino")
-        trino = servers.enter_context(TrinoServer(setting.s3, glue, heap="3G", quick=arguments.quick))
-        _queries(setting, trino, readings, results, statements=statements, repeats=arguments.repeats)
+        if "queries" in arguments.part:
+            statements = comparison.statements()
+            say("starting Trino")
+            glue = servers.enter_context(moto_server())
+            trino = servers.enter_context(TrinoServer(setting.s3, glue, heap="3G", quick=arguments.quick))
+            _queries(setting, trino, readings, results, statements=statements, repeats=arguments.repeats)
 
 
 class _Readings:
@@ -115,105 +110,71 @@ class _Readings:
         return {"id": number, "country": COUNTRIES[number % 6], "x": number % 1009 / 8, "text": text[: self.size - 60]}
 
 
-def _rows_in_memory(readings: _Readings, stream: StreamName) -> Iterator[pa.Table]:
-    """Yield all rows, already decoded, about a million at a time."""
-    for segment in range(readings.segments):
-        offset, rows = 0, []
-        for number in readings.numbers(segment):
-            payload = readings.payload(number)
-            length = HEADER_BYTES + len(payload)
-            own = {
-                "scope": stream.scope,
-                "stream": stream.stream,
-                "epoch": 0,
-                "segment": segment,
-                "offset": offset,
-                "length": length,
-                "pointer": f"{stream}/{segment}.#epoch.0:{offset}-{length}",
-                "payload": payload,
-            }
-            rows.append({**own, **readings.fields(number)})
-            offset += length
-            if len(rows) == 50_000:
-                yield pa.Table.from_pylist(rows, SCHEMA)
-                rows = []
-        if rows:
-            yield pa.Table.from_pylist(rows, SCHEMA)
-
-
-def _write_by_hand(tables: list[pa.Table], folder: str, filesystem: pa.fs.FileSystem) -> float:
-    """Write rows with pyarrow's fastest method, one file per `FILE_ROWS` rows; return the seconds."""
-    began = time.monotonic()
-    held = pa.concat_tables(tables)
-    for number, start in enumerate(range(0, len(held), FILE_ROWS)):
-        pq.write_table(
-            held.slice(start, FILE_ROWS),
-            f"{folder}/part-{number:05d}.parquet",
-            row_group_size=ROW_GROUP_ROWS,
-            compression="zstd",
-            filesystem=filesystem,
-        )
-    return time.monotonic() - began
-
-
 class _Comparison:
     """Comparison of writing: the stream is archived once, and handed off in each repeat."""
 
-    def __init__(self, setting: Setting, readings: _Readings, glue: str) -> None:
+    def __init__(self, setting: Setting, readings: _Readings) -> None:
         self._setting = setting
-        self._readings = readings
-        self._environment = {**setting.s3.environment(), "AWS_ENDPOINT_URL_GLUE": glue}
-        self._stream = setting.stream("readings")
-        self._bytes = 0
-        self._filesystem = pa.fs.S3FileSystem(
-            access_key=setting.s3.access_key,
-            secret_key=setting.s3.secret_key,
-            endpoint_override=setting.s3.endpoint,
-            region=setting.s3.region,
-        )
+        self._readings = {"readings": readings, FEW: _Readings(SEGMENTS, readings.size, SEGMENTS)}
+        self._bytes: dict[str, int] = {}
 
     def run(self, repeats: int, results: Results) -> None:
         say("filling the stream and archiving it")
-        self._bytes = self._readings.fill(self._setting, self._stream)
-        uri, root = self._setting.stream_uri(self._stream), self._setting.root_uri("vault")
-        run_command("export", uri, root, "--layout", "chunks", environment=self._environment)
-        rows = list(_rows_in_memory(self._readings, self._stream))
-
-        def by_hand(repeat: int) -> Measured:
-            folder = f"{self._setting.bucket}/by-hand/{repeat}"
-            return Measured(self._readings.events, self._bytes, _write_by_hand(rows, folder, self._filesystem))
-
-        arms = [
-            Arm(BY_HAND, by_hand),
-            Arm(f"{OURS}, payload alone", partial(self._hand_off, "plain", ())),
-            Arm(f"{OURS}, JSON decoded", partial(self._hand_off, "json", ("--decode", "json", "--catalog", "glue"))),
-        ]
-        found = interleave(arms, repeats, self._setting.settle)
-        title = f"writing a table, {self._readings.events:,} events, {self._bytes / 1e6:,.0f} MB"
-        lines = [
-            (
-                arm.name,
-                "1" if arm.name == BY_HAND else spread_text(ratio(found, arm.name, BY_HAND), 2),
-                spread_text(spread([one.megabytes_per_second for one in found[arm.name]]), 0),
+        for name, readings in self._readings.items():
+            stream = self._setting.stream(name)
+            self._bytes[name] = readings.fill(self._setting, stream)
+            self._setting.export(stream, "vault", "--layout", "chunks")
+        arms = {
+            kind: (
+                Arm(f"{BY_HAND}, {kind}", partial(self._by_hand, decode)),
+                Arm(f"{OURS}, {kind}", partial(self._hand_off, "readings", decode)),
+                Arm(f"{OURS}, {kind}, of {SEGMENTS} events", partial(self._hand_off, FEW, decode)),
             )
-            for arm in arms
-        ]
-        figures = {name: [one.seconds for one in held] for name, held in found.items()}
-        results.add(title, table((title, "of pyarrow", "MB/s"), lines), figures)
+            for kind, decode in KINDS.items()
+        }
+        found = interleave([arm for each in arms.values() for arm in each], repeats, self._setting.settle)
+        rows, fixed = [], []
+        for kind, (loop, command, few) in arms.items():
+            rows.append(beside_loops(found, loop.name, loop.name, loop.name))
+            rows.append(beside_loops(found, command.name, loop.name, loop.name, few.name))
+            took, used = ([getattr(one, what) for one in found[few.name]] for what in ("seconds", "processor_seconds"))
+            fixed.append(f"{kind} {spread_text(spread(took), 2)} s, {spread_text(spread(used), 2)} processor seconds")
+        size = self._bytes["readings"] / 1e6
+        title = f"writing a table, {self._readings['readings'].events:,} events, {size:,.0f} MB"
+        text = f"{table((title, *BESIDE_LOOPS), rows)}\n\nA command for {SEGMENTS} events: {'; '.join(fixed)}."
+        results.add(title, text, {name: [asdict(one) for one in held] for name, held in found.items()})
 
     def statements(self) -> str:
         """Return the statements that register our table of the first repeat."""
-        archive = f"{self._setting.root_uri('vault')}/{self._stream}"
-        printed = run_command("ddl", archive, "trino", "--table", "lake.json_0", environment=self._environment)
+        environment = self._setting.s3.environment()
+        printed = run_command(
+            "ddl", self._archive("readings"), "trino", "--table", "lake.json_0", environment=environment
+        )
         return str(printed.report["ddl"])
 
-    def _hand_off(self, name: str, options: Sequence[str], repeat: int) -> Measured:
-        archive = f"{self._setting.root_uri('vault')}/{self._stream}"
-        kind = ("--format", "parquet", "--table", f"lake.{name}_{repeat}")
-        report = run_command("handoff", archive, *kind, *options, environment=self._environment).report
-        if report["events"] != self._readings.events or report["undecoded"]:
-            raise RuntimeError(f"{report['events']} events became rows instead of {self._readings.events}")
-        return Measured(report["events"], report["bytes"], report["seconds"])
+    def _archive(self, name: str) -> str:
+        return f"{self._setting.root_uri('vault')}/{self._setting.stream(name)}"
+
+    def _by_hand(self, decode: str, repeat: int) -> Measured:
+        setting, stream = self._setting, self._setting.stream("readings")
+        folder, tasks = f"by-hand/{decode}/{repeat}", parallelism()
+        job = ByHand(setting.s3, setting.bucket, "vault", stream, SEGMENTS, folder, decode == "json", tasks)
+        rows, seconds, used = write_by_hand(job)
+        return self._measured("readings", rows, seconds, used)
+
+    def _hand_off(self, name: str, decode: str, repeat: int) -> Measured:
+        kind = ("--format", "parquet", "--table", f"lake.{decode}_{repeat}", "--decode", decode)
+        outcome = run_command("handoff", self._archive(name), *kind, environment=self._setting.s3.environment())
+        report = outcome.report
+        measured = self._measured(
+            name, report["events"] - report["undecoded"], outcome.seconds, outcome.processor_seconds
+        )
+        return replace(measured, work_seconds=report["seconds"])
+
+    def _measured(self, name: str, rows: int, seconds: float, used: float) -> Measured:
+        if rows != self._readings[name].events:
+            raise RuntimeError(f"{rows} events became rows instead of {self._readings[name].events}")
+        return Measured(rows, self._bytes[name], seconds, used)
 
 
 def _queries(
@@ -224,7 +185,7 @@ def _queries(
     trino.query(f"CREATE SCHEMA own.lake WITH (location = 's3://{setting.bucket}/own/')")
     trino.query(
         f"CREATE TABLE own.lake.by_hand ({columns}) "
-        f"WITH (format = 'PARQUET', external_location = 's3://{setting.bucket}/by-hand/0/')"
+        f"WITH (format = 'PARQUET', external_location = 's3://{setting.bucket}/by-hand/json/0/')"
     )
     for statement in filter(str.strip, statements.split(";\n")):
         trino.query(statement, "own")

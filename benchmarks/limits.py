@@ -54,18 +54,7 @@ class LimitJob:
 
     def open(self) -> S3Store:
         """Open the root with obstore alone and an established connection."""
-        store = S3Store(
-            self.bucket,
-            prefix=self.root,
-            config={
-                "endpoint": self.server.endpoint,
-                "region": self.server.region,
-                "access_key_id": self.server.access_key,
-                "secret_access_key": self.server.secret_key,
-                "virtual_hosted_style_request": False,
-            },
-            client_options={"allow_http": True, "timeout": "300s"},
-        )
+        store = open_bucket(self.server, self.bucket, self.root)
         obstore.put(store, f"warm-up-{self.index}", b"")
         return store
 
@@ -79,6 +68,22 @@ class LimitJob:
         """Return a range's key, as in an archive of chunks."""
         prefix = archive_prefix(self.stream.scope, self.stream.stream)
         return prefix + chunk_key(SegmentId(0, segment), start, end - start)
+
+
+def open_bucket(server: S3Server, bucket: str, root: str) -> S3Store:
+    """Open a root with obstore alone."""
+    return S3Store(
+        bucket,
+        prefix=root,
+        config={
+            "endpoint": server.endpoint,
+            "region": server.region,
+            "access_key_id": server.access_key,
+            "secret_access_key": server.secret_key,
+            "virtual_hosted_style_request": False,
+        },
+        client_options={"allow_http": True, "timeout": "300s"},
+    )
 
 
 def put_alone(job: LimitJob) -> Moved:
