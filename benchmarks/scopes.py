@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
                 rows.append((f"`{part}` for {seconds} s", *cells))
                 figures[f"{part} {seconds}"] = found
     title = f"{arguments.streams} streams, each with {arguments.rate} events of {size_text(SIZE)} a second"
-    heads = (title, "memory", "processor time", "written", "rounds of a stream", "longest lag")
+    heads = (title, "memory", "processor time", "of a round", "written", "rounds of a stream", "longest lag")
     results.add("scopes", table(heads, rows), figures)
 
 
@@ -95,6 +95,7 @@ def _follow(
     cells = [
         f"{memory:,.0f} MiB",
         f"{100 * share:.0f} % of a core",
+        f"{1000 * outcome.processor_seconds / sum(rounds):.0f} ms",
         f"{rate:,.0f} events/s",
         f"{rounds[0]} to {rounds[-1]}",
         f"{max(lags):.1f} s" if lags else "",

@@ -78,7 +78,8 @@ class ScopeMembers(ABC):
             raise Usage(f"nothing matches{more}", where=str(self.pattern), todo=self._hint())
 
     def _hint(self) -> str:
-        return "Use `streamvault ls` for archives; a pattern must be quoted."
+        root = self.pattern.scope.rpartition("/")[0]
+        return f"`streamvault ls {root}` lists what is there; a pattern must be quoted."
 
 
 class StreamMembers(ScopeMembers):
@@ -121,6 +122,9 @@ class StreamMembers(ScopeMembers):
         """See `ScopeMembers.has`."""
         with self._address.open() as store:
             return store.exists(StreamName(self._scope, name))
+
+    def _hint(self) -> str:
+        return f"`streamvault streams {self.pattern.scope}/` lists what is there; a pattern must be quoted."
 
     def _reason(self, store: StreamStore, name: StreamName, *, is_users: bool) -> str:
         """Return why a stream is left out; empty if it is not."""

@@ -81,14 +81,14 @@ def test_a_dry_run_writes_nothing(scopes: Scopes) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("export", "{s}/shop/x*", "{r}"), "nothing matches: {s}/shop/x*. "),
+        (("export", "{s}/shop/x*", "{r}"), "nothing matches: {s}/shop/x*. `streamvault streams {s}/shop/` lists "),
         (("export", "{s}/empty/", "{r}"), "nothing matches: {s}/empty/. "),
         (("export", "{s}/sh*/a", "{r}"), "only the stream's name may have a '*': "),
         (("export", "{s}/*/*", "{r}"), "only the stream's name may have a '*': '{s}/*/*'. Name the scope."),
         (("export", "{r}/shop/", "{r}"), "not a stream's URI: '{r}/shop/x'. "),
         (("export", "local:///", "{r}"), "not a stream's URI (SCOPE/STREAM is missing): "),
         (("check", "{s}/shop/"), "this takes a scope of archives: {s}/shop/. "),
-        (("check", "{r}/shop/b*"), "nothing matches: {r}/shop/b*. "),
+        (("check", "{r}/shop/b*"), "nothing matches: {r}/shop/b*. `streamvault ls {r}` lists what is "),
         (("check", "{r}/shop/a/"), "nothing matches: {r}/shop/a/. Omit the '/': it is an archive."),
         (("copy", "{s}/shop/", "{s}/to/x"), "the target of a scope is a scope: '{s}/to/x'. "),
         (("copy", "{s}/shop/a", "{s}/to/"), "a scope as target needs a scope as source: '{s}/shop/a'. "),
