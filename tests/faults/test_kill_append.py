@@ -1,4 +1,4 @@
-"""An append that is killed at any moment and run again appends everything once."""
+"""An append or a join that is killed at any moment and run again has everything once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
+from streamvault.streamstore.errors import NoSuchScope
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import APPEND_LEDGER
 from streamvault.streamstore.store import StreamStore
@@ -47,22 +49,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("moment", range(kills_of(metafunc.config, MOMENTS)))
 
 
+@pytest.mark.parametrize("verb", ["append", "join"])
 def test_killed_append_is_resumed(
     request: pytest.FixtureRequest,
     pravega: PravegaServer,
     store: StreamStore,
     source: StreamName,
+    verb: str,
     moment: int,
     kill_rng: random.Random,
 ) -> None:
     target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "target")
-    make(store, target, 2)
-    append_events(store, target, max(store.describe(target).tail.offsets), [b"mine"])
-    command = ("append", f"{pravega.uri}/{source}", "--into", f"{pravega.uri}/{target}", "--master", "inline", "--json")
+    mine = [b"mine"] if verb == "append" else []
+    if mine:
+        make(store, target, 2)
+        append_events(store, target, max(store.describe(target).tail.offsets), mine)
+    command = (verb, f"{pravega.uri}/{source}", "--into", f"{pravega.uri}/{target}", "--master", "inline", "--json")
 
     def has_begun() -> bool:
-        own = store.list_streams(target.scope, own=True)
-        return any(name.stream.startswith(APPEND_LEDGER) for name in own)
+        with suppress(NoSuchScope):
+            own = store.list_streams(target.scope, own=True)
+            return any(name.stream.startswith(APPEND_LEDGER) for name in own)
+        return False
 
     with started(*command, environment=dict(os.environ)) as running:
         wait_until(has_begun, running)
@@ -70,7 +78,7 @@ def test_killed_append_is_resumed(
         running.send(signal.SIGKILL)
         running.ended()
     assert run(*command, environment=dict(os.environ)).code == 0
-    expected = sorted([b"mine", *(payload for _, payload in events_of(store, source))])
+    expected = sorted([*mine, *(payload for _, payload in events_of(store, source))])
     assert sorted(payload for _, payload in events_of(store, target)) == expected
     assert run(*command, environment=dict(os.environ)).report["unchanged"]
     left = [name for name in store.list_streams(target.scope, own=True) if name != target]
