@@ -67,6 +67,8 @@ class NewTarget:
         Raises:
             TargetTaken: there is another stream of that name.
         """
+        # a source or a cut that is not possible is found before anything is made
+        ranges = None if self._stream.find() else shared_ranges(self._planner.ranges())
         tags = (OWN, f"{UNFINISHED}{self._join_id}.{secrets.token_hex(8)}")
         with suppress(StreamExists):
             self._stream.store.create_stream_and_scope(self._stream.name, StreamConfiguration(tags=tags))
@@ -76,8 +78,8 @@ class NewTarget:
         stitching, target = found
         described = target.describe()
         if len(described.epochs) == 1 and stitching.newest() is None:
+            ranges = ranges or shared_ranges(self._planner.ranges())
             with suppress(ScaleRefused):
-                ranges = shared_ranges(self._planner.ranges())
                 self._stream.store.scale(self._stream.name, list(described.tail.offsets), ranges)
         return found
 

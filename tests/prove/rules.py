@@ -1034,6 +1034,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(f"{STOPPED}[ranges,retain,ranges]",),
     ),
     Mutant(
+        "ranges-first",
+        "copy --range: its cuts are checked before the target is made",
+        "joining/new_target.py",
+        "        ranges = None if self._stream.find() else shared_ranges(self._planner.ranges())\n",
+        "        ranges = None\n",
+        tests=(RANGES,),
+    ),
+    Mutant(
         "ranges-overlap",
         "copy --range: a part begins where the one before it ends, or later",
         "joining/ranges.py",

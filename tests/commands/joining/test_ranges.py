@@ -10,10 +10,10 @@ import pytest
 
 from streamvault import copy_stream
 from streamvault.cli import main
-from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamName
 from tests.commands.joining.keyed import Keyed
 
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "copy.md"
 Cut = dict[str, int]
 
 
@@ -59,29 +59,47 @@ def test_what_was_truncated_is_missing(keyed: Keyed, cuts: list[Cut]) -> None:
     assert "truncated beyond the beginning of a range" in report.warnings[0]
 
 
+ORDER = r"the ranges overlap, or are not in the stream's order: offset \d+ of scope/one/\d+\.#epoch\.\d"
+
+
 @pytest.mark.parametrize(
-    ("ranges", "message"),
+    ("given", "code", "message"),
     [
-        ([(2, 1)], "a range ends before it begins: offset .* of scope/one/[01].#epoch.0"),
-        ([(3, 4), (0, 1)], "the ranges overlap, or are not in the stream's order: offset .* of scope/one/"),
-        ([(0, 2), (1, 3)], "the ranges overlap, or are not in the stream's order: offset .* of scope/one/"),
+        (["--range", "2", "1"], 2, r"a range ends before it begins: offset \d+ of scope/one/[01]\.#epoch\.0"),
+        (["--range", "3", "4", "--range", "0", "1"], 2, ORDER),
+        (["--range", "0", "2", "--range", "1", "3"], 2, ORDER),
+        (["--range", "0", "2", "--range", "0", "2"], 2, ORDER),
+        (["--range", "0", "inside"], 2, r"inside an event.*scope/one/[01]\.#epoch\.0"),
+        (["--range", "0", "other"], 2, "a stream cut of scope/one names a segment of another stream"),
+        (["--range", "0", "absent.json"], 2, r"absent\.json"),
+        (["--range", "0", "1", "--from", "0"], 2, "--from is not possible with --range"),
+        (["--range", "0", "1", "--method", "events"], 2, "--range"),
+        (["--range", "0"], 2, "--range"),
     ],
 )
-def test_ranges_out_of_order_are_rejected(
-    keyed: Keyed, cuts: list[Cut], ranges: list[tuple[int, int]], message: str
+def test_what_cannot_be_copied(
+    keyed: Keyed, cuts: list[Cut], capfd: pytest.CaptureFixture[str], given: list[str], code: int, message: str
 ) -> None:
-    given = [(cuts[begin], cuts[end]) for begin, end in ranges]
-    with pytest.raises(InvalidCut) as caught:
-        copy_stream(keyed.uri("one"), keyed.uri("some"), ranges=given, master="inline")
-    assert re.search(message, str(caught.value))
+    texts = {str(number): json.dumps(cut) for number, cut in enumerate(cuts)}
+    texts["inside"] = json.dumps({name: offset + 3 for name, offset in cuts[1].items()})
+    texts["other"] = json.dumps({"scope/two/0.#epoch.0": 0})
+    command = ["copy", keyed.uri("one"), keyed.uri("some"), "--master", "inline"]
+    assert main([*command, *(texts.get(one, one) for one in given)]) == code
+    error = capfd.readouterr().err
+    assert re.search(message, error), error
     with keyed.store as store:
         assert not store.exists(StreamName("scope", "some"))
 
 
-def test_cut_inside_an_event_is_rejected(keyed: Keyed, cuts: list[Cut]) -> None:
-    inside = {name: offset + 3 for name, offset in cuts[1].items()}
-    with pytest.raises(InvalidCut, match="inside an event"):
-        copy_stream(keyed.uri("one"), keyed.uri("some"), ranges=[(cuts[0], inside)], master="inline")
+def test_command_of_the_guide(keyed: Keyed, cuts: list[Cut], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (command,) = re.findall(r"```\nstreamvault (copy [^\[]*? --range [^\[]*?)\n```", GUIDE.read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STREAMVAULT_MASTER", "inline")
+    for name, cut in zip("abcd", cuts, strict=False):
+        Path(f"{name}.json").write_text(json.dumps(cut))
+    streams = keyed.uri("one").rpartition("/")[0]
+    assert main(command.replace("pravega://HERE:9090/shop", streams).replace("/orders", "/one").split()) == 0
+    assert keyed.by_key("some") == keyed.expected(("one", range(20)), ("one", range(40, 60)))
 
 
 def test_command_takes_pairs_of_cuts(
@@ -96,7 +114,3 @@ def test_command_takes_pairs_of_cuts(
     assert main(command) == 0
     assert keyed.by_key("some") == keyed.expected(("one", range(20)), ("one", range(60, 80)))
     assert "-> scope/some/" in capfd.readouterr().out
-    assert main([*command, "--from", json.dumps(cuts[0])]) == 2
-    assert "--from is not possible with --range" in capfd.readouterr().err
-    assert main([*command[:3], "--range", json.dumps(cuts[0])]) == 2
-    assert "--range" in capfd.readouterr().err
