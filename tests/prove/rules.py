@@ -784,8 +784,9 @@ RULES: tuple[Mutant, ...] = (
         "removal-of-another",
         "removal: seal and deletion name the first epoch",
         "manager/removal.py",
-        "        store.seal(seen.name, first=seen.epochs[0])\n        store.delete(seen.name, first=seen.epochs[0])\n",
-        "        store.seal(seen.name)\n        store.delete(seen.name)\n",
+        "        store.seal(seen.name, first=seen.epochs[0])\n        check(store.describe(seen.name))\n"
+        "        store.delete(seen.name, first=seen.epochs[0])\n",
+        "        store.seal(seen.name)\n        check(store.describe(seen.name))\n        store.delete(seen.name)\n",
         tests=(f"{MANAGER}/test_ephemeral.py",),
     ),
     Mutant(
@@ -1090,6 +1091,30 @@ RULES: tuple[Mutant, ...] = (
         tests=(f"{MANAGER}/test_sweep.py",),
     ),
     Mutant(
+        "sweep-unread",
+        "sweep: all that a target holds is compared with the archive's objects",
+        "manager/leftovers.py",
+        "self._check_target(found, read=True)",
+        "self._check_target(found)",
+        tests=(f"{MANAGER}/test_sweep.py",),
+    ),
+    Mutant(
+        "sweep-sealed-unchecked",
+        "sweep: a target is looked at once more when nothing can be written to it any more",
+        "manager/removal.py",
+        "        check(store.describe(seen.name))\n        store.delete(",
+        "        store.delete(",
+        tests=(f"{MANAGER}/test_sweep.py",),
+    ),
+    Mutant(
+        "events-other-source",
+        "copy by events: it goes on with the stream that it was begun with only",
+        "joining/events/copying.py",
+        "            self._check_source(newest)\n",
+        "",
+        tests=(EVENTS,),
+    ),
+    Mutant(
         "sweep-join",
         "sweep: a target stays whose run would finish it behind the fence",
         "manager/leftovers.py",
@@ -1117,8 +1142,9 @@ RULES: tuple[Mutant, ...] = (
         "sweep-fence-unchecked",
         "removal: the fenced stream is looked at once more",
         "manager/removal.py",
+        "        check(store.describe(seen.name))\n        store.seal(seen.name, first=seen.epochs[0])\n"
         "        check(store.describe(seen.name))\n",
-        "",
+        "        store.seal(seen.name, first=seen.epochs[0])\n",
         tests=(f"{MANAGER}/test_sweep.py",),
     ),
     Mutant(
