@@ -49,10 +49,10 @@ class SweepNotes:
             self._seen[name] = (state, since)
         return now - since
 
-    def save(self, removed: set[StreamName]) -> None:
-        """Replace the notes by what this sweep has seen, without what it has deleted. Those of another sweep hold."""
-        seen = {name: noted for name, noted in self._seen.items() if StreamName(self.name.scope, name) not in removed}
-        if not self._writable or seen == self._known:
+    def save(self, kept: set[StreamName]) -> None:
+        """Replace the notes by what this sweep has seen and not deleted. Those of another sweep hold."""
+        seen = {name: noted for name, noted in self._seen.items() if StreamName(self.name.scope, name) in kept}
+        if not self._writable or (seen and seen == self._known):
             return
         with suppress(LedgerConflict):
             if seen:

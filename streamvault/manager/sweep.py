@@ -77,7 +77,7 @@ class _Sweep:
             done |= {name: entry for name, entry in swept if entry is not None}
             if self._options.dry_run:
                 self._leftovers.gone.update(name for name, entry in done.items() if entry.swept)
-        self._notes.save({name for name, entry in done.items() if entry.swept})
+        self._notes.save({name for name, entry in done.items() if not entry.swept})
         return tuple(entry for _, entry in sorted(done.items()))
 
     def _sweep(self, roles: tuple[StreamRole, ...], name: StreamName) -> tuple[StreamName, SweepEntry | None]:

@@ -20,9 +20,10 @@ from streamvault.importer.ownership import first_segment_id, lease_stream
 from streamvault.importer.target import Target, TargetTaken
 from streamvault.manager import notes
 from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease
+from streamvault.manager.leftovers import Leftovers
 from streamvault.manager.reports import SweepReport
 from streamvault.spark.ledger import NamedWrite, WriteLedger
-from streamvault.streamstore.errors import StreamStoreError
+from streamvault.streamstore.errors import NoSuchStream, StreamStoreError
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import (
@@ -110,6 +111,28 @@ def test_leftovers_are_deleted_and_nothing_else(vault: Vault) -> None:
     assert kept(report) == {}
     assert {one.role for one in report.leftovers} == {"ephemeral", "unfinished", "lease", "ledger"}
     assert names(vault) == sorted([NAME, QUEUE])
+
+
+def test_notes_that_a_killed_sweep_left_empty_are_deleted(vault: Vault) -> None:
+    name = replace(NAME, stream=SWEEP_NOTES)
+    with vault.store as store:
+        Ledger(store, name, name).newest()
+    sweep(vault)
+    assert names(vault) == [NAME]
+
+
+@pytest.mark.usefixtures("all_dead")
+def test_what_vanishes_meanwhile_is_not_noted(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = dead_lease(vault, GONE)
+
+    def vanish() -> None:
+        with vault.store as store:
+            store.delete(left)
+        raise NoSuchStream("no such stream")
+
+    monkeypatch.setattr(Leftovers, "lease", lambda *_: vanish)
+    assert sweep(vault).leftovers == ()
+    assert names(vault) == [NAME]
 
 
 @pytest.mark.usefixtures("all_dead")
