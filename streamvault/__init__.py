@@ -6,7 +6,8 @@
     check_archive("s3://vault/shop/orders", read_data=True)
     import_stream("s3://vault/shop/orders", "pravega://localhost:9090/shop/restored")
 
-Archive:   export_stream, follow_stream, rotate_stream, compact_archive, convert_archive, hold_archive, release_archive
+Archive:   plan_archive, export_stream, follow_stream, rotate_stream, compact_archive, convert_archive, hold_archive,
+           release_archive
 Streams:   list_streams, ephemeral_stream, sweep_scope, StreamManager
 Look:      list_archives, show_archive, show_timeline, check_archive, get_event, read_archive
 Restore:   import_stream, warm_archive, translate

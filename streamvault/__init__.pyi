@@ -3,6 +3,7 @@
 from streamvault.demo.tour import run_demo as run_demo
 from streamvault.exporter.convert.convert import convert_archive as convert_archive
 from streamvault.exporter.export import export_stream as export_stream
+from streamvault.exporter.forecast.forecast import plan_archive as plan_archive
 from streamvault.importer.import_ import import_stream as import_stream
 from streamvault.joining.append import append_streams as append_streams
 from streamvault.joining.join import join_streams as join_streams

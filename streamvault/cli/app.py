@@ -35,6 +35,7 @@ COMMANDS = {
     "check": "Verify that an archive is complete and intact.",
     "get": "Write one event's payload to standard output.",
     "cat": "Write an archive's events to standard output.",
+    "plan": "Compute what an archive would cost, take and need.",
     "convert": "Copy an archive to another root in another layout.",
     "handoff": "Write an archive or a stream as a table for SQL engines.",
     "ddl": "Print the statements that register a table.",

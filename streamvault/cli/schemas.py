@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from streamvault.common.report import Report, attribute_names
 from streamvault.demo.report import DemoReport
+from streamvault.exporter.forecast.reports import PlanReport
 from streamvault.exporter.reports import ConvertReport, ExportReport
 from streamvault.importer.reports import ImportReport
 from streamvault.joining.reports import StitchReport
@@ -45,6 +46,7 @@ REPORTS: Mapping[str, type[Report]] = {
     "ls": ArchiveList,
     "timeline": Timeline,
     "check": CheckReport,
+    "plan": PlanReport,
     "convert": ConvertReport,
     "handoff": HandoffReport,
     "compact": CompactReport,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from types import NoneType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args, overload
 
 from streamvault.common.options import Options, Watched
 from streamvault.common.progress import Progress
@@ -93,7 +94,7 @@ class _Decorator(Generic[Keywords, O]):
     def __call__(self, function: Callable[[A, O], R]) -> Verb[Concatenate[A, Keywords], [A, O], R]: ...
     def __call__(self, function: Callable[..., Any]) -> Any:
         declared = signature(function, eval_str=True)
-        arguments = [one for one in declared.parameters.values() if one.name not in {"options", "progress"}]
+        arguments = [_argument(one) for one in declared.parameters.values() if one.name not in {"options", "progress"}]
         is_watched = issubclass(self.kind, Watched)
 
         @wraps(function)
@@ -117,7 +118,7 @@ class _Decorator(Generic[Keywords, O]):
         def public(*args: Any, **kwargs: Any) -> Any:
             given = called.bind(*args, **kwargs).arguments
             progress = given.pop("progress", None)
-            positional = [given.pop(one.name) for one in arguments]
+            positional = [given.pop(one.name, one.default) for one in arguments]
             options = self.kind(**given)
             return with_options(*positional, options, progress or Progress())
 
@@ -127,6 +128,11 @@ class _Decorator(Generic[Keywords, O]):
         )
         public.__annotations__ = {one.name: one.annotation for one in called.parameters.values()}
         return public
+
+
+def _argument(declared: Parameter) -> Parameter:
+    """Return a verb's argument; one that may be None need not be given."""
+    return declared.replace(default=None) if NoneType in get_args(declared.annotation) else declared
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> Parameter:

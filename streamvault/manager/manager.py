@@ -76,6 +76,7 @@ class StreamManager:
         list_archives = staticmethod(streamvault.list_archives)
         list_streams = staticmethod(streamvault.list_streams)
         move_stream = staticmethod(streamvault.move_stream)
+        plan_archive = staticmethod(streamvault.plan_archive)
         promote_replica = staticmethod(streamvault.promote_replica)
         read_archive = staticmethod(streamvault.read_archive)
         release_archive = staticmethod(streamvault.release_archive)

@@ -78,6 +78,8 @@ def test_archives(vault: Vault, printed: Print) -> None:
     vault.add(b"more")
     printed(*export)
     printed("streams", f"local://{vault.folder}/streams/")
+    printed("plan", vault.uri(), "--layout", "chunks")
+    printed("plan", "--segments", "3", "--bytes", "1GB", "--events", "1000")
     printed("sweep", f"local://{vault.folder}/streams/scope/")
     printed("ls", vault.root)
     printed("check", vault.archive, "--read-data", *INLINE)

@@ -139,8 +139,13 @@ def to_import(ranges: Iterable[tuple[str, ArchivedRange, int]], generations: int
         may_be_cold: whether the store has classes that cannot be read at once; then a sample is tested.
     """
     held = list(ranges)
-    sample = len(held[:: -(-len(held) // SAMPLE_SIZE) or 1]) if may_be_cold else 0
-    return to_read_history(generations) + Requests(lists=sample, gets=sample) + to_read_all(held)
+    return to_read_history(generations) + to_touch(len(held) if may_be_cold else 0) + to_read_all(held)
+
+
+def to_touch(ranges: int) -> Requests:
+    """Return the requests that test whether ranges can be read at once, by a sample."""
+    sample = ceil(ranges / ceil(ranges / SAMPLE_SIZE)) if ranges else 0
+    return Requests(lists=sample, gets=sample)
 
 
 def to_read_all(ranges: Iterable[tuple[str, ArchivedRange, int]]) -> Requests:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +24,9 @@ from streamvault.manifests.verbs.costs import (
     to_read_alike,
     to_read_all,
 )
-from streamvault.objectstore.metered import MeteredStore
-from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId
+from tests.counting import counted
 from tests.unit.small_archives import KINDS, Vault, a_root, archive_of, data_keys
 
 MIB = 1024 * 1024
@@ -46,30 +43,6 @@ SHAPES = {
 
 def row(size: int, events: int) -> ArchivedRange:
     return ArchivedRange(SegmentId(0, 0), 0, size, events, DIGEST)
-
-
-@contextmanager
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Requests]]:
-    """The requests that are made in the block, once it is over."""
-    meters: list[MeteredStore] = []
-    really = RootAddress.open
-
-    def metered(self: RootAddress, **options: Any) -> ObjectStore:
-        meters.append(MeteredStore(really(self, **options)))
-        return meters[-1]
-
-    found: list[Requests] = []
-    with monkeypatch.context() as patched:
-        patched.setattr(RootAddress, "open", metered)
-        yield found
-    made = [one.meter for one in meters]
-    found.append(
-        Requests(
-            sum(one.puts for one in made),
-            sum(one.lists for one in made),
-            sum(one.gets + one.sizes for one in made),
-        )
-    )
 
 
 def parts_of(history: History, number: int) -> list[Part]:

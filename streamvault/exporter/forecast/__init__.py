@@ -1,0 +1,1 @@
+"""The *plan* command: what an archive would cost, take and need, computed."""

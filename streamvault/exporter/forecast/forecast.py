@@ -1,0 +1,254 @@
+"""The *plan* command: computes what an archive of a stream, or of one that need not exist, would take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from streamvault.common.errors import Usage
+from streamvault.common.sizes import bytes_text
+from streamvault.common.verb import verb
+from streamvault.exporter.forecast import sizes
+from streamvault.exporter.forecast.options import PlanOptions
+from streamvault.exporter.forecast.reports import PlanReport, StorageForecast, VerbForecast, VerbName
+from streamvault.exporter.forecast.speeds import EXPORT, IMPORT, LIST, READ, Speed
+from streamvault.exporter.options import ExportOptions
+from streamvault.exporter.plan import make_plan
+from streamvault.layouts.layout import Layout, layout_of, open_layout
+from streamvault.manifests.format.archived_range import MAX_INDEX_BYTES
+from streamvault.manifests.options import RANGE_SIZE
+from streamvault.manifests.verbs.costs import (
+    Part,
+    Requests,
+    least_to_export,
+    objects_of,
+    to_check,
+    to_export,
+    to_read_alike,
+    to_read_history,
+    to_touch,
+)
+from streamvault.manifests.verbs.prices import Prices, list_prices, load_prices
+from streamvault.objectstore.store import PAGE, SMALL
+from streamvault.reading.estimate import estimate_parts
+from streamvault.streamstore.model import HEADER_BYTES, LARGEST_EVENT_BYTES, StreamName
+from streamvault.streamstore.own import describe_source
+from streamvault.streamstore.uri import parse_stream
+
+PUTS_A_SECOND, GETS_A_SECOND = 3500, 5500
+"""What S3 promises for each prefix."""
+
+_SOMEONES = StreamName("scope", "stream")
+
+
+@verb(PlanOptions)
+def plan_archive(stream: str | None, options: PlanOptions) -> PlanReport:
+    """Compute what an archive would take: requests, dollars, hours, sizes. Nothing is written.
+
+    A stream is described, and a sample of it is read. Without one, the options say how large it is, and no server is
+    needed.
+
+    Args:
+        stream: the stream, ``pravega://HOST:PORT/SCOPE/STREAM`` or ``local:///FOLDER/SCOPE/STREAM``; None for one that
+            need not exist.
+        segments: its number of segments, if there is no stream.
+        bytes: its bytes, event headers included.
+        events: its events.
+        content: ``"bytes"`` for a byte stream.
+        layout: the archive's layout, as for `export_stream`.
+        compress: the archive's compression, as for `export_stream`; sizes are given as if it saved nothing.
+        range_size: size of ranges (bytes); None for 64 MiB.
+        exports: in how many exports the bytes are archived.
+        cores: cores that run tasks.
+        network: Gbit/s of their network.
+        prices: a file of prices; empty for S3's list prices.
+
+    Raises:
+        Usage: an option is not valid, or both a stream and its size are given, or neither.
+        Problem: the stream cannot be read.
+    """
+    prices = load_prices(options.prices) if options.prices else list_prices()
+    name = layout_of(options.content or "events", options.layout)
+    layout = open_layout(name, options.compress or "")
+    given = {"--segments": options.segments, "--bytes": options.bytes, "--events": options.events}
+    if stream and any(value is not None for value in given.values()):
+        raise Usage("a stream has its own size", where=stream, todo=f"Omit {', '.join(given)}, or the stream.")
+    size = options.range_size or RANGE_SIZE
+    if stream:
+        source, parts, is_exact = _read(stream, options)
+    else:
+        missing = [option for option, value in given.items() if value is None]
+        if missing:
+            todo = "Give a STREAM, or --segments, --bytes and --events of one that need not exist."
+            raise Usage(f"{missing[0]} is missing", todo=todo)
+        source, parts, is_exact = _SOMEONES, list(_imagined(options, size)), True
+    return _Calculation(source, stream or "", layout, size, options, prices, is_exact).report(parts)
+
+
+def _read(stream: str, options: PlanOptions) -> tuple[StreamName, list[Part], bool]:
+    address, name = parse_stream(stream)
+    with address.open() as store:
+        described = describe_source(store, name)
+        exporting = options.shared_with(ExportOptions)
+        plan = make_plan(described, store, None, exporting)
+        parts, is_exact = estimate_parts(store, plan, LARGEST_EVENT_BYTES) if plan else ([], True)
+    return name, parts, is_exact
+
+
+def _imagined(options: PlanOptions, range_size: int) -> Iterator[Part]:
+    """Yield the parts of a stream whose segments are alike: those with one event more, and the others."""
+    segments, size, count = options.segments or 1, options.bytes or 0, options.events or 0
+    if size < count * HEADER_BYTES:
+        what = f"{count:,} events take {count * HEADER_BYTES:,} bytes at least"
+        raise Usage(what, where=f"--bytes {size}", todo="The bytes include a header of 8 bytes for each event.")
+    if options.content == "bytes" and count:
+        raise Usage("a byte stream has no events", where=f"--events {count}", todo="Give --events 0.")
+    if options.content != "bytes" and bool(count) != bool(size):
+        raise Usage("events and bytes go together", where=f"--bytes {size}, --events {count}")
+    each, more = divmod(count, segments)
+    held = ceil(size / segments)
+    for events, alike in ((each + 1, more), (each, segments - more)):
+        if alike and (events or options.content == "bytes") and held:
+            ranges = ceil(held / range_size)
+            yield Part(ranges if options.content == "bytes" else min(ranges, events), events, held, alike)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calculation:
+    """What a report is computed from, besides the parts of all exports together."""
+
+    name: StreamName
+    stream: str
+    layout: Layout
+    range_size: int
+    options: PlanOptions
+    prices: Prices
+    is_exact: bool
+
+    def report(self, parts: Sequence[Part]) -> PlanReport:
+        layout, options, exports = self.layout, self.options, self.options.exports
+        first = [_first(part, exports) for part in parts]
+        later = [_later(part, exports) for part in parts] if exports > 1 else []
+        whole = [replace(part, ranges=one.ranges * exports) for part, one in zip(parts, first, strict=True)]
+        segments, held = sum(part.segments for part in parts), sum(part.bytes * part.segments for part in parts)
+        size = held if options.bytes is None else options.bytes
+        ranges, objects = sum(part.ranges * part.segments for part in first), objects_of(layout, whole)
+        typical = max(first, key=lambda part: part.bytes, default=Part(0, 0))
+        index = sizes.index_bytes(self.name, ranges, typical, compressed=bool(options.compress))
+        events = sum(part.events * part.segments for part in parts)
+        read = sum((to_read_alike(layout, part, frames=bool(options.compress)) for part in whole), Requests())
+        report = PlanReport(
+            stream=self.stream,
+            segments=segments,
+            events=events,
+            events_estimated=not self.is_exact,
+            bytes=size,
+            layout=layout.name,
+            compression=options.compress or "",
+            range_size=self.range_size,
+            exports=exports,
+            ranges=ranges * exports,
+            objects=objects,
+            work=tuple(self._work(first, later, whole, read, size)),
+            storage=tuple(_storage(self.prices, layout, objects, (events, size), read)),
+            written_prefixes=min(segments, ceil(options.cores * segments / ranges)) if ranges else 0,
+            manifest_bytes=sizes.manifest_bytes(self.name, max(segments, 1), typical),
+            index_bytes=index,
+            driver_bytes=sizes.driver_bytes(ranges, index),
+            cores=options.cores,
+            network=options.network,
+            prices=self.prices.source,
+            prices_date=self.prices.date,
+        )
+        return replace(report, warnings=tuple(_warnings(report)))
+
+    def _work(
+        self, first: Sequence[Part], later: Sequence[Part], whole: Sequence[Part], read: Requests, size: int
+    ) -> Iterator[VerbForecast]:
+        layout, exports = self.layout, self.options.exports
+        objects, ranges = objects_of(layout, whole), sum(part.ranges * part.segments for part in whole)
+        made = to_export(layout, first, generation=1)
+        made += to_export(layout, later, generation=exports) * (exports - 1)
+        least = least_to_export(layout, first) + least_to_export(layout, later) * (exports - 1)
+        history, pages = to_read_history(exports), ceil(objects / PAGE)
+        yield self._verb("export", made, least, EXPORT, size)
+        yield self._verb("import", history + to_touch(ranges) + read, objects + history.total, IMPORT, size)
+        yield self._verb("check", to_check([(layout, whole)], exports), pages + history.total, LIST, 0, objects)
+        checked = to_check([(layout, whole)], exports, reads=True) + read
+        yield self._verb("check --read-data", checked, objects + pages + history.total, READ, size)
+
+    def _verb(
+        self, name: VerbName, requests: Requests, least: int, speed: Speed, size: int, listed: int = 0
+    ) -> VerbForecast:
+        moved = requests.puts + requests.gets if self.layout.one_object_per_event else 0
+        core_hours = speed.hours(size, listed or moved)
+        working, moving = core_hours / self.options.cores, size * 8 / (self.options.network * 1e9) / 3600
+        seconds = max(working, moving) * 3600
+        rates = (requests.puts / PUTS_A_SECOND, requests.gets / GETS_A_SECOND)
+        return VerbForecast(
+            verb=name,
+            puts=requests.puts,
+            lists=requests.lists,
+            gets=requests.gets,
+            usd=round(requests.usd(self.prices.standard), 4),
+            least_requests=least,
+            processor_hours=round(core_hours, 4),
+            hours=round(seconds / 3600, 4),
+            limit="processor" if working >= moving else "network",
+            prefixes=max(ceil(max(rates) / seconds), 1) if seconds else 1,
+        )
+
+
+def _first(part: Part, exports: int) -> Part:
+    """Return what the first of some exports has of a segment; a range that spans two of them is two."""
+    ranges = ceil((part.ranges + exports - 1) / exports) if part.ranges else 0
+    later = _later(replace(part, ranges=0), exports)
+    return replace(
+        part,
+        ranges=ranges,
+        events=part.events - later.events * (exports - 1),
+        bytes=part.bytes - later.bytes * (exports - 1),
+    )
+
+
+def _later(part: Part, exports: int) -> Part:
+    ranges = ceil((part.ranges + exports - 1) / exports) if part.ranges else 0
+    return replace(part, ranges=ranges, events=part.events // exports, bytes=part.bytes // exports)
+
+
+def _storage(
+    prices: Prices, layout: Layout, objects: int, held: tuple[int, int], read: Requests
+) -> Iterator[StorageForecast]:
+    """Yield what each class costs; `held` are events and bytes."""
+    events, size = held
+    stored = size - events * HEADER_BYTES if layout.one_object_per_event else size
+    for name, one in prices.classes.items():
+        reading = read.gets * one.get + read.lists * prices.standard.put
+        yield StorageForecast(
+            storage_class=name,
+            usd_month=round(one.usd_a_month(objects, stored, prices.standard), 4),
+            usd_write=round(objects * one.put, 4),
+            usd_read=round(reading + one.usd_to_retrieve(objects, stored), 4),
+            least_days=one.least_days,
+        )
+
+
+def _warnings(report: PlanReport) -> Iterator[str]:
+    """Yield what the archive could not have, and what would slow it down."""
+    if report.index_bytes > MAX_INDEX_BYTES:
+        yield (
+            f"the index of a generation would have {bytes_text(report.index_bytes)}, and at most "
+            f"{bytes_text(MAX_INDEX_BYTES)} are written: use a larger --range-size, or more exports (--exports)"
+        )
+    if report.manifest_bytes > SMALL:
+        yield (
+            f"the manifest would have {bytes_text(report.manifest_bytes)}, and at most {bytes_text(SMALL)} are "
+            "written: a stream of so many segments cannot be archived"
+        )
+    export = report.work[0]
+    if export.prefixes > report.written_prefixes:
+        yield (
+            f"an export needs {export.prefixes} prefixes of S3, but writes to {report.written_prefixes} at a time: S3 "
+            "slows it down, and what it refuses is sent again"
+        )

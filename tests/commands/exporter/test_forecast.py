@@ -1,0 +1,256 @@
+"""The *plan* command: what it computes, beside what the verbs do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault import check_archive, export_stream, import_stream, plan_archive
+from streamvault.cli import main
+from streamvault.common.errors import Usage
+from streamvault.exporter.forecast import sizes
+from streamvault.exporter.task import ExportTask
+from streamvault.layouts.layout import LayoutName
+from streamvault.layouts.place import PlaceAddress
+from streamvault.manifests.archive.agreement import by_segment
+from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry
+from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.format.ranges import encode_ranges
+from streamvault.manifests.verbs.costs import Part, Requests
+from streamvault.manifests.verbs.prices import LIST_PRICES, list_prices, load_prices
+from streamvault.objectstore.uri import RootAddress
+from streamvault.reading.proof import SegmentChain
+from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.uri import parse_stream
+from tests.counting import counted
+from tests.unit.small_archives import RANGE_SIZE, Vault, archive_of
+
+GIB = 2**30
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "plan.md"
+PETABYTE = ("--segments", "10000", "--bytes", "1PB", "--events", "1_000_000_000_000")
+
+
+@pytest.mark.parametrize("layout", ["events", "chunks"])
+def test_plan_of_a_stream_is_what_the_verbs_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: LayoutName
+) -> None:
+    vault = Vault(tmp_path)
+    vault.create(3)
+    vault.add(*[b"some bytes" * 20] * 150)
+    plan = plan_archive(vault.uri(), layout=layout, range_size=RANGE_SIZE)
+    done: dict[str, Requests] = {}
+    with counted(monkeypatch) as made:
+        export_stream(vault.uri(), vault.root, layout=layout, range_size=RANGE_SIZE, master="inline[2]")
+    done["export"] = made[0]
+    with counted(monkeypatch) as made:
+        import_stream(vault.archive, f"{vault.uri()}-restored", master="inline[2]")
+    tested = min(plan.ranges, 64)  # by an import from S3: whether they can be read at once
+    done["import"] = made[0] + Requests(lists=tested, gets=tested)
+    for verb, reads in (("check", False), ("check --read-data", True)):
+        with counted(monkeypatch) as made:
+            check_archive(vault.archive, read_data=reads, master="inline[2]")
+        done[verb] = made[0]
+    assert {one.verb: Requests(one.puts, one.lists, one.gets) for one in plan.work} == done
+    manifest = archive_of(vault.root).manifest()
+    assert (plan.events, plan.bytes, plan.events_estimated) == (manifest.events, manifest.bytes, False)
+    assert manifest.index is not None
+    assert plan.index_bytes == manifest.index.bytes
+    assert plan.manifest_bytes == pytest.approx(len(manifest.encode()), rel=0.1)
+    same = plan_archive(None, segments=3, bytes=plan.bytes, events=plan.events, layout=layout, range_size=RANGE_SIZE)
+    assert [(one.puts, one.lists, one.gets) for one in same.work] == [
+        (one.puts, one.lists, one.gets) for one in plan.work
+    ]
+
+
+def test_petabyte_takes_little_memory_and_no_server() -> None:
+    """A minute of a core at most, whatever the machine does besides; a gigabyte at most."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamvault", "plan", *PETABYTE, "--layout", "chunks", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=limited,  # noqa: PLW1509
+    )
+    assert process.stdout is not None
+    plan = json.loads(process.stdout.read())
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert used.ru_maxrss * 1024 <= GIB
+    export, restore = plan["work"][:2]
+    assert plan["objects"] == 10_000 * 1491
+    for one in (export, restore):
+        assert one["least_requests"] <= one["puts"] + one["lists"] + one["gets"] <= 1.01 * one["least_requests"]
+    assert export["puts"] == 2 * plan["objects"] + 12
+    assert "larger --range-size" in plan["warnings"][0]
+
+
+@pytest.mark.parametrize("layout", ["events", "chunks"])
+@pytest.mark.parametrize("more", [(), ("--exports", "12"), ("--compress", "zstd", "--cores", "1000")])
+def test_output_fits_eighty_columns(layout: str, more: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    if layout == "events" and "--compress" in more:
+        more = more[2:]
+    assert main(["plan", *PETABYTE, "--layout", layout, *more]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) > 25
+
+
+def test_guide_shows_what_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    (command, shown), *others = re.findall(r"```\n\$ streamvault (.*)\n((?:.*\n)*?)```", GUIDE.read_text())
+    assert not others
+    assert main(command.split()) == 0
+    assert capfd.readouterr().out == shown
+
+
+def test_several_exports_have_smaller_files_and_more_requests() -> None:
+    given: dict[str, Any] = {"segments": 100, "bytes": 10**15, "events": 10**10, "layout": "chunks"}
+    one, ten = plan_archive(None, **given), plan_archive(None, **given, exports=10)
+    assert one.warnings
+    assert not ten.warnings
+    assert ten.index_bytes < one.index_bytes / 9
+    assert ten.driver_bytes < one.driver_bytes / 4
+    assert one.work[0].puts < ten.work[0].puts < 1.01 * one.work[0].puts
+    assert (ten.events, ten.bytes) == (one.events, one.bytes)
+
+
+def test_hours_are_those_of_what_takes_longer() -> None:
+    given: dict[str, Any] = {"segments": 100, "bytes": 10**15, "events": 10**10, "layout": "chunks"}
+    slow = plan_archive(None, **given, cores=1, network=100.0).work[0]
+    wire = plan_archive(None, **given, cores=1000, network=1.0).work[0]
+    assert (slow.limit, wire.limit) == ("processor", "network")
+    assert slow.hours == pytest.approx(slow.processor_hours)
+    assert wire.hours == pytest.approx(10**15 * 8 / 1e9 / 3600)
+    busy = plan_archive(None, **{**given, "layout": "events"}, cores=1000, network=100.0)
+    puts = busy.work[0].puts / busy.work[0].hours / 3600
+    assert busy.work[0].prefixes == -(-puts // 3500)
+    assert busy.written_prefixes < busy.work[0].prefixes
+    assert "prefixes" in busy.warnings[-1]
+
+
+def test_storage_is_priced_by_class() -> None:
+    standard, deep = list_prices().standard, list_prices().classes["DEEP_ARCHIVE"]
+    assert standard.usd_a_month(1, 100 * 1024 * GIB, standard) == pytest.approx(51_200 * 0.023 + 51_200 * 0.022)
+    assert standard.usd_a_month(1, 600 * 1024 * GIB, standard) == pytest.approx(
+        51_200 * 0.023 + 460_800 * 0.022 + 102_400 * 0.021
+    )
+    small = list_prices().classes["STANDARD_IA"].usd_a_month(8192, 8192 * 1000, standard)
+    assert small == pytest.approx(0.0125), "a gigabyte, as each object is billed as 128 KiB"
+    assert deep.usd_a_month(32_768, 0, standard) == pytest.approx(0.00099 + 0.25 * 0.023)
+    assert deep.usd_to_retrieve(1000, GIB) == pytest.approx(0.02 + 0.1)
+    plan = plan_archive(None, segments=1, bytes=10**9, events=10**6)
+    month = {one.storage_class: one.usd_month for one in plan.storage}
+    assert month["STANDARD"] < month["STANDARD_IA"], "small objects"
+
+
+def test_prices_come_from_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('source = "ours"\ndate = "2026"\n[classes.STANDARD]\nput = 1\nget = 0\nstorage = [{ usd = 2 }]\n')
+    plan = plan_archive(None, segments=1, bytes=GIB, events=1000, prices=str(file))
+    assert (plan.prices, plan.prices_date, plan.work[0].usd) == ("ours", "2026", plan.work[0].puts + plan.work[0].lists)
+    assert [(one.storage_class, round(one.usd_month)) for one in plan.storage] == [("STANDARD", 2)]
+    text = LIST_PRICES.read_text()
+    for wrong, said in (
+        ("a = [", "is not TOML"),
+        (text.replace("put = 0.000005", 'put = "much"'), "classes.STANDARD.put"),
+        (text + "\n[classes.STANDARD.more]\n", "classes.STANDARD.more"),
+        (text.replace("classes.STANDARD]", "classes.USUAL]"), "no prices of STANDARD"),
+    ):
+        file.write_text(wrong)
+        with pytest.raises(Usage, match=said):
+            load_prices(str(file))
+    assert main(["plan", "--segments", "1", "--bytes", "1", "--events", "0", "--prices", str(tmp_path / "none")]) == 2
+    assert "--prices cannot be read" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--segments is missing"),
+        (("--segments", "1", "--events", "1"), "--bytes is missing"),
+        (("--segments", "0", "--bytes", "1GB", "--events", "1"), "--segments must be at least 1"),
+        (("--segments", "1", "--bytes", "7", "--events", "1"), "1 events take 8 bytes at least"),
+        (("--segments", "1", "--bytes", "7", "--events", "0"), "events and bytes go together"),
+        (("--segments", "1", "--bytes", "8", "--events", "1", "--content", "bytes"), "a byte stream has no events"),
+        (("--segments", "1", "--bytes", "7", "--events", "0", "--content", "bytes", "--layout", "events"), "layout"),
+        (("--segments", "1", "--bytes", "1GB", "--events", "1", "--compress", "zstd"), "does not support"),
+        (("--segments", "1", "--bytes", "1GB", "--events", "1", "--network", "0"), "--network must be positive"),
+        (("local:///nowhere/a/b", "--segments", "1"), "a stream has its own size"),
+        (("nonsense",), "nonsense"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: tuple[str, ...], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *arguments]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"segments": 1_000_000, "bytes": 10**18, "events": 10**17, "range_size": 1, "exports": 1_000_000},
+        {"segments": 1, "bytes": 10**18, "events": 1, "range_size": 10**18, "layout": "chunks", "compress": "zstd"},
+        {"segments": 1_000_000, "bytes": 8, "events": 1, "layout": "chunks"},
+        {"segments": 7, "bytes": 0, "events": 0},
+        {"segments": 7, "bytes": 100, "events": 0, "content": "bytes"},
+    ],
+)
+def test_any_size_is_computed(given: dict[str, Any]) -> None:
+    plan = plan_archive(None, **given)
+    assert (plan.events, plan.bytes) == (given["events"], given["bytes"])
+    assert all(one.puts + one.lists + one.gets >= one.least_requests * 0.9 for one in plan.work)
+
+
+def test_sizes_are_those_of_the_real_files() -> None:
+    stream = StreamName("scope", "stream")
+    part = Part(37, 1000 * 37, 37 * 2**20)
+    for compressed in (False, True):
+        frames = (2**20,) if compressed else ()
+        rows = [
+            ArchivedRange(SegmentId(0, n // 37), n % 37 * 2**20, (n % 37 + 1) * 2**20, 1000, f"{n:064x}", frames)
+            for n in range(45_000)
+        ]
+        real = len(encode_ranges(stream, rows))
+        assert sizes.index_bytes(stream, 45_000, part, compressed=compressed) == pytest.approx(real, rel=0.01)
+    real = len(sizes._manifest(stream, range(1500), part).encode())
+    assert sizes.manifest_bytes(stream, 1500, part) == pytest.approx(real, rel=0.05)
+
+
+def test_memory_of_the_driver_is_what_its_objects_take() -> None:
+    count, size = 3000, 2**26
+    source, name = parse_stream("local:///folder/scope/stream")
+    address, segment = PlaceAddress(RootAddress.parse("memory://root"), "scope/stream/"), SegmentId(0, 0)
+    tracemalloc.start()
+    try:
+        chain = SegmentChain(0, count * size, size)
+        tasks = [
+            ExportTask(
+                source=source, stream=name, segment=segment, segment_end=count * size, archive=address, generation=1,
+                attempt=1, layout="chunks", compression="", window=size, span=span,
+            )
+            for span in chain.open_spans()
+        ]  # fmt: skip
+        for number, task in enumerate(tasks):
+            low, high = task.span.low, task.span.high
+            entry = RangeEntry(start=low, end=high, events=65_000 + number, digest=f"{number:064x}")
+            chain.add(FinishedSpan(start=low, end=high, ranges=(entry,)))
+        chain.prove()
+        rows = [one.of_segment(segment) for one in chain.ranges()]
+        grouped = by_segment(rows)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(grouped[segment]) == count
+    assert held / count == pytest.approx(sizes.DRIVER_BYTES_A_RANGE, rel=0.25)
