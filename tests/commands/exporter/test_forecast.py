@@ -208,7 +208,7 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], said: str, capfd: pyt
     ],
 )
 def test_any_size_is_computed(given: dict[str, Any]) -> None:
-    plan = plan_archive(None, **given)
+    plan = plan_archive(**given)  # the stream may be left out
     assert (plan.events, plan.bytes) == (given["events"], given["bytes"])
     assert all(one.puts + one.lists + one.gets >= one.least_requests * 0.9 for one in plan.work)
 

@@ -105,7 +105,7 @@ def test_verbs_share_one_runner(manager: StreamManager, vault: Vault, monkeypatc
 
 def test_start_of_spark_counts_for_the_verb_that_waited_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Runner):
-        def run(self, function: Callable[[Any], Any], specs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        def run(self, function: Callable[[Any], Any], specs: Sequence[Any], *_: Any) -> Iterator[tuple[int, Any]]:
             self.start_seconds = 7.0
             yield from enumerate(map(function, specs))
 

@@ -81,5 +81,11 @@ def test_options_in_the_guides_exist(document: Path, capfd: pytest.CaptureFixtur
         main([*command.split(), "--help"])
         known |= set(re.findall(r"--[a-z-]+", capfd.readouterr().out))
     known |= {"--fast", "--rm"}  # of bin/test and of docker
-    known |= {"--override", "--force-reinstall", "--no-deps", "--conn-json"}  # of uv, pip and airflow
+    known |= {
+        "--override",
+        "--force-reinstall",
+        "--no-deps",
+        "--compile-bytecode",
+        "--conn-json",
+    }  # of uv, pip and airflow
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", document.read_text())) <= known
