@@ -227,6 +227,17 @@ def test_put_flushes_folders_that_another_process_made(tmp_path: Path, flushed: 
     assert flushed[3:] == [str(tmp_path / "a" / "b")]
 
 
+def test_a_store_remembers_no_folder_that_is_gone(tmp_path: Path) -> None:
+    """A program that archives for months makes and removes folders all the time."""
+    store = FolderStore(tmp_path)
+    store.put("stays/x", b"x")
+    before = set(store._flushed)
+    for number in range(3):
+        store.put(f"work/{number}/rows/x", b"x")
+        store.delete([f"work/{number}/rows/x"])
+    assert set(store._flushed) == before
+
+
 def test_staging_files_of_processes_with_the_same_id_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     staged: list[str] = []
     link = os.link
