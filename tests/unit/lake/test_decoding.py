@@ -293,7 +293,7 @@ def test_line_of_csv_decodes_the_same_beside_any_others(lines: list[bytes]) -> N
         assert decoded(made, *lines) == [row for line in lines for row in decoded(made, line)]
 
 
-@given(st.lists(st.text(alphabet='a",\r\n\0é\ufeff', max_size=8), max_size=8), st.integers(0, 3))
+@given(st.lists(st.text(alphabet='a",\r\n\0é', max_size=8), max_size=8), st.integers(0, 3))
 def test_lines_of_csv_are_judged_one_by_one(texts: list[str], skipped: int) -> None:
     wrong = {False: None, True: "a quote is not closed"}
     lines = [text.rstrip("\r\n") for text in texts]
