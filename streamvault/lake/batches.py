@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamvault.common.errors import Problem
 from streamvault.lake.arrays import numbers, text, texts
 from streamvault.streamstore.arithmetic.splitting import EventBlock, EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, SegmentId, StreamName
@@ -77,12 +78,34 @@ def event_blocks(start: int, where: str, blocks: Iterable[bytes | bytearray | me
         NotAnEvent: the bytes are not events, or the last event is incomplete.
     """
     splitter = EventSplitter(start, where, largest=ANY_EVENT_BYTES, starts=True)
-    for block in blocks:
-        view = memoryview(block)
-        # in parts, to limit a batch's size whatever the size of the blocks
-        for low in range(0, len(view), BATCH_BYTES):
-            yield from splitter.feed(view[low : low + BATCH_BYTES])
+    for block in _gathered(blocks):
+        yield from splitter.feed(block)
     splitter.finish()
+
+
+def _gathered(blocks: Iterable[bytes | bytearray | memoryview]) -> Iterator[memoryview]:
+    """Yield the same bytes in blocks of `BATCH_BYTES`, the last may be smaller, each valid until the next is requested.
+
+    The end of each block cuts an event in two, whose row becomes a batch of its own.
+    """
+    held, size = memoryview(bytearray(BATCH_BYTES)), 0
+    try:
+        for block in blocks:
+            left = memoryview(block)
+            while left:
+                some, left = left[: BATCH_BYTES - size], left[BATCH_BYTES - size :]
+                if len(some) == BATCH_BYTES:
+                    yield some
+                    continue
+                held[size : size + len(some)] = some
+                size += len(some)
+                if size == BATCH_BYTES:
+                    size = 0
+                    yield held
+    except Problem:  # damage is found at the end of a range, after its bytes
+        yield held[:size]
+        raise
+    yield held[:size]
 
 
 def batch_of(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -54,6 +56,22 @@ def test_large_block_makes_small_batches(monkeypatch: pytest.MonkeyPatch) -> Non
     made = list(event_batches(STREAM, SEGMENT, 0, [data]))
     assert max(batch.num_rows for batch in made) <= 10
     assert sum(batch.num_rows for batch in made) == 101
+
+
+def test_small_blocks_do_not_make_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BATCH_BYTES", 1000)
+    data = frame(b"x" * 92) * 100 + frame(b"y" * 50)
+    reused = bytearray(70)
+
+    def blocks() -> Iterator[memoryview]:
+        for at in range(0, len(data), 70):
+            some = data[at : at + 70]
+            reused[: len(some)] = some
+            yield memoryview(reused)[: len(some)]
+
+    made = list(event_batches(STREAM, SEGMENT, 0, blocks()))
+    assert len(made) == 11
+    assert [row for batch in made for row in batch["payload"].to_pylist()] == [b"x" * 92] * 100 + [b"y" * 50]
 
 
 def test_batch_holds_no_memory_of_its_block() -> None:
