@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from functools import partial
 
@@ -31,6 +32,9 @@ _CLOSED = rf"\A{_VALUE}(?:,{_VALUE})*\z"
 
 
 _LINE, _VALUES = re.compile(rf"{_VALUE}(?:,{_VALUE})*"), re.compile(rf"(?:\A|,){_VALUE}")
+
+_MARK = codecs.BOM_UTF8
+"""A byte order mark, as some editors begin a text with; it is no part of the first value."""
 
 _TRUE, _FALSE = ("1", "true", "True", "TRUE"), ("0", "false", "False", "FALSE")
 
@@ -77,6 +81,9 @@ class CsvPayloads:
             texts = payloads.cast(pa.string())
         except pa.ArrowInvalid:
             texts = pa.array([_text(payload) for payload in payloads.to_pylist()], pa.string())
+        if _contains(texts, _MARK[:1]):
+            # the parser would drop it from the first line only
+            texts = pc.replace_substring_regex(texts, rf"\A{_MARK.decode()}+", "")
         reasons = because(pa.nulls(len(texts), pa.string()), pc.is_null(texts), "not UTF-8")
         texts = pc.ascii_rtrim(texts, "\r\n")
         if _contains(texts, b"\r\n"):

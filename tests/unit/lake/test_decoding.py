@@ -283,7 +283,8 @@ def test_csv_fields_have_their_types() -> None:
 
 
 LINES = [b"1,a", b'"2","b"', b'3,"c', b'"4', b'"5,"', b"", b"\r\n", b",", b'6,"a""b"', b'7,"a""b', b'8,"a"b', b'9,a"b',
-         b"\n10,a", b'"a""b,c"', b"\x0b", b"11,\x0b"]  # fmt: skip
+         b"\n10,a", b'"a""b,c"', b"\x0b", b"11,\x0b",
+         b"\xef\xbb\xbf12,a", b'\xef\xbb\xbf"13,b"', b'\xef\xbb\xbf"']  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(LINES), min_size=1, max_size=12))
@@ -293,10 +294,10 @@ def test_line_of_csv_decodes_the_same_beside_any_others(lines: list[bytes]) -> N
         assert decoded(made, *lines) == [row for line in lines for row in decoded(made, line)]
 
 
-@given(st.lists(st.text(alphabet='a",\r\n\0é', max_size=8), max_size=8), st.integers(0, 3))
+@given(st.lists(st.text(alphabet='a",\r\n\0é\ufeff', max_size=8), max_size=8), st.integers(0, 3))
 def test_lines_of_csv_are_judged_one_by_one(texts: list[str], skipped: int) -> None:
     wrong = {False: None, True: "a quote is not closed"}
-    lines = [text.rstrip("\r\n") for text in texts]
+    lines = [text.rstrip("\r\n").lstrip("\ufeff") for text in texts]
     reasons = ["not one line" if {*line} & {*"\r\n"} else wrong[not count_values(line)] for line in lines]
     payloads = pa.array([text.encode() for text in texts], pa.binary())[skipped:]
     made = decoded_columns(options("csv", {"c1": "string"}), payloads)
