@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from streamvault.cli import clock  # first, so that it sees the start of the process
@@ -18,6 +19,8 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    # numpy comes with pyarrow; its library for algebra, which nothing here uses, starts a thread on each core.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from streamvault.cli.app import run_app
 

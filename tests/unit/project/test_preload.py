@@ -117,6 +117,18 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return places
 
 
+def test_commands_start_no_threads_for_algebra() -> None:
+    program = """
+import os
+from streamvault.cli import main
+assert main(["--version"]) == 0
+import numpy
+print(len(os.listdir("/proc/self/task")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "1"
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
