@@ -13,6 +13,7 @@ import json
 import time
 from contextlib import suppress
 
+from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import StreamDescription, StreamName
 from streamvault.streamstore.own import SWEEP_NOTES
 from streamvault.streamstore.services.ledger import Ledger, LedgerConflict
@@ -29,12 +30,19 @@ class SweepNotes:
         store: its store.
         scope: the scope.
         writable: whether this sweep notes what it sees; a dry run only reads.
+
+    Raises:
+        LedgerNameTaken: another stream has the name of the notes.
     """
 
     def __init__(self, store: StreamStore, scope: str, *, writable: bool) -> None:
         self.name = StreamName(scope, SWEEP_NOTES)
         self._ledger = Ledger(store, self.name, self.name)
         self._writable = writable
+        with suppress(NoSuchStream, NoSuchScope):
+            # by its tag, not by its name alone: notes that say nothing are deleted
+            if self._ledger.tag not in store.describe(self.name).configuration.tags:
+                raise self._ledger.taken()
         known = (self._ledger.newest(create=False) or {}).get("seen", {})
         self._known: dict[str, tuple[str, float]] = {name: (state, since) for name, (state, since) in known.items()}
         self._seen: dict[str, tuple[str, float]] = {}

@@ -70,6 +70,11 @@ class Ledger:
         self._unanswered = b""  # what was appended, or was not
         self._is_retired = False
 
+    @property
+    def tag(self) -> str:
+        """The tag that says what the records are about."""
+        return f"of:{self._about}"[:LONGEST_TAG]
+
     def newest(self, *, create: bool = True) -> dict[str, Any] | None:
         """Return the newest record; None if there is none.
 
@@ -86,13 +91,11 @@ class Ledger:
             if create and not self._store.exists(self.name):
                 # another process may create it at the same time
                 with suppress(StreamExists):
-                    self._store.create_stream_and_scope(
-                        self.name, StreamConfiguration(tags=(OWN, f"of:{self._about}"[:LONGEST_TAG]))
-                    )
+                    self._store.create_stream_and_scope(self.name, StreamConfiguration(tags=(OWN, self.tag)))
             try:
                 described = self._store.describe(self.name)
                 if not is_own(described.configuration):
-                    raise self._taken()
+                    raise self.taken()
                 self._segment = OwnSegment(self._store, described)
                 found = None if described.sealed else self._read(self._segment)
                 self._is_retired = described.sealed or (found is not None and RETIRED in found)
@@ -141,7 +144,7 @@ class Ledger:
         except ValueError:
             record = None
         if not isinstance(record, dict):
-            raise self._taken()
+            raise self.taken()
         record.pop(ID, None)
         return record
 
@@ -189,7 +192,8 @@ class Ledger:
             raise self._conflict()
         self._end = end
 
-    def _taken(self) -> LedgerNameTaken:
+    def taken(self) -> LedgerNameTaken:
+        """Return the error for another stream that has the ledger's name."""
         what = "the name of a ledger is taken by another stream"
         return LedgerNameTaken(what, where=f"{self._store.uri}/{self.name}", todo="Rename or delete it.")
 

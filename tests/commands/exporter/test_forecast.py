@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import resource
 import subprocess
 import sys
 import tracemalloc
@@ -74,21 +72,19 @@ def test_plan_of_a_stream_is_what_the_verbs_do(
 def test_petabyte_takes_little_memory_and_no_server() -> None:
     """A minute of a core at most, whatever the machine does besides; a gigabyte at most."""
 
-    def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
-
-    process = subprocess.Popen(
-        [sys.executable, "-m", "streamvault", "plan", *PETABYTE, "--layout", "chunks", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=limited,  # noqa: PLW1509
-    )
-    assert process.stdout is not None
-    plan = json.loads(process.stdout.read())
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
-    assert used.ru_maxrss * 1024 <= GIB
+    program = f"""
+import resource
+from pathlib import Path
+from streamvault.cli import main
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+assert main(["plan", *{PETABYTE!r}, "--layout", "chunks", "--json"]) == 0
+peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+print(peak.split()[1])
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    *document, peak = done.stdout.splitlines()
+    plan = json.loads("\n".join(document))
+    assert int(peak) * 1024 <= GIB
     export, restore = plan["work"][:2]
     assert plan["objects"] == 10_000 * 1491
     for one in (export, restore):
