@@ -7,7 +7,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
@@ -25,6 +25,7 @@ from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
 from tests.faults.contents import rows_of
 from tests.servers.pravega import PravegaServer
+from tests.servers.proxy import FaultProxy
 from tests.servers.s3 import S3Server
 from tests.streams import append_events, digest_of, payloads, shape_of
 
@@ -117,20 +118,23 @@ def test_killed_compaction_is_resumed(
     rng = random.Random(ground.bucket)
     in_work = max(1, kills * 3 // 4)
     hit = 0
-    for number in range(in_work):
-        have = ground.rows()[1]
-        want = max(have, round(joined * (number + rng.random()) / in_work) - 1)
+    with FaultProxy(int(ground.server.endpoint.rpartition(":")[2])) as proxy:
+        proxy.delay = 0.01  # the run is not over before this process has seen how far it is
+        slow = replace(ground.server, endpoint=f"http://127.0.0.1:{proxy.port}").environment()
+        for number in range(in_work):
+            have = ground.rows()[1]
+            want = max(have, round(joined * (number + rng.random()) / in_work) - 1)
 
-        def has_come_far(want: int = want) -> bool:
-            planned, rows = ground.rows()
-            return planned and rows >= want
+            def has_come_far(want: int = want) -> bool:
+                planned, rows = ground.rows()
+                return planned and rows >= want
 
-        with started(*command, environment=environment) as running:
-            if wait_until(has_come_far, running):
-                time.sleep(rng.random() * 0.05)
-                running.send(signal.SIGKILL)
-            hit += running.ended().code == -signal.SIGKILL
-        is_the_stream(ground, str(folder))
+            with started(*command, environment=slow) as running:
+                if wait_until(has_come_far, running):
+                    time.sleep(rng.random() * 0.05)
+                    running.send(signal.SIGKILL)
+                hit += running.ended().code == -signal.SIGKILL
+            is_the_stream(ground, str(folder))
     assert hit >= in_work / 2
     # published as if two hours ago, so that the replaced objects may be deleted
     with monkeypatch.context() as patch:
