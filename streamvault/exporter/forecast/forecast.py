@@ -39,6 +39,9 @@ from streamvault.streamstore.uri import parse_stream
 PUTS_A_SECOND, GETS_A_SECOND = 3500, 5500
 """What S3 promises for each prefix."""
 
+BURST = 60 * PUTS_A_SECOND
+"""PUT requests that are too few to be slowed down noticeably: those of one prefix in a minute."""
+
 _SOMEONES = StreamName("scope", "stream")
 
 
@@ -247,7 +250,7 @@ def _warnings(report: PlanReport) -> Iterator[str]:
             "written: a stream of so many segments cannot be archived"
         )
     export = report.work[0]
-    if export.prefixes > report.written_prefixes:
+    if export.prefixes > report.written_prefixes and export.puts > BURST:
         yield (
             f"an export needs {export.prefixes} prefixes of S3, but writes to {report.written_prefixes} at a time: S3 "
             "slows it down, and what it refuses is sent again"

@@ -250,3 +250,9 @@ def test_memory_of_the_driver_is_what_its_objects_take() -> None:
         tracemalloc.stop()
     assert len(grouped[segment]) == count
     assert held / count == pytest.approx(sizes.DRIVER_BYTES_A_RANGE, rel=0.25)
+
+
+@pytest.mark.parametrize(("events", "warned"), [(200_000, False), (300_000, True)])
+def test_few_objects_are_not_slowed_down(events: int, warned: bool) -> None:
+    plan = plan_archive(segments=1, bytes=events * 100, events=events, layout="events")
+    assert any("S3 slows it down" in warning for warning in plan.warnings) == warned
