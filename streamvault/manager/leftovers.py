@@ -164,7 +164,8 @@ class Leftovers:
         also = str((record or {}).get("app", "")) if _is(described, SPARK_LEDGER) else ""
         if about is None or not (
             _is(described, SOURCE_SEAL)
-            or (_is(described, APPEND_LEDGER) and "stage" in (record or {}))
+            # that of an append that was refused has no record
+            or (_is(described, APPEND_LEDGER) and (record is None or "stage" in record))
             or (_is(described, TARGET_LEDGER) and described.name == stream_beside(about, TARGET_LEDGER))
             or (also and described.name == stream_beside(about, SPARK_LEDGER, also))
         ):

@@ -113,6 +113,15 @@ def test_leftovers_are_deleted_and_nothing_else(vault: Vault) -> None:
     assert names(vault) == sorted([NAME, QUEUE])
 
 
+def test_ledger_of_a_refused_append_is_deleted_with_its_stream(vault: Vault) -> None:
+    with vault.store as store:
+        ledgers = [Ledger(store, stream_beside(about, APPEND_LEDGER, "what"), about) for about in (NAME, GONE)]
+        for ledger in ledgers:
+            ledger.newest()
+    assert kept(sweep(vault)) == {ledgers[0].name.stream: f"it is about {NAME}, which is still there"}
+    assert names(vault) == sorted([NAME, ledgers[0].name])
+
+
 def test_notes_that_a_killed_sweep_left_empty_are_deleted(vault: Vault) -> None:
     name = replace(NAME, stream=SWEEP_NOTES)
     with vault.store as store:
