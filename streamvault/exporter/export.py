@@ -21,8 +21,9 @@ from streamvault.exporter.task import export_range
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.object_keys import GenerationSpan, line_folder
 from streamvault.layouts.windows import check_window
-from streamvault.manifests.archive.archive import Archive, load_index_code
+from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan
+from streamvault.manifests.format.archived_range import load_index_code
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
 from streamvault.manifests.verbs.costs import cost_of_export
 from streamvault.objectstore.probe import fit_server
@@ -239,12 +240,5 @@ def _rehearse(archive: Archive, store: StreamStore, options: ExportOptions, bega
         seconds=seconds,
         total_seconds=seconds,
         dry_run=True,
-        cost=cost_of_export(
-            layout := open_layout(plan.layout),
-            parts,
-            generation=plan.generation,
-            estimated=layout.one_object_per_event and not exact,
-        )
-        if plan
-        else None,
+        cost=cost_of_export(open_layout(plan.layout), parts, generation=plan.generation, exact=exact) if plan else None,
     )

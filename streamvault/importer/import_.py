@@ -20,8 +20,8 @@ from streamvault.importer.planner import PlannedRestore, Planner, generation_at,
 from streamvault.importer.reader_groups import group_warnings
 from streamvault.importer.reports import ImportReport, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun
-from streamvault.manifests.archive.archive import load_index_code
 from streamvault.manifests.archive.selection import check_boundaries
+from streamvault.manifests.format.archived_range import load_index_code
 from streamvault.manifests.options import POLL_SECONDS
 from streamvault.manifests.verbs.cold import NeededPart, touch
 from streamvault.manifests.verbs.costs import cost_of_import

@@ -18,6 +18,11 @@ def numbers(values: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
+def integers(value: int, count: int) -> pa.Array:
+    """Return an array of ``count`` times the same 32-bit integer."""
+    return numbers(np.full(count, value, np.int32))
+
+
 def texts(value: str, count: int) -> pa.Array:
     """Return an array of ``count`` times the same text."""
     data = value.encode()

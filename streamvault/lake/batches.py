@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamvault.common.errors import Problem
-from streamvault.lake.arrays import numbers, text, texts
+from streamvault.lake.arrays import integers, numbers, text, texts
 from streamvault.streamstore.arithmetic.splitting import EventBlock, EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, SegmentId, StreamName
 
@@ -118,8 +118,8 @@ def batch_of(
     makers: dict[str, Callable[[], pa.Array]] = {
         "scope": lambda: texts(stream.scope, events.count),
         "stream": lambda: texts(stream.stream, events.count),
-        "epoch": lambda: numbers(np.full(events.count, segment.epoch, np.int32)),
-        "segment": lambda: numbers(np.full(events.count, segment.number, np.int32)),
+        "epoch": lambda: integers(segment.epoch, events.count),
+        "segment": lambda: integers(segment.number, events.count),
         "offset": lambda: offset,
         "length": lambda: length,
         "pointer": lambda: _pointers(segment.in_stream(stream), offset, length),

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamvault.common.errors import Conflict, Failed
+from streamvault.lake.arrays import integers
 from streamvault.lake.batches import batch_of
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.recorded import ERROR, GENERATION, TableOptions
@@ -188,7 +189,7 @@ def _batch(task: FileTask, schema: pa.Schema, events: pa.RecordBatch) -> pa.Reco
     columns = dict(zip(events.schema.names, events.columns, strict=True))
     columns |= decoded_columns(task.options, columns["payload"])
     if GENERATION in schema.names:
-        columns[GENERATION] = pa.repeat(pa.scalar(task.generation, pa.int32()), len(events))
+        columns[GENERATION] = integers(task.generation, len(events))
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 

@@ -13,7 +13,6 @@ import json
 import time
 from contextlib import suppress
 
-from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import StreamDescription, StreamName
 from streamvault.streamstore.own import SWEEP_NOTES
 from streamvault.streamstore.services.ledger import Ledger, LedgerConflict
@@ -39,10 +38,6 @@ class SweepNotes:
         self.name = StreamName(scope, SWEEP_NOTES)
         self._ledger = Ledger(store, self.name, self.name)
         self._writable = writable
-        with suppress(NoSuchStream, NoSuchScope):
-            # by its tag, not by its name alone: notes that say nothing are deleted
-            if self._ledger.tag not in store.describe(self.name).configuration.tags:
-                raise self._ledger.taken()
         known = (self._ledger.newest(create=False) or {}).get("seen", {})
         self._known: dict[str, tuple[str, float]] = {name: (state, since) for name, (state, since) in known.items()}
         self._seen: dict[str, tuple[str, float]] = {}

@@ -66,18 +66,21 @@ class Rate:
         """Return whether a start of Spark pays, with so many tasks that have not begun."""
         seconds = monotonic() - self._began
         left = self._upto[-1] - self._upto[-1 - unbegun]
-        return pays(seconds, left / self._done * seconds if self._done else 0.0, self._cores.count())
+        return pays(seconds, left / self._done * seconds if self._done else 0.0, self._cores.count)
 
 
-def pays(seconds: float, left: float, idle: float) -> bool:
+def pays(seconds: float, left: float, idle_cores: Callable[[], float]) -> bool:
     """Return whether a start of Spark pays.
 
     Args:
         seconds: how long the run has lasted.
         left: how long its threads would need for the tasks that have not begun (seconds).
-        idle: number of cores that idle.
+        idle_cores: returns the number of cores that idle; called only if it matters.
     """
-    return left > FACTOR * START_SECONDS and idle >= 1 and seconds >= (EARLY_SECONDS if idle >= 2 else START_SECONDS)
+    if left <= FACTOR * START_SECONDS or seconds < EARLY_SECONDS:
+        return False
+    idle = idle_cores()
+    return idle >= 2 or (idle >= 1 and seconds >= START_SECONDS)
 
 
 class HeadStartRunner(Runner):

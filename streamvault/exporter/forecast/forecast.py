@@ -205,11 +205,9 @@ class _Calculation:
 
 def _first(part: Part, exports: int) -> Part:
     """Return what the first of some exports has of a segment; a range that spans two of them is two."""
-    ranges = ceil((part.ranges + exports - 1) / exports) if part.ranges else 0
-    later = _later(replace(part, ranges=0), exports)
+    later = _later(part, exports)
     return replace(
-        part,
-        ranges=ranges,
+        later,
         events=part.events - later.events * (exports - 1),
         bytes=part.bytes - later.bytes * (exports - 1),
     )

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
-from importlib import import_module
 from itertools import pairwise
 from typing import TypeVar
 
@@ -39,13 +36,6 @@ T = TypeVar("T")
 
 DECIDE_TRIES = 100
 """How often other runs may decide first before this one fails."""
-
-
-@cache
-def load_index_code() -> None:
-    """Import what reads and writes indexes in a thread: loading pyarrow takes about as long as the first requests."""
-    module = "streamvault.manifests.format.ranges"
-    threading.Thread(target=import_module, args=(module,), name="import of pyarrow").start()
 
 
 class NoSuchArchive(Failed):

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 
 from streamvault.layouts.layout import StoredRange
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId
 
 MAX_INDEX_BYTES = 1024 * 1024 * 1024
 """Maximum size of an index of ranges: enough for half a petabyte, or a sixth of a petabyte if compressed."""
+
+
+@cache
+def load_index_code() -> None:
+    """Import what reads and writes indexes in a thread: loading pyarrow takes about as long as the first requests."""
+    module = "streamvault.manifests.format.ranges"
+    threading.Thread(target=import_module, args=(module,), name="import of pyarrow").start()
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -199,8 +199,9 @@ def to_check(layouts: Iterable[tuple[Layout, Sequence[Part]]], generations: int,
     return found
 
 
-def cost_of_export(layout: Layout, parts: Sequence[Part], *, generation: int, estimated: bool) -> Cost:
-    """Return the cost of an export; arguments as for `to_export` and `Requests.cost`."""
+def cost_of_export(layout: Layout, parts: Sequence[Part], *, generation: int, exact: bool) -> Cost:
+    """Return the cost of an export; arguments as for `to_export`, and whether the numbers of events are exact."""
+    estimated = layout.one_object_per_event and not exact
     return to_export(layout, parts, generation=generation).cost(objects_of(layout, parts), estimated=estimated)
 
 

@@ -64,16 +64,11 @@ class Ledger:
     def __init__(self, store: StreamStore, name: StreamName, about: StreamName) -> None:
         self._store = store
         self.name = name
-        self._about = about
+        self._tag = f"of:{about}"[:LONGEST_TAG]
         self._segment: OwnSegment | None = None  # of the stream that was read
         self._start = self._end = 0
         self._unanswered = b""  # what was appended, or was not
         self._is_retired = False
-
-    @property
-    def tag(self) -> str:
-        """The tag that says what the records are about."""
-        return f"of:{self._about}"[:LONGEST_TAG]
 
     def newest(self, *, create: bool = True) -> dict[str, Any] | None:
         """Return the newest record; None if there is none.
@@ -91,11 +86,11 @@ class Ledger:
             if create and not self._store.exists(self.name):
                 # another process may create it at the same time
                 with suppress(StreamExists):
-                    self._store.create_stream_and_scope(self.name, StreamConfiguration(tags=(OWN, self.tag)))
+                    self._store.create_stream_and_scope(self.name, StreamConfiguration(tags=(OWN, self._tag)))
             try:
                 described = self._store.describe(self.name)
-                if not is_own(described.configuration):
-                    raise self.taken()
+                if not is_own(described.configuration) or self._tag not in described.configuration.tags:
+                    raise self._taken()
                 self._segment = OwnSegment(self._store, described)
                 found = None if described.sealed else self._read(self._segment)
                 self._is_retired = described.sealed or (found is not None and RETIRED in found)
@@ -144,7 +139,7 @@ class Ledger:
         except ValueError:
             record = None
         if not isinstance(record, dict):
-            raise self.taken()
+            raise self._taken()
         record.pop(ID, None)
         return record
 
@@ -192,8 +187,7 @@ class Ledger:
             raise self._conflict()
         self._end = end
 
-    def taken(self) -> LedgerNameTaken:
-        """Return the error for another stream that has the ledger's name."""
+    def _taken(self) -> LedgerNameTaken:
         what = "the name of a ledger is taken by another stream"
         return LedgerNameTaken(what, where=f"{self._store.uri}/{self.name}", todo="Rename or delete it.")
 

@@ -134,7 +134,7 @@ def test_short_work_never_needs_spark(coming: ComingSpark, monkeypatch: pytest.M
     ],
 )
 def test_spark_joins_where_it_pays(seconds: float, left: float, idle: float, expected: bool) -> None:
-    assert pays(seconds, left, idle) == expected
+    assert pays(seconds, left, lambda: idle) == expected
 
 
 def test_what_is_left_is_measured_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
