@@ -188,14 +188,14 @@ class Lease:
                 store.create_stream_and_scope(name, StreamConfiguration(tags=(OWN,)))
             try:
                 described = store.describe(name)
-                if not is_own(described.configuration):
+                segment = OwnSegment(store, described) if is_own(described.configuration) else None
+                if segment is None or (described.sealed and not _was_released(segment)):
                     raise Conflict(
                         "the name Streamvault needs for a lease is taken by another stream",
                         where=f"{store.uri}/{name}",
                         todo="Rename or delete it, or use another scope.",
                     )
-                segment = OwnSegment(store, described)
-                if described.sealed:  # released; its holder ended before it could delete it
+                if described.sealed:  # its holder ended before it could delete it
                     segment.delete()
                     continue
                 former, offset = _watch(segment, held)
@@ -308,6 +308,12 @@ def _watch(segment: OwnSegment, held: LeaseHeld) -> tuple[Heartbeat | None, int]
         if info.write_offset != offset:
             raise copy(held)
     return last, offset
+
+
+def _was_released(segment: OwnSegment) -> bool:
+    """Return whether a sealed stream was a lease: it is empty, or its last record is one."""
+    end = segment.info().write_offset
+    return not end or _heartbeat_before(segment, end) is not None
 
 
 def _heartbeat_before(segment: OwnSegment, end: int) -> Heartbeat | None:

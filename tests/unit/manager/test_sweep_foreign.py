@@ -87,6 +87,7 @@ def tags_for(name: StreamName, archive: str, import_tags: Sequence[str]) -> list
 @pytest.mark.usefixtures("all_dead")
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(streams=st.lists(FOREIGN, min_size=1, max_size=4, unique_by=lambda one: one.name))
+@example(streams=[Foreign((TARGET_LEASE, "none"), frozenset({0}), 1, sealed=True)])
 @example(streams=[Foreign((SWEEP_NOTES,), frozenset({0}), 1, sealed=True)])
 @example(streams=[Foreign((SWEEP_NOTES,), frozenset({0}), 1, sealed=False)])
 def test_sweep_touches_no_users_stream(vault: Vault, streams: list[Foreign]) -> None:
