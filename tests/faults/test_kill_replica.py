@@ -8,6 +8,7 @@ import signal
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ def state_of(folder: Path) -> dict[str, object]:
         found["streams"] = sorted(str(name) for name in store.list_streams(SOURCE.scope, own=True))
         for name in (SOURCE, TARGET):
             if store.exists(name):
-                shape = shape_of(store, name)
+                shape = _without_repeated_fence(shape_of(store, name))
                 configuration = store.describe(name).configuration
                 tags = sorted(
                     tag.replace(str(folder), "") for tag in configuration.tags if OWN not in configuration.tags
@@ -92,6 +93,23 @@ def state_of(folder: Path) -> dict[str, object]:
                 found[str(name)] = (shape | {"configuration": replace(configuration, tags=())}, tags)
                 found[f"events of {name}"] = digest_of(store, name)
     return found
+
+
+def _without_repeated_fence(shape: dict[str, Any]) -> dict[str, Any]:
+    """Leave out a last epoch that repeats an empty one: a promotion killed at its fence replaces the segments again."""
+    lengths = {segment: end - start for segment, start, end in shape["live"]}
+    while len(shape["epochs"]) > 1:
+        *epochs, before, last = shape["epochs"]
+        ranges = [[(low, high) for _, low, high in epoch] for epoch in (before, last)]
+        if ranges[0] != ranges[1] or any(lengths.get(segment) for segment, _, _ in (*before, *last)):
+            break
+        repeated = {segment for segment, _, _ in last}
+        shape = shape | {
+            "epochs": [*epochs, before],
+            "tail": {segment: 0 for segment, _, _ in before},
+            "live": [one for one in shape["live"] if one[0] not in repeated],
+        }
+    return shape
 
 
 @pytest.mark.parametrize("verb", VERBS)
