@@ -37,6 +37,7 @@ def _show(results: Results, report: CheckReport) -> None:
             "events": events_text(report.events, report.bytes),
             "bytes": exact_text(report.bytes),
             "ranges": f"{report.ranges:,}, {read}",
+            "checksums": _compared(report),
             "seed": "" if report.seed is None else str(report.seed),
             "time": time_text(report),
         }
@@ -53,6 +54,13 @@ def _show(results: Results, report: CheckReport) -> None:
         results.line(f"generation {generation} begins at the cut {json.dumps(cut)}")
     if report.restore:
         results.line(_way_out(report))
+
+
+def _compared(report: CheckReport) -> str:
+    if report.checksums_compared is None:
+        return ""
+    left = report.checksums_not_kept + report.checksums_not_indexed
+    return f"{report.checksums_compared:,} compared with the store's" + (f", {left:,} not compared" if left else "")
 
 
 def _way_out(report: CheckReport) -> str:

@@ -58,5 +58,5 @@ def write_again(place: Place, layout: Layout, to: StoredRange, events: Iterable[
             count += block.count
             yield block
 
-    frames = layout.write_run(place, to.segment, counted(), window)
-    return RangeEntry(start=to.start, end=to.end, events=count, digest=digest.hexdigest(), frames=frames)
+    written = layout.write_run(place, to.segment, counted(), window)
+    return RangeEntry(start=to.start, end=to.end, events=count, digest=digest.hexdigest(), **written._asdict())

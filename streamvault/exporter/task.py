@@ -69,7 +69,7 @@ def _write(place: Place, task: ExportTask, run: RunReader | LargeEventReader) ->
     layout = open_layout(task.layout, task.compression)
     if isinstance(run, LargeEventReader):
         event = StoredRange(task.segment, run.start, run.start + run.length)
-        frames = layout.write_large(place, event, run.data(), task.window)
+        written = layout.write_large(place, event, run.data(), task.window)
     else:
-        frames = layout.write_run(place, task.segment, run.blocks(), task.window)
-    return RangeEntry(start=run.start, end=run.end, events=run.count, digest=run.digest, frames=frames)
+        written = layout.write_run(place, task.segment, run.blocks(), task.window)
+    return RangeEntry(start=run.start, end=run.end, events=run.count, digest=run.digest, **written._asdict())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from streamvault.common.errors import Damaged, Problem
 from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check
 from streamvault.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
-from streamvault.layouts.layout import Compression, Layout, StoredRange
+from streamvault.layouts.layout import Compression, Layout, StoredRange, WrittenRange
 from streamvault.layouts.object_keys import CHUNK_KEYS
 from streamvault.layouts.place import Place
 from streamvault.layouts.range_buffer import RangeBuffer
@@ -27,6 +27,7 @@ from streamvault.objectstore.bulk import (
     put_same,
     read_ahead,
 )
+from streamvault.objectstore.checksums import RunningChecksum, crc64nvme
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, WrongSize
 from streamvault.objectstore.large import create_large, put_same_large
 from streamvault.objectstore.store import ObjectInfo, ObjectStore
@@ -77,24 +78,26 @@ class ChunksLayout(Layout):
         segment: SegmentId,
         blocks: Iterable[EventBlock],
         window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (a run is one object, buffered whole)
-    ) -> tuple[int, ...]:
+    ) -> WrittenRange:
         """See `Layout.write_run`."""
-        start, length = -1, 0
+        start, length, checksum = -1, 0, RunningChecksum()
         held = FrameWriter() if self._compress else RangeBuffer()
         for block in blocks:
             if start < 0:
                 start = block.offset
             length += len(block.data)
+            if not self._compress:
+                checksum.update(block.data)  # now, as it is still in the processor's cache
             held.extend(memoryview(block.data))
         if not length:
-            return ()
+            return WrittenRange()
         store = place.store
         key = place.prefix + self.keys.key(segment, start, length)
         if isinstance(held, FrameWriter):
             return _put_frames(store, key, held)
         put_same(store, key, held.data)
         held.give_back()
-        return ()
+        return WrittenRange(crc64nvme=checksum.text)
 
     def write_large(
         self,
@@ -102,25 +105,26 @@ class ChunksLayout(Layout):
         event: StoredRange,
         blocks: Iterable[bytes | bytearray | memoryview],
         window_bytes: int = WINDOW_BYTES,
-    ) -> tuple[int, ...]:
+    ) -> WrittenRange:
         """See `Layout.write_large`."""
         (store, prefix), length = place, event.end - event.start
-        key = self._key(place, event)
+        key, checksum = self._key(place, event), RunningChecksum()
         if not self._compress:
-            put_same_large(store, prefix, key, length, blocks, window_bytes=window_bytes)
-            return ()
+            put_same_large(store, prefix, key, length, checksum.of(blocks), window_bytes=window_bytes)
+            return WrittenRange(crc64nvme=checksum.text)
         held, proof = FrameWriter(), hashlib.sha256()
         if length <= window_bytes:
             for block in blocks:
                 held.extend(memoryview(block))
             return _put_frames(store, key, held)
-        if create_large(store, prefix, key, length, _framed(blocks, held, proof)):
-            return held.finish()[1]
+        if create_large(store, prefix, key, length, checksum.of(_framed(blocks, held, proof))):
+            return WrittenRange(held.finish()[1], checksum.text)
+        checksum = RunningChecksum()  # of the object that is there, which another release of zstd may have made
         parts = get_parts(store, key, parts_of(store.size(key)), window_bytes=min(window_bytes, WINDOW_BYTES))
-        found = sizes_if(parts, proof.digest())
+        found = sizes_if(checksum.of(parts), proof.digest())
         if found is None:
             raise different_object(store, key)
-        return found
+        return WrittenRange(found, checksum.text)
 
     def read_range(
         self, place: Place, stored: StoredRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
@@ -276,8 +280,8 @@ def _framed(
     yield held.finish()[0]
 
 
-def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, ...]:
-    """Put a compressed object like `put_same`; return the frame sizes of the object now in the store.
+def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> WrittenRange:
+    """Put a compressed object like `put_same`; return what is to be recorded of the object now in the store.
 
     Raises:
         Conflict: an object with different content exists.
@@ -286,11 +290,12 @@ def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> tuple[int, .
     try:
         store.put(key, data)
     except AlreadyExists:
-        found = sizes_of_same(memoryview(store.get(key, 2 * len(data) + FRAME_BYTES)), data)
+        there = memoryview(store.get(key, 2 * len(data) + FRAME_BYTES))
+        found = sizes_of_same(there, data)
         if found is None:
             raise different_object(store, key) from None
-        return found
-    return sizes
+        return WrittenRange(found, crc64nvme(there))
+    return WrittenRange(sizes, crc64nvme(data))
 
 
 def _damaged(error: Problem) -> Damaged:

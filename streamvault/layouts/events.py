@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import joined
 from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check, strict, walk
-from streamvault.layouts.layout import Layout, StoredRange
+from streamvault.layouts.layout import Layout, StoredRange, WrittenRange
 from streamvault.layouts.object_keys import EVENT_KEYS, RangeKey
 from streamvault.layouts.place import Place
 from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, parts_of, put_all
@@ -49,7 +49,7 @@ class EventsLayout(Layout):
         segment: SegmentId,
         blocks: Iterable[EventBlock],
         window_bytes: int = WINDOW_BYTES,
-    ) -> tuple[int, ...]:
+    ) -> WrittenRange:
         """See `Layout.write_run`."""
         objects = (
             (place.prefix + self.keys.key(segment, offset, len(payload) + HEADER_BYTES), bytes(payload))
@@ -57,7 +57,7 @@ class EventsLayout(Layout):
             for offset, payload in block.events()
         )
         put_all(place.store, objects, window_bytes=window_bytes // HELD_TWICE)
-        return ()
+        return WrittenRange()
 
     def write_large(
         self,
@@ -65,13 +65,13 @@ class EventsLayout(Layout):
         event: StoredRange,
         blocks: Iterable[bytes | bytearray | memoryview],
         window_bytes: int = WINDOW_BYTES,
-    ) -> tuple[int, ...]:
+    ) -> WrittenRange:
         """See `Layout.write_large`."""
         (store, prefix), length = place, event.end - event.start
         key = prefix + self.keys.key(event.segment, event.start, length)
         payload = _skip_bytes(blocks, HEADER_BYTES)
         put_same_large(store, prefix, key, length - HEADER_BYTES, payload, window_bytes=window_bytes)
-        return ()
+        return WrittenRange()
 
     def read_range(
         self, place: Place, stored: StoredRange, start: int, end: int, window_bytes: int = WINDOW_BYTES

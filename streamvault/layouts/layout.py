@@ -51,6 +51,19 @@ class StoredRange(NamedTuple):
     frames: tuple[int, ...] = ()
 
 
+class WrittenRange(NamedTuple):
+    """What is recorded of a range's object, besides where the range is.
+
+    Attributes:
+        frames: see `StoredRange`.
+        crc64nvme: CRC64NVME of the bytes of the object that is in the store, in base64 as S3 has it; empty if the range
+            is not one object.
+    """
+
+    frames: tuple[int, ...] = ()
+    crc64nvme: str = ""
+
+
 class UnknownLayout(Usage):
     """A layout that this release does not know."""
 
@@ -128,14 +141,11 @@ class Layout(RangeReader):
         segment: SegmentId,
         blocks: Iterable[EventBlock],
         window_bytes: int = WINDOW_BYTES,
-    ) -> tuple[int, ...]:
+    ) -> WrittenRange:
         """Write contiguous events; objects that already exist with the same content are accepted.
 
         The blocks are consumed one at a time, by one thread at a time but not always the same; a block needs to be
         valid only until the next one is requested. ``window_bytes`` bounds the memory used, except for a larger object.
-
-        Returns:
-            The sizes of the frames if the events were compressed, see `StoredRange`.
 
         Raises:
             Conflict: an object with different bytes exists.
@@ -148,7 +158,7 @@ class Layout(RangeReader):
         event: StoredRange,
         blocks: Iterable[Buffer],
         window_bytes: int = WINDOW_BYTES,
-    ) -> tuple[int, ...]:
+    ) -> WrittenRange:
         """Write one event that is a range of its own; an existing object with the same content is accepted.
 
         Args:
@@ -156,9 +166,6 @@ class Layout(RangeReader):
             event: the range, header included.
             blocks: its bytes, header included; always consumed, and each valid until the next is requested.
             window_bytes: maximum data buffered in memory.
-
-        Returns:
-            As `write_run`.
 
         Raises:
             Conflict: an object with different bytes exists.

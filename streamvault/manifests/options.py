@@ -174,6 +174,10 @@ class CheckOptions(Distributed):
         Field(gt=0, le=1, description="Read this share of the ranges, chosen at random, e.g. 10%."),
         PERCENT.named("--read-data-subset"),
     ] = None
+    stored_checksums: Annotated[
+        bool,
+        Field(description="Compare the checksums that the store keeps of chunks with the index; downloads nothing."),
+    ] = False
     seed: Annotated[
         int | None,
         Field(description="Choose the same ranges as the check that printed this seed."),

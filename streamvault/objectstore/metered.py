@@ -8,6 +8,7 @@ from datetime import datetime
 from threading import Lock
 from typing import TypeVar
 
+from streamvault.objectstore.checksums import KeptChecksums
 from streamvault.objectstore.store import PAGE, SMALL, ByteStream, ObjectInfo, ObjectStore
 
 D = TypeVar("D", bytes, memoryview)
@@ -85,6 +86,11 @@ class MeteredStore(ObjectStore):
         """See `ObjectStore.size`."""
         self._count(sizes=1)
         return self._store.size(key)
+
+    def checksums(self, key: str) -> KeptChecksums:
+        """See `ObjectStore.checksums`; counted like `size`."""
+        self._count(sizes=1)
+        return self._store.checksums(key)
 
     def modified(self, key: str) -> datetime | None:
         """See `ObjectStore.modified`; counted like `size`."""

@@ -14,6 +14,7 @@ from tenacity import stop_before_delay
 from streamvault.common.errors import Problem
 from streamvault.common.retries import attempts, is_transient
 from streamvault.objectstore.bulk import holds
+from streamvault.objectstore.checksums import KeptChecksums
 from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
 from streamvault.objectstore.store import SMALL, ByteStream, ObjectInfo, ObjectStore
 
@@ -67,6 +68,10 @@ class RetryingStore(ObjectStore):
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""
         return self._call(partial(self._store.size, key))
+
+    def checksums(self, key: str) -> KeptChecksums:
+        """See `ObjectStore.checksums`."""
+        return self._call(partial(self._store.checksums, key))
 
     def modified(self, key: str) -> datetime | None:
         """See `ObjectStore.modified`."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from streamvault.objectstore.checksums import KeptChecksums
+
 SMALL = 64 * 1024 * 1024
 """Default size limit of `get` (bytes); an archive's plans, manifests, rows and marks are smaller."""
 
@@ -136,6 +138,14 @@ class ObjectStore(ABC):
         Raises:
             NoSuchObject: no object has the key.
         """
+
+    def checksums(self, key: str) -> KeptChecksums:
+        """Return an object's size and the checksums that the store keeps of it, without reading it.
+
+        Raises:
+            NoSuchObject: no object has the key.
+        """
+        return KeptChecksums(self.size(key))
 
     def modified(self, key: str) -> datetime | None:
         """Return when an object was written, by the store's own clock; None if it has none but this machine's.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
@@ -240,6 +241,17 @@ def test_ranges_that_disagree_with_the_manifest_are_damage(
     text = refusal(archive.history)
     assert expected in text
     assert f"{archive.store.uri}/scope/stream/_manifest/0000000001.ranges.parquet" in text
+
+
+def test_index_without_checksums_by_an_earlier_release_is_the_same(archive: Archive) -> None:
+    first, _ = two_generations()
+    archive.store.put(key_of(archive, plan_key, 1), b"")  # before it there is no index
+    archive.store.put(key_of(archive, ranges_key, 1), encode_ranges(NAME, first.rows))
+    rows = [dataclasses.replace(row, crc64nvme="rosUhgp5mIg=") for row in first.rows]
+    assert encode_ranges(NAME, rows) != encode_ranges(NAME, first.rows)
+    assert archive.commit(bare(first.manifest), rows) is not None
+    [held] = archive.history().generations
+    assert {row.crc64nvme for some in held.rows.values() for row in some} == {""}
 
 
 def test_missing_or_foreign_files_are_damage(archive: Archive) -> None:

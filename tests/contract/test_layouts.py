@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from streamvault.common.errors import Conflict, Damaged, Failed
-from streamvault.layouts.layout import Layout, StoredRange, open_layout
+from streamvault.layouts.layout import Layout, StoredRange, WrittenRange, open_layout
 from streamvault.layouts.place import Place
+from streamvault.objectstore.checksums import crc64nvme
 from streamvault.objectstore.errors import NoSuchObject, WrongSize
 from streamvault.objectstore.folder.store import FolderStore
 from streamvault.objectstore.metered import MeteredStore
@@ -75,7 +76,7 @@ def write(
     prefix: str = PREFIX,
 ) -> Range:
     events, raw = events_at(start, payloads), b"".join(map(frame, payloads))
-    frames = layout.write_run(Place(store, prefix), segment, runs(events))
+    frames = layout.write_run(Place(store, prefix), segment, runs(events)).frames
     return Range(StoredRange(segment, start, start + len(raw), frames), events, raw)
 
 
@@ -226,7 +227,7 @@ def test_block_needs_to_be_valid_only_until_the_next(layout: Layout) -> None:
             yield EventBlock(number * 12, memoryview(buffer), 1)
             buffer[:] = b"overwritten!"
 
-    frames = layout.write_run(place_of(store), SEGMENT, blocks())
+    frames = layout.write_run(place_of(store), SEGMENT, blocks()).frames
     raw = b"".join(frame(number.to_bytes(4, "big")) for number in range(200))
     held = StoredRange(SEGMENT, 0, 2400, frames)
     assert b"".join(layout.read_range(place_of(store), held, 0, 2400)) == raw
@@ -234,7 +235,7 @@ def test_block_needs_to_be_valid_only_until_the_next(layout: Layout) -> None:
 
 def test_no_events_write_no_objects(layout: Layout) -> None:
     store = memory()
-    assert layout.write_run(place_of(store), SEGMENT, iter(())) == ()
+    assert layout.write_run(place_of(store), SEGMENT, iter(())) == WrittenRange()
     assert list(store.list("")) == []
 
 
@@ -383,11 +384,28 @@ def in_blocks(raw: bytes, size: int = 300_000) -> Iterator[memoryview]:
         yield memoryview(buffer)[: len(some)]
 
 
+def checksum_of(store: ObjectStore, layout: Layout) -> str:
+    """The checksum that is recorded of a range that is the only one in the store."""
+    if layout.one_object_per_event:
+        return ""
+    [entry] = store.list(PREFIX)
+    return crc64nvme(store.get(entry.key))
+
+
+def test_checksum_of_a_ranges_object_is_recorded(layout: Layout) -> None:
+    store = memory()
+    for _ in range(2):  # the second writer finds the object
+        written = layout.write_run(place_of(store), SEGMENT, runs(events_at(START, [b"one", b"", b"three"])))
+        assert written.crc64nvme == checksum_of(store, layout)
+
+
 @pytest.mark.parametrize("window", [MIB, 64 * MIB], ids=["in parts", "whole"])
 def test_large_event_is_a_separate_object(layout: Layout, window: int) -> None:
     store, length = memory(), len(LARGE_EVENT)
     event = StoredRange(SEGMENT, START, START + length)
-    held = event._replace(frames=layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), window))
+    written = layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), window)
+    held = event._replace(frames=written.frames)
+    assert written.crc64nvme == checksum_of(store, layout)
     check = layout.check_range(place_of(store), held)
     assert (check.objects, check.damaged, check.stray) == (1, 0, 0)
     assert len(list(store.list(PREFIX))) == 1
@@ -398,7 +416,7 @@ def test_large_event_is_a_separate_object(layout: Layout, window: int) -> None:
     assert layout.find_event(place_of(store), held, START + 7 * MIB) == (START, length)
     # the second writer compares, whether or not it holds the event
     for again in (MIB, 64 * MIB):
-        assert layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), again) == held.frames
+        assert layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), again) == written
         other = bytearray(LARGE_EVENT)
         other[-1] ^= 1
         with pytest.raises(Conflict, match="a different object already exists"):
@@ -415,8 +433,9 @@ def test_second_concurrent_writer_of_a_large_event_compares(layout: Layout) -> N
         written.append(first)
         yield from in_blocks(LARGE_EVENT[MIB:])
 
-    written: list[tuple[int, ...]] = []
+    written: list[WrittenRange] = []
     assert [layout.write_large(place_of(store), event, blocks(), MIB)] == written
+    assert written[0].crc64nvme == checksum_of(store, layout)
 
 
 def test_server_that_overwrites_by_multipart_uploads_gets_none(layout: Layout) -> None:
@@ -443,7 +462,7 @@ def test_large_event_is_moved_in_bounded_memory(layout: Layout, tmp_path: Path) 
 
     tracemalloc.start()
     held = StoredRange(SEGMENT, START, START + size + 8)
-    held = held._replace(frames=layout.write_large(place_of(store), held, blocks(), 16 * MIB))
+    held = held._replace(frames=layout.write_large(place_of(store), held, blocks(), 16 * MIB).frames)
     read = sum(map(len, layout.read_range(place_of(store), held, held.start, held.end, 16 * MIB)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -62,6 +62,8 @@ def test_each_command_runs_with_its_own_policy(
     assert export_stream(stream, root, layout=layout, **SMALL).generation == 2
     use("import")
     assert check_archive(archive, read_data=True, master="inline").ok
+    compared = check_archive(archive, stored_checksums=True, master="inline")
+    assert compared.checksums_compared == (compared.ranges if layout == "chunks" else 0)
     assert [found.archive for found in list_archives(root)] == [archive]
     import_stream(archive, f"local://{tmp_path}/streams/scope/restored", master="inline")
     use("rotate")

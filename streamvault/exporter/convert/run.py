@@ -223,8 +223,8 @@ def convert_range(task: ConvertTask) -> RangeEntry:
     layout = open_layout(task.layout, task.compression)
     if row.is_large:
         data = read_verified(task.source.open(), task.stored, row, task.window)
-        frames = layout.write_large(place, row.stored, data, task.window)
-        archived = RangeEntry(start=row.start, end=row.end, events=row.events, digest=row.digest, frames=frames)
+        written = layout.write_large(place, row.stored, data, task.window)
+        archived = RangeEntry(start=row.start, end=row.end, events=row.events, digest=row.digest, **written._asdict())
     else:
         if layout.one_object_per_event:
             for _ in _blocks(task):

@@ -138,7 +138,7 @@ class _Calculation:
         size = held if options.bytes is None else options.bytes
         ranges, objects = sum(part.ranges * part.segments for part in first), objects_of(layout, whole)
         typical = max(first, key=lambda part: part.bytes, default=Part(0, 0))
-        index = sizes.index_bytes(self.name, ranges, typical, compressed=bool(options.compress))
+        index = sizes.index_bytes(self.name, ranges, typical, layout, compressed=bool(options.compress))
         events = sum(part.events * part.segments for part in parts)
         read = sum((to_read_alike(layout, part, frames=bool(options.compress)) for part in whole), Requests())
         report = PlanReport(

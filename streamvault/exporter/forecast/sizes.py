@@ -10,6 +10,7 @@ from itertools import islice, pairwise
 
 from streamvault.common.times import now_utc
 from streamvault.layouts.frames import FRAME_BYTES
+from streamvault.layouts.layout import Layout
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.entries import Configuration, EpochEntry, SegmentEntry, Witness
 from streamvault.manifests.format.manifest import Manifest
@@ -26,10 +27,11 @@ SAMPLE_FRAMES = 16
 DRIVER_BYTES = 200 * 2**20
 """Memory of a command with few ranges."""
 
-DRIVER_BYTES_A_RANGE = 1_700
+DRIVER_BYTES_A_RANGE = 2_200
 """Memory of the process that exports, for each range: its task, its row, its entry of the index."""
 
 _DIGEST = "0" * 64
+_CHECKSUM = f"{'A' * 11}="
 _WITNESS_BYTES = 2**20
 
 
@@ -42,10 +44,11 @@ def manifest_bytes(stream: StreamName, segments: int, part: Part) -> int:
     return _extrapolated(size_of, segments, SAMPLE_SEGMENTS)
 
 
-def index_bytes(stream: StreamName, ranges: int, part: Part, *, compressed: bool) -> int:
+def index_bytes(stream: StreamName, ranges: int, part: Part, layout: Layout, *, compressed: bool) -> int:
     """Return the size of an index with so many ranges, of segments that each have a part."""
     from streamvault.manifests.format.ranges import encode_ranges  # noqa: PLC0415  (imports pyarrow)
 
+    checksum = "" if layout.one_object_per_event else _CHECKSUM
     each, size = max(part.ranges, 1), max(part.bytes // max(part.ranges, 1), 1)
 
     def encoded(frames: int) -> int:
@@ -53,7 +56,8 @@ def index_bytes(stream: StreamName, ranges: int, part: Part, *, compressed: bool
 
         def size_of(count: int) -> int:
             begins = ((SegmentId(0, n // each), n % each * size) for n in range(count))
-            return len(encode_ranges(stream, (ArchivedRange(s, at, at + size, 1, _DIGEST, held) for s, at in begins)))
+            rows = (ArchivedRange(s, at, at + size, 1, _DIGEST, held, crc64nvme=checksum) for s, at in begins)
+            return len(encode_ranges(stream, rows))
 
         return _extrapolated(size_of, ranges, SAMPLE_ROWS)
 

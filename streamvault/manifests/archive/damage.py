@@ -55,24 +55,29 @@ def lost_text(events: int | None, size: int) -> str:
     return f"{count_text(events, 'event')} ({bytes_text(size)}) lost" if events else f"{bytes_text(size)} lost"
 
 
+def whole(row: ArchivedRange, what: str) -> Lost:
+    """Return the damage that covers a range."""
+    return Lost(row.segment, row.start, row.end, row.events, what)
+
+
 def damage_of(place: Place, layout: str, row: ArchivedRange) -> tuple[Lost, ...]:
     """Read a range and compare its digest; return the damage: none, or one that covers the range."""
     try:
         for _ in read_verified(place, layout, row):
             pass
     except DigestMismatch as mismatch:
-        return (_whole(row, mismatch.what),)
+        return (whole(row, mismatch.what),)
     except Damaged as damaged:
-        return (_whole(row, str(damaged)),)
+        return (whole(row, str(damaged)),)
     return ()
 
 
 def listed_damage(listed: RangeCheck, row: ArchivedRange) -> tuple[Lost, ...]:
     """Return the damage that a range's listing shows, as far as `RangeCheck.damage` has it."""
     if not listed.damaged and listed.events not in {None, row.events}:
-        return (replace(_whole(row, f"{listed.events} events instead of {row.events}"), events=None),)
+        return (replace(whole(row, f"{listed.events} events instead of {row.events}"), events=None),)
     if listed.events is None:
-        return tuple(_whole(row, f"{finding.what} ({finding.key})") for finding in listed.damage)
+        return tuple(whole(row, f"{finding.what} ({finding.key})") for finding in listed.damage)
     missing = sum(finding.kind == "missing" for finding in listed.damage)
     rest = row.events - listed.events - (len(listed.damage) - missing)
     known = rest if missing == 1 and listed.damaged == len(listed.damage) else None
@@ -110,10 +115,6 @@ def find_remains(origin: RangeBytes) -> Remains | None:
     )
 
 
-def _whole(row: ArchivedRange, what: str) -> Lost:
-    return Lost(row.segment, row.start, row.end, row.events, what)
-
-
 def _intact_rows(origin: RangeBytes) -> Iterator[ArchivedRange]:
     place, row, layout = origin.place, origin.row, open_layout(origin.layout)
     if not layout.one_object_per_event:
@@ -133,7 +134,7 @@ def _intact_rows(origin: RangeBytes) -> Iterator[ArchivedRange]:
 
 def _row_of(origin: RangeBytes, start: int, end: int) -> Iterator[ArchivedRange]:
     """Yield the part of a range as a range of its own, if it is not empty and can be read."""
-    part = replace(origin.row, start=start, end=end, frames=())
+    part = replace(origin.row, start=start, end=end, frames=(), crc64nvme="")
     if start >= end:
         return
     try:

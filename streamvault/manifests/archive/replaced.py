@@ -200,7 +200,7 @@ def extra_chunks(archive: Archive, listing: Listing, under_way: Iterable[Generat
         held = [archive.load_span(one) for one in listing.within(span)]
         if len(held) > 1:
             for join in Merger(held, archive.uri).spans():
-                yield join.row(join.rows[0].digest, ())
+                yield join.row(join.rows[0].digest)
 
 
 def _written(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]:

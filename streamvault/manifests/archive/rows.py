@@ -11,7 +11,7 @@ from streamvault.common.errors import Damaged
 from streamvault.layouts.object_keys import GenerationSpan, parse_row, row_key, work_folder
 from streamvault.layouts.place import Place
 from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.field_types import Count, Digest, Offset
+from streamvault.manifests.format.field_types import Checksum, Count, Digest, Offset
 from streamvault.manifests.format.jsonfile import File, Model, decide_file, decode
 from streamvault.objectstore.bulk import get_all
 from streamvault.objectstore.errors import NoSuchObject
@@ -23,7 +23,7 @@ class RangeEntry(Model):
     """An archived range: contiguous events.
 
     `digest` is the SHA-256 of the segment's bytes from `start` to `end`; `frames` are the sizes of a compressed
-    object's frames.
+    object's frames; `crc64nvme` is the checksum of the object's bytes, empty if there is more than one object.
     """
 
     start: Offset
@@ -31,10 +31,13 @@ class RangeEntry(Model):
     events: Count
     digest: Digest
     frames: tuple[Count, ...] = ()
+    crc64nvme: Checksum = ""
 
     def of_segment(self, segment: SegmentId) -> ArchivedRange:
         """Return the row for the index."""
-        return ArchivedRange(segment, self.start, self.end, self.events, self.digest, self.frames)
+        return ArchivedRange(
+            segment, self.start, self.end, self.events, self.digest, self.frames, crc64nvme=self.crc64nvme
+        )
 
 
 class Gap(Model):

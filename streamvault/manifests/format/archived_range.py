@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 
@@ -34,6 +34,8 @@ class ArchivedRange:
         events: number of events; 0 only for a range of a byte stream.
         digest: SHA-256 of the segment's bytes from `start` to `end`, hexadecimal.
         frames: size of each compressed frame (bytes), in order; empty if the range is not compressed.
+        crc64nvme: CRC64NVME of its object's bytes, in base64 as S3 has it; empty if it is not known, or if the range is
+            not one object. Ranges that differ only in this are equal: earlier releases do not record it.
     """
 
     segment: SegmentId
@@ -42,6 +44,7 @@ class ArchivedRange:
     events: int
     digest: str
     frames: tuple[int, ...] = ()
+    crc64nvme: str = field(default="", compare=False)
 
     @property
     def content(self) -> ContentKind:

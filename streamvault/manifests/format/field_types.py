@@ -20,6 +20,10 @@ Offset = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
 Count = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, lower-case hexadecimal")]
 
+Checksum = Annotated[
+    str, Field(pattern=r"^([A-Za-z0-9+/]{11}=)?$", description="CRC64NVME, base64; empty if it is not known")
+]
+
 
 @contextmanager
 def value_errors() -> Iterator[None]:

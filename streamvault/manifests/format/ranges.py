@@ -5,14 +5,18 @@ the number of events.
 
 The file is not compressed and stores digests and frame sizes plainly: at least 64 bytes per row and 4 per frame. So the
 file's size bounds the size of the decoded rows, and a file that claims more is rejected.
+
+What earlier releases do not know is in the file's own metadata, as they reject other columns: the algorithm of the
+digests, and the checksums of the objects.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, islice, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, count, islice, pairwise, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +48,15 @@ FRAMES = pa.field("frames", pa.list_(pa.int32()), nullable=False)
 
 BATCH_ROWS = 10_000
 
+DIGEST = b"streamvault.digest"
+"""Metadata: the algorithm of the digests; SHA-256 if there is none, as earlier releases wrote none."""
+SHA256 = b"sha256"
+
+CHECKSUMS = "streamvault.crc64nvme.{}"
+"""Metadata N: the checksums of the objects of the ranges from row N * `BATCH_ROWS` on, in base64."""
+UNKNOWN_CHECKSUM = "." * 12
+_CHECKSUM = re.compile(r"[A-Za-z0-9+/]{11}=")
+
 
 def encode_ranges(stream: StreamName, rows: Iterable[ArchivedRange]) -> bytes:
     """Encode rows, in order of (segment, start), as a Parquet file.
@@ -51,9 +64,10 @@ def encode_ranges(stream: StreamName, rows: Iterable[ArchivedRange]) -> bytes:
     Raises:
         Failed: the file would be larger than readers accept.
     """
-    sink, left = io.BytesIO(), iter(rows)
+    sink, left, number = io.BytesIO(), iter(rows), 0
     batch = list(islice(left, BATCH_ROWS))
     schema = SCHEMA.append(FRAMES) if any(row.frames for row in batch) else SCHEMA
+    metadata = {DIGEST.decode(): SHA256.decode()}
     with pq.ParquetWriter(sink, schema, compression="none", use_dictionary=["segment"]) as writer:
         while batch:
             columns = [
@@ -66,7 +80,11 @@ def encode_ranges(stream: StreamName, rows: Iterable[ArchivedRange]) -> bytes:
             if schema is not SCHEMA:
                 columns.append(_lists(row.frames for row in batch))
             writer.write_batch(pa.record_batch(columns, schema=schema))
+            if any(row.crc64nvme for row in batch):
+                metadata[CHECKSUMS.format(number)] = "".join(row.crc64nvme or UNKNOWN_CHECKSUM for row in batch)
             batch = list(islice(left, BATCH_ROWS))
+            number += 1
+        writer.add_key_value_metadata(metadata)
     if sink.tell() > MAX_INDEX_BYTES:
         raise Failed(f"the index of ranges would have {sink.tell()} bytes; readers accept at most {MAX_INDEX_BYTES}")
     return sink.getvalue()
@@ -84,18 +102,24 @@ def decode_ranges(
         max_rows: maximum number of rows, such as the number of the generation's events.
 
     Raises:
-        Damaged: the file is not an index, has more rows, an invalid row, or rows that overlap or are not in order.
+        Damaged: the file is not an index, has more rows, an invalid row, or rows that overlap or are not in order; or
+            its digests are of an algorithm that this release does not know.
     """
     try:
         file = pq.ParquetFile(io.BytesIO(data), read_dictionary=["segment"])
         if not (file.schema_arrow.equals(AS_READ) or file.schema_arrow.equals(AS_READ.append(FRAMES))):
             raise Damaged("not an index of ranges (wrong columns)", where=where)
+        metadata = file.metadata.metadata or {}
+        if (digest := metadata.get(DIGEST, SHA256)) != SHA256:
+            what = f"the index of ranges has digests of an unsupported algorithm ({one_line(digest.decode())})"
+            raise Damaged(what, where=where, todo="Use a newer release.")
         _check_size(data, max_rows, where)
+        checksums = _checksums(metadata, where)
         last: ArchivedRange | None = None
         for batch in file.iter_batches(BATCH_ROWS):
             _check_names(batch.column(0), where)
             for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                row = _row(stream, values, where)
+                row = _row(stream, values, next(checksums), where)
                 if last is not None and (last.segment, last.end) > (row.segment, row.start):
                     raise Damaged(f"the ranges are not in order at {row.start} of {row.segment}", where=where)
                 yield row
@@ -131,6 +155,20 @@ def _check_names(column: pa.DictionaryArray, where: str) -> None:
         raise Damaged("an index of ranges names an invalid segment", where=where)
 
 
+def _checksums(metadata: Mapping[bytes, bytes], where: str) -> Iterator[str]:
+    """Yield the checksum of each row, and nothing but empty ones after the last."""
+    for number in count():
+        held = metadata.get(CHECKSUMS.format(number).encode(), b"").decode()
+        if len(held) % len(UNKNOWN_CHECKSUM) or len(held) > BATCH_ROWS * len(UNKNOWN_CHECKSUM):
+            raise Damaged("an index of ranges has invalid checksums", where=where)
+        for at in range(0, len(held), len(UNKNOWN_CHECKSUM)):
+            one = held[at : at + len(UNKNOWN_CHECKSUM)]
+            if one != UNKNOWN_CHECKSUM and not _CHECKSUM.fullmatch(one):
+                raise Damaged("an index of ranges has an invalid checksum", where=f"{where}: {one_line(one)}")
+            yield "" if one == UNKNOWN_CHECKSUM else one
+        yield from repeat("", BATCH_ROWS - len(held) // len(UNKNOWN_CHECKSUM))
+
+
 # Built from buffers: `pyarrow.array` imports pandas, where it is installed, to test whether its argument is of pandas,
 # and most commands have no other use for it.
 
@@ -153,7 +191,7 @@ def _lists(values: Iterable[Sequence[int]]) -> pa.Array:
     return pa.ListArray.from_arrays(ends, _numbers("i", chain.from_iterable(held)))
 
 
-def _row(stream: StreamName, values: Sequence[Any], where: str) -> ArchivedRange:
+def _row(stream: StreamName, values: Sequence[Any], checksum: str, where: str) -> ArchivedRange:
     name, start, end, events, digest = values[:5]
     frames = tuple(values[5]) if len(values) > 5 else ()
     owner, _, segment = name.rpartition("/")
@@ -164,7 +202,7 @@ def _row(stream: StreamName, values: Sequence[Any], where: str) -> ArchivedRange
     right = owner == str(stream) and 0 <= start < end and 0 <= events <= (end - start) // 8
     if not right or len(digest) != 64 or digest.strip("0123456789abcdef") or not _are_frames(frames, end - start):
         raise Damaged("an index of ranges has an invalid row", where=f"{where}: {one_line(values)}")
-    return ArchivedRange(found, start, end, events, digest, frames)
+    return ArchivedRange(found, start, end, events, digest, frames, crc64nvme=checksum)
 
 
 def _are_frames(frames: tuple[Any, ...], size: int) -> bool:

@@ -7,9 +7,11 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from streamvault.common.progress import Progress
+from streamvault.common.sizes import count_text
 from streamvault.common.verb import verb
 from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.object_keys import GenerationSpan
@@ -56,6 +58,8 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
         archive: ``ROOT/SCOPE/STREAM``.
         read_data: also read every range and compare its digest.
         subset: read only this share of the ranges, above 0 and up to 1; overrides `read_data`.
+        stored_checksums: also compare the checksum that the store keeps of each chunk with the index, by one request
+            without a body for each; objects without a checksum in both are counted as not compared.
         seed: chooses the sample; None for a random one, which the report contains.
         generation: check only the ranges of this generation, and do not look for strays; None for all.
         fingerprints: SHA-256 of manifests, hexadecimal; if any are given, that of the newest generation (or of the one
@@ -73,14 +77,17 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
     share = options.subset if options.subset is not None else float(options.read_data)
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     source = Archive.open(archive)
-    scope = _plan_scope(source, options.generation, share=share, seed=seed)
+    plan_scope = partial(
+        _plan_scope, source, options.generation, share=share, seed=seed, checksums=options.stored_checksums
+    )
+    scope = plan_scope()
     scope.history.check_fingerprints(options.fingerprints, source.uri)
     with open_runner(options.master if share else "inline", [check_ranges]) as runner:
         found, notes = _compare(runner, scope, source, progress, reads=bool(share))
         while found.found and state_of(source) != scope.state:
             # generations have expired or were merged during the check, which explains missing and additional objects:
             # check again
-            scope = _plan_scope(source, options.generation, share=share, seed=seed)
+            scope = plan_scope()
             found, notes = _compare(runner, scope, source, progress, reads=bool(share))
         removed = _repair(runner, scope.history, source) if options.repair and not found.found and found.stray else 0
         start_seconds = runner.start_seconds
@@ -93,6 +100,9 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
         ok=not found.found,
         ranges=sum(len(task.rows) for task in scope.ranges),
         ranges_read=found.read,
+        checksums_compared=found.compared if options.stored_checksums else None,
+        checksums_not_kept=found.not_kept,
+        checksums_not_indexed=found.not_indexed,
         events=scope.history.events,
         bytes=scope.history.bytes,
         findings=tuple(map(str, damage)),
@@ -105,7 +115,7 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
         removed=removed,
         fingerprints={each.manifest.generation: each.fingerprint for each in scope.history.generations},
         unfinished_generation=scope.unfinished,
-        notes=notes,
+        notes=(*notes, *_not_compared(found)),
         seed=seed if options.subset is not None else None,
         seconds=round(time.monotonic() - began - start_seconds, 3),
     )
@@ -136,7 +146,7 @@ class _Scope:
     unfinished: int = 0
 
 
-def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: int) -> _Scope:
+def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: int, checksums: bool) -> _Scope:
     state = state_of(source)
     under_way = merges_under_way(source)
     listing = source.listing()
@@ -148,7 +158,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     if generation is None:
         unfinished, _ = current_plan(source.place, GenerationSpan.of(history.generation + 1))
     extra = source.stable(lambda now: list(extra_chunks(source, now, under_way)))
-    ranges = range_tasks(history, source.address, extra, share=share, seed=seed)
+    ranges = range_tasks(history, source.address, extra, share=share, seed=seed, checksums=checksums)
     if generation is not None:
         note = f"only generation {history.generation} was checked; strays were not searched for"
         return _Scope(history, ranges, (note,), state)
@@ -190,6 +200,25 @@ def _compare(
         notes += ("an export ran during the check, so strays were not searched for; run the check again",)
         extra = []
     return CheckResult.sum_of([*results, *extra]), notes
+
+
+def _not_compared(found: CheckResult) -> tuple[str, ...]:
+    """Return what a comparison of checksums leaves out, as one note or none."""
+    left = found.not_kept + found.not_indexed
+    if not left:
+        return ()
+    objects = count_text(left, "object")
+    if found.not_kept == left and not found.compared:
+        return (f"the store keeps no checksums: {objects} not compared; --read-data compares their bytes",)
+    why = " and ".join(
+        text
+        for text, count in (
+            (f"the store keeps no checksum of {found.not_kept:,}", found.not_kept),
+            (f"the index has none of the kind that the store keeps of {found.not_indexed:,}", found.not_indexed),
+        )
+        if count
+    )
+    return (f"{objects} not compared, such as {found.not_compared}: {why}",)
 
 
 def _repair(runner: Runner, history: History, source: Archive) -> int:

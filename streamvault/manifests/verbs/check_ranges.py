@@ -20,6 +20,7 @@ from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.archive.sweeping import ranges_a_task
 from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.verbs.stored_checksums import compare_checksums
 from streamvault.streamstore.model import SegmentId
 
 MAX_FINDINGS = 100
@@ -36,6 +37,7 @@ class RangesTask:
         rows: the ranges.
         read: for each range, whether to read it and compare its digest.
         known: keys (relative to the archive) of other objects that are expected in these ranges.
+        checksums: whether to compare the checksums that the store keeps.
     """
 
     address: PlaceAddress
@@ -43,6 +45,7 @@ class RangesTask:
     rows: tuple[ArchivedRange, ...]
     read: tuple[bool, ...]
     known: frozenset[str] = frozenset()
+    checksums: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,10 @@ class CheckResult:
         findings: the damages, at most `MAX_FINDINGS`; `found` is their number.
         strays: keys of strays, at most `MAX_FINDINGS`; `stray` is their number.
         read: number of ranges that were read.
+        compared: number of objects whose checksum in the store was compared with the index.
+        not_kept: number of objects that were to be compared, and of which the store keeps no checksum.
+        not_indexed: number of those of which the index has no checksum, or not of the kind that the store keeps.
+        not_compared: the key of one of them; empty if there is none.
     """
 
     findings: tuple[Lost, ...] = ()
@@ -79,6 +86,10 @@ class CheckResult:
     strays: tuple[str, ...] = ()
     stray: int = 0
     read: int = 0
+    compared: int = 0
+    not_kept: int = 0
+    not_indexed: int = 0
+    not_compared: str = ""
     events: int = 0
     bytes: int = 0
 
@@ -91,13 +102,23 @@ class CheckResult:
             strays=tuple(key for result in results for key in result.strays),
             stray=sum(result.stray for result in results),
             read=sum(result.read for result in results),
+            compared=sum(result.compared for result in results),
+            not_kept=sum(result.not_kept for result in results),
+            not_indexed=sum(result.not_indexed for result in results),
+            not_compared=next((result.not_compared for result in results if result.not_compared), ""),
             events=sum(result.events for result in results),
             bytes=sum(result.bytes for result in results),
         )
 
 
 def range_tasks(
-    history: History, address: PlaceAddress, extra: Iterable[ArchivedRange], *, share: float, seed: int
+    history: History,
+    address: PlaceAddress,
+    extra: Iterable[ArchivedRange],
+    *,
+    share: float,
+    seed: int,
+    checksums: bool = False,
 ) -> list[RangesTask]:
     """Divide the check of generations into tasks.
 
@@ -107,6 +128,7 @@ def range_tasks(
         extra: chunks that were joined, or are being joined, into larger ones; they are not strays.
         share: share of the ranges to read, from 0 to 1; at least one range if it is above 0.
         seed: chooses the ranges to read.
+        checksums: whether to compare the checksums that the store keeps.
     """
     known = by_segment(extra)
     tasks: list[RangesTask] = []
@@ -117,7 +139,7 @@ def range_tasks(
             for first in range(0, len(rows), size):
                 some = tuple(rows[first : first + size])
                 keys = keys_of(row for row in found if some[0].start <= row.start < some[-1].end)
-                tasks.append(RangesTask(address, layout, some, (False,) * len(some), keys))
+                tasks.append(RangesTask(address, layout, some, (False,) * len(some), keys, checksums))
     return _choose(tasks, share, seed)
 
 
@@ -183,12 +205,13 @@ def _choose(tasks: list[RangesTask], share: float, seed: int) -> list[RangesTask
 
 
 def check_ranges(task: RangesTask) -> CheckResult:
-    """Compare the listing of ranges with the manifest; read those marked for reading."""
+    """Compare the listing of ranges with the manifest; read those marked for reading, and compare checksums."""
     findings: list[Lost] = []
     strays: list[str] = []
+    intact: list[ArchivedRange] = []
     found = read = stray = 0
-    place = task.address.open()
-    checks = open_layout(task.layout).check_ranges(place, [row.stored for row in task.rows], task.known)
+    place, layout = task.address.open(), open_layout(task.layout)
+    checks = layout.check_ranges(place, [row.stored for row in task.rows], task.known)
     for row, is_read, listed in zip(task.rows, task.read, checks, strict=True):
         strays += listed.strays
         stray += listed.stray
@@ -198,14 +221,43 @@ def check_ranges(task: RangesTask) -> CheckResult:
             read += 1
         found += max(listed.damaged, len(damage))
         findings += damage
+        intact += () if damage else (row,)
+    listed_only = CheckResult(
+        findings=tuple(findings[:MAX_FINDINGS]),
+        found=found,
+        strays=tuple(strays[:MAX_FINDINGS]),
+        stray=stray,
+        read=read,
+        events=sum(row.events for row in task.rows),
+        bytes=sum(row.end - row.start for row in task.rows),
+    )
+    if not task.checksums:
+        return listed_only
+    if layout.one_object_per_event:
+        return replace(
+            listed_only, not_indexed=sum(row.events for row in intact), not_compared=f"those of layout {layout.name}"
+        )
+    return CheckResult.sum_of([listed_only, _compare_checksums(place, task.layout, intact)])
+
+
+def _compare_checksums(place: Place, layout: str, rows: Iterable[ArchivedRange]) -> CheckResult:
+    damage: list[Lost] = []
+    compared = not_kept = not_indexed = 0
+    not_compared = ""
+    for one in compare_checksums(place, layout, rows):
+        damage += () if one.damage is None else (one.damage,)
+        compared += one.is_compared
+        if one.damage is None and not one.is_compared:
+            not_kept += not one.is_kept
+            not_indexed += one.is_kept
+            not_compared = not_compared or one.key
     return CheckResult(
-        tuple(findings[:MAX_FINDINGS]),
-        found,
-        tuple(strays[:MAX_FINDINGS]),
-        stray,
-        read,
-        sum(row.events for row in task.rows),
-        sum(row.end - row.start for row in task.rows),
+        findings=tuple(damage[:MAX_FINDINGS]),
+        found=len(damage),
+        compared=compared,
+        not_kept=not_kept,
+        not_indexed=not_indexed,
+        not_compared=not_compared,
     )
 
 

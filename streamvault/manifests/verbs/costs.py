@@ -182,19 +182,24 @@ def to_read_alike(layout: Layout, part: Part, *, frames: bool = False) -> Reques
     return (each + Requests(gets=more if layout.one_object_per_event else 0)) * part.segments
 
 
-def to_check(layouts: Iterable[tuple[Layout, Sequence[Part]]], generations: int, *, reads: bool = False) -> Requests:
+def to_check(
+    layouts: Iterable[tuple[Layout, Sequence[Part]]], generations: int, *, reads: bool = False, checksums: bool = False
+) -> Requests:
     """Return the requests of a check, but for those that read data.
 
     Args:
         layouts: each layout that the archive has, with what it has of each segment in it: ranges without holes.
         generations: number of generations.
         reads: whether data are read, too.
+        checksums: whether the checksums that the store keeps are compared.
     """
     found = Requests(lists=5 * _manifest_pages(generations) + 2, gets=2 * generations + 2)
     for layout, parts in layouts:
         for part in parts:
             # the ranges; for strays: before and after them in the segment's folder, and behind it
             found += Requests(lists=_to_list(layout, part, reads=reads) + 3) * part.segments
+            if checksums and not layout.one_object_per_event:
+                found += Requests(gets=part.ranges) * part.segments
         found += Requests(lists=1)
     return found
 

@@ -112,6 +112,11 @@ class CheckReport(TimedReport):
         ok: whether nothing is missing or changed.
         ranges: number of ranges.
         ranges_read: number of ranges whose data were read and compared.
+        checksums_compared: number of objects whose checksum in the store was compared with the index, with
+            ``--stored-checksums``; None without.
+        checksums_not_kept: number of objects that were not compared, because the store keeps no checksum of them.
+        checksums_not_indexed: number of objects that were not compared, because the index has no checksum of them, or
+            not of the kind that the store keeps.
         events: number of events by the manifests.
         bytes: number of bytes by the manifests.
         findings: one line for each damage, at most 1,000.
@@ -136,6 +141,9 @@ class CheckReport(TimedReport):
     ok: bool
     ranges: int = 0
     ranges_read: int = 0
+    checksums_compared: int | None = None
+    checksums_not_kept: int = 0
+    checksums_not_indexed: int = 0
     events: int = 0
     bytes: int = 0
     findings: tuple[str, ...] = ()

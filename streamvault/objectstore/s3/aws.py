@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
@@ -81,6 +81,12 @@ def open_client(access: S3Access) -> Any:
         )
     except (BotoCoreError, ValueError) as error:
         raise ObjectStoreError(f"invalid AWS configuration: {error}") from None
+
+
+@lru_cache(maxsize=4)
+def shared_client(access: S3Access) -> Any:
+    """Return a client that a process opens once; see `open_client`."""
+    return open_client(access)
 
 
 def renewed_credentials(profile: str | None) -> Callable[[], S3Credential]:

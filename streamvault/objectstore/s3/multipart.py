@@ -6,7 +6,6 @@ import base64
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -14,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from streamvault.objectstore.bulk import in_order
 from streamvault.objectstore.errors import AlreadyExists, ServerBusy
 from streamvault.objectstore.s3.access import S3Access
-from streamvault.objectstore.s3.aws import open_client
+from streamvault.objectstore.s3.aws import shared_client
 from streamvault.objectstore.s3.boto_errors import code_of, named_errors
 
 PART_BYTES = 5 * 1024 * 1024
@@ -40,7 +39,7 @@ def upload(
         AlreadyExists: the key is taken.
         ObjectStoreError: as `objectstore.s3.boto_errors.named_errors`.
     """
-    client, where = _client(access), f"s3://{bucket}/{key}"
+    client, where = shared_client(access), f"s3://{bucket}/{key}"
     place = {"Bucket": bucket, "Key": key}
     with named_errors("put", where):
         begun = client.create_multipart_upload(**place, ChecksumAlgorithm="SHA256", **options)
@@ -99,8 +98,3 @@ def _parts(blocks: Iterable[bytes | bytearray | memoryview]) -> Iterator[tuple[i
                 number, held = number + 1, bytearray()
     if held or number == 1:
         yield number, held
-
-
-@lru_cache(maxsize=4)
-def _client(access: S3Access) -> Any:
-    return open_client(access)

@@ -15,6 +15,7 @@ from obstore.store import MemoryStore, S3Store
 
 from streamvault.common.errors import Problem
 from streamvault.common.memory import give_back_large_buffers
+from streamvault.objectstore.checksums import KeptChecksums
 from streamvault.objectstore.errors import ObjectStoreError
 from streamvault.objectstore.obstore_store import BACKEND_ERRORS, ObstoreStore
 from streamvault.objectstore.paths import check_key
@@ -114,6 +115,13 @@ class BucketStore(ObstoreStore):
         check_key(key)
         options = {"StorageClass": self._class} if self._class else {}
         upload(self._access, self._name, self._base + key, blocks, options)
+
+    def checksums(self, key: str) -> KeptChecksums:
+        """See `ObjectStore.checksums`."""
+        from streamvault.objectstore.s3.checksums import kept_checksums  # noqa: PLC0415  (imports botocore)
+
+        check_key(key)
+        return kept_checksums(self._access, self._name, self._base + key)
 
     def _backend_for(self, size: int) -> S3Store | MemoryStore:
         """The bucket; for a large object with longer timeouts, opened with the first one: many runs have none."""

@@ -148,7 +148,9 @@ def _finished(
 
 
 def _row(join: MergeSpan, joined: RangeEntry | None) -> ArchivedRange:
-    return join.rows[0] if len(join.rows) == 1 or joined is None else join.row(joined.digest, joined.frames)
+    if len(join.rows) == 1 or joined is None:
+        return join.rows[0]
+    return join.row(joined.digest, joined.frames, joined.crc64nvme)
 
 
 def _gone(archive: Archive) -> Overtaken:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tracemalloc
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from streamvault.cli import main
 from streamvault.common.errors import Usage
 from streamvault.exporter.forecast import sizes
 from streamvault.exporter.task import ExportTask
-from streamvault.layouts.layout import LayoutName
+from streamvault.layouts.layout import LayoutName, open_layout
 from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry
@@ -215,11 +216,14 @@ def test_sizes_are_those_of_the_real_files() -> None:
     for compressed in (False, True):
         frames = (2**20,) if compressed else ()
         rows = [
-            ArchivedRange(SegmentId(0, n // 37), n % 37 * 2**20, (n % 37 + 1) * 2**20, 1000, f"{n:064x}", frames)
+            ArchivedRange(
+                SegmentId(0, n // 37), n % 37 * 2**20, (n % 37 + 1) * 2**20, 1000, f"{n:064x}", frames, "rosUhgp5mIg="
+            )
             for n in range(45_000)
         ]
         real = len(encode_ranges(stream, rows))
-        assert sizes.index_bytes(stream, 45_000, part, compressed=compressed) == pytest.approx(real, rel=0.01)
+        found = sizes.index_bytes(stream, 45_000, part, open_layout("chunks"), compressed=compressed)
+        assert found == pytest.approx(real, rel=0.01)
     real = len(sizes._manifest(stream, range(1500), part).encode())
     assert sizes.manifest_bytes(stream, 1500, part) == pytest.approx(real, rel=0.05)
 
@@ -240,7 +244,8 @@ def test_memory_of_the_driver_is_what_its_objects_take() -> None:
         ]  # fmt: skip
         for number, task in enumerate(tasks):
             low, high = task.span.low, task.span.high
-            entry = RangeEntry(start=low, end=high, events=65_000 + number, digest=f"{number:064x}")
+            checksum = b64encode(number.to_bytes(8)).decode()
+            entry = RangeEntry(start=low, end=high, events=65_000 + number, digest=f"{number:064x}", crc64nvme=checksum)
             chain.add(FinishedSpan(start=low, end=high, ranges=(entry,)))
         chain.prove()
         rows = [one.of_segment(segment) for one in chain.ranges()]

@@ -17,6 +17,7 @@ from streamvault.layouts.chunks import FRAMED_PART_BYTES, ChunksLayout
 from streamvault.layouts.frames import FRAME_BYTES
 from streamvault.layouts.layout import StoredRange, UnknownLayout, open_layout
 from streamvault.layouts.object_keys import CHUNK_KEYS
+from streamvault.objectstore.checksums import crc64nvme
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.arithmetic.splitting import EventBlock
@@ -63,19 +64,19 @@ def layout(request: pytest.FixtureRequest) -> ChunksLayout:
 def held(layout: ChunksLayout) -> tuple[ObjectStore, StoredRange]:
     """`LARGE`, archived; tests do not change it."""
     store = memory()
-    return store, range_of(LARGE, layout.write_run(place_of(store), SEGMENT, blocks(LARGE)))
+    return store, range_of(LARGE, layout.write_run(place_of(store), SEGMENT, blocks(LARGE)).frames)
 
 
 def test_range_is_one_object_of_the_segments_own_bytes() -> None:
     store = memory()
-    assert RAW.write_run(place_of(store), SEGMENT, blocks(LARGE)) == ()
+    assert RAW.write_run(place_of(store), SEGMENT, blocks(LARGE)).frames == ()
     assert [entry.key for entry in store.list("")] == [key_of(LARGE)]
     assert store.get(key_of(LARGE)) == LARGE
 
 
 def test_compressed_range_has_the_same_key_and_is_plain_zstd() -> None:
     store = memory()
-    frames = ZSTD.write_run(place_of(store), SEGMENT, blocks(LARGE))
+    frames = ZSTD.write_run(place_of(store), SEGMENT, blocks(LARGE)).frames
     assert [entry.key for entry in store.list("")] == [key_of(LARGE)]
     data = store.get(key_of(LARGE))
     assert len(data) == sum(frames) < 0.8 * len(LARGE)
@@ -98,7 +99,7 @@ def test_any_bytes_of_ranges_of_every_size_are_read(size: int) -> None:
     rng = random.Random(7)
     for layout in (RAW, ZSTD):
         store = memory()
-        held = range_of(raw, layout.write_run(place_of(store), SEGMENT, blocks(raw)))
+        held = range_of(raw, layout.write_run(place_of(store), SEGMENT, blocks(raw)).frames)
         edges = [0, 1, size - 1, size, *(rng.randrange(size + 1) for _ in range(6))]
         for low in edges:
             for high in edges:
@@ -144,7 +145,7 @@ def test_events_larger_than_a_part_are_read() -> None:
     raw = b"".join(map(frame, [b"small", random.Random(3).randbytes(8 * MIB), b"", b"x" * (5 * MIB), b"end"]))
     for layout in (RAW, ZSTD):
         store = memory()
-        held = range_of(raw, layout.write_run(place_of(store), SEGMENT, blocks(raw)))
+        held = range_of(raw, layout.write_run(place_of(store), SEGMENT, blocks(raw)).frames)
         second = START + 13 + 8 * MIB + 8
         assert layout.find_event(place_of(store), held, START + 13 + 7 * MIB) == (START + 13, 8 * MIB + 8)
         assert layout.find_event(place_of(store), held, second) == (second, 8)
@@ -176,7 +177,9 @@ def test_existing_large_object_is_compared_in_parts(layout: ChunksLayout) -> Non
         changed[place] ^= 1
         with pytest.raises(Conflict, match="a different object already exists"):
             layout.write_run(place_of(inner), SEGMENT, blocks(bytes(changed)))
-    assert b"".join(layout.read_range(place_of(inner), range_of(LARGE, first), START, START + len(LARGE))) == LARGE
+    assert (
+        b"".join(layout.read_range(place_of(inner), range_of(LARGE, first.frames), START, START + len(LARGE))) == LARGE
+    )
 
 
 def test_raw_object_of_a_different_size_is_a_conflict() -> None:
@@ -197,9 +200,11 @@ def test_other_frames_of_the_same_content_are_kept() -> None:
     store = memory()
     there = framed(raw, level=12)
     store.put(key_of(raw), b"".join(there))
-    frames = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw))
+    frames, checksum = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw))
     assert frames == tuple(map(len, there))
-    assert frames != ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw))
+    assert checksum == crc64nvme(b"".join(there))
+    assert ZSTD.write_large(place_of(store), range_of(raw), [raw], MIB) == (frames, checksum)
+    assert frames != ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw)).frames
     assert store.get(key_of(raw)) == b"".join(there)
     held = range_of(raw, frames)
     assert b"".join(ZSTD.read_range(place_of(store), held, START, START + len(raw))) == raw
@@ -249,7 +254,7 @@ def damaged(store: ObjectStore, held: StoredRange) -> str:
 
 def test_any_flipped_bit_of_a_frame_is_damage() -> None:
     raw = frame(b"first") + b"".join(frame(f"{{number: {n}}}".encode()) for n in range(60))
-    frames = ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw))
+    frames = ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw)).frames
     [data] = framed(raw, level=3, write_checksum=True)
     assert frames == (len(data),)
     for place in range(len(data)):
@@ -318,7 +323,7 @@ def test_many_frames_in_place_of_one_are_not_decompressed() -> None:
 def test_frames_that_differ_from_the_index_are_damage() -> None:
     raw = LARGE[: 2 * MIB + 99]
     store = memory()
-    sizes = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw))
+    sizes = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw)).frames
     assert "cannot be decompressed" in damaged(store, range_of(raw, (sizes[0] - 1, sizes[1] + 1, sizes[2])))
     damaged(store, range_of(raw, (sizes[0] + 1, *sizes[1:])))  # beyond the end of the object
     with pytest.raises(Damaged, match="too few frames"):

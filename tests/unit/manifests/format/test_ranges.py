@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import itertools
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -49,6 +51,50 @@ def test_many_rows_go_in_batches_both_ways() -> None:
     assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [10_000, 10_000, 5_000]
     assert sum(1 for _ in decode_ranges(NAME, data, WHERE)) == 25_000
     assert len(data) < 25_000 * 100
+
+
+def checksum_at(number: int) -> str:
+    return "" if number % 3 == 0 else base64.b64encode(number.to_bytes(8)).decode()
+
+
+@pytest.mark.parametrize("first", [0, 12_000])
+def test_checksums_round_trip_beside_the_columns(first: int) -> None:
+    """Earlier releases reject an index with other columns, and have no checksums."""
+    known = {number: checksum_at(number) for number in range(first, 25_000)}
+    rows = [replace(row, crc64nvme=known.get(number, "")) for number, row in enumerate(rows_of(25_000))]
+    data = encode_ranges(NAME, rows)
+    found = list(decode_ranges(NAME, data, WHERE))
+    assert found == rows == list(rows_of(25_000))
+    assert [row.crc64nvme for row in found] == [row.crc64nvme for row in rows]
+    file = pq.ParquetFile(io.BytesIO(data))
+    assert file.schema_arrow.equals(SCHEMA)
+    assert len(file.metadata.metadata[b"streamvault.crc64nvme.2"]) == 5_000 * 12
+    assert (b"streamvault.crc64nvme.0" in file.metadata.metadata) == (first == 0)
+
+
+def with_metadata(metadata: dict[str, str]) -> bytes:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, SCHEMA, compression="none", use_dictionary=["segment"]) as writer:
+        writer.write_table(pq.read_table(io.BytesIO(file_of()), schema=SCHEMA))
+        writer.add_key_value_metadata(metadata)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "AAAAAAAAAAA", "AAAAAAAAAAA=A", "\x1b[31mAAAAAA=", "AAAAAAAAAAAA", "." * 12 * 10_001, "ä" * 6]
+)
+def test_invalid_checksums_are_damage(text: str) -> None:
+    assert "invalid checksum" in refusal(with_metadata({"streamvault.crc64nvme.0": text}))
+
+
+def test_index_names_the_algorithm_of_its_digests() -> None:
+    data = encode_ranges(NAME, rows_of(1))
+    assert pq.ParquetFile(io.BytesIO(data)).metadata.metadata[b"streamvault.digest"] == b"sha256"
+    assert len(list(decode_ranges(NAME, with_metadata({}), WHERE))) == 1  # of an earlier release
+    with pytest.raises(Damaged) as caught:
+        list(decode_ranges(NAME, with_metadata({"streamvault.digest": "blake3\n"}), WHERE))
+    assert caught.value.what == "the index of ranges has digests of an unsupported algorithm (blake3 )"
+    assert (caught.value.where, caught.value.todo) == (WHERE, "Use a newer release.")
 
 
 def test_index_is_plain_parquet() -> None:

@@ -94,10 +94,10 @@ def test_verbs_send_the_requests_that_the_model_says(
         for s in history.segments()
     ]
     rows = [(name, row, row.end - row.start) for g in history.generations for some in g.rows.values() for row in some]
-    for reads in (False, True):
+    for reads, checksums in ((False, False), (True, False), (False, True)):
         with counted(monkeypatch) as made:
-            check_archive(vault.archive, read_data=reads, master="inline")
-        model = to_check([(layout, held)], len(numbers), reads=reads)
+            check_archive(vault.archive, read_data=reads, stored_checksums=checksums, master="inline")
+        model = to_check([(layout, held)], len(numbers), reads=reads, checksums=checksums)
         model += to_read_all(rows) if reads else Requests()
         assert model == made[0]
 

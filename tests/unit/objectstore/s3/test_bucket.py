@@ -11,6 +11,7 @@ from threading import Thread
 
 import pytest
 
+from streamvault.objectstore.checksums import crc64nvme
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.s3.scheme import WORTH_ASKING
 from streamvault.objectstore.uri import RootAddress
@@ -23,21 +24,6 @@ def sha256(body: bytes) -> str:
     return base64.b64encode(hashlib.sha256(body).digest()).decode()
 
 
-def crc64nvme(body: bytes) -> str:
-    """As the NVM Express specification defines it, with the bits of each byte in reverse order."""
-    found = 2**64 - 1
-    for byte in body:
-        found = TABLE[(found ^ byte) & 0xFF] ^ found >> 8
-    return base64.b64encode((found ^ 2**64 - 1).to_bytes(8)).decode()
-
-
-def _entry(value: int) -> int:
-    for _ in range(8):
-        value = value >> 1 ^ 0x9A6C9329AC4BC9B5 * (value & 1)
-    return value
-
-
-TABLE = [_entry(value) for value in range(256)]
 OF = {"SHA256": sha256, "CRC64NVME": crc64nvme}
 
 

@@ -96,7 +96,14 @@ def test_check_shows_a_intact_and_a_damaged_archive(shown: Shown) -> None:
     assert lines[0] == f"intact: {ARCHIVE}"
     assert "ranges       9, 1 read and verified" in lines
     assert "seed         7" in lines
+    assert not any(line.startswith("checksums") for line in lines)
     assert lines[-1] == "note: odd"
+
+    compared = CheckReport(
+        archive=ARCHIVE, generations=(1,), ok=True,
+        checksums_compared=1234, checksums_not_kept=1, checksums_not_indexed=2,
+    )  # fmt: skip
+    assert "checksums    1,234 compared with the store's, 3 not compared" in shown(show_check, compared)
 
     damaged = CheckReport(archive=ARCHIVE, generations=(1,), ok=False, findings=("a is gone",), more_findings=2)
     lines = shown(show_check, damaged)
