@@ -31,7 +31,7 @@ COMMANDS = {
     "sweep": "Delete what killed runs have left in a scope.",
     "ls": "List the archives and tables below a root.",
     "show": "Print the manifest of an archive's newest generation.",
-    "timeline": "List an archive's generations, cuts, holds and checks.",
+    "timeline": "List an archive's generations, holds and checks.",
     "check": "Verify that an archive is complete and intact.",
     "get": "Write one event's payload to standard output.",
     "cat": "Write an archive's events to standard output.",

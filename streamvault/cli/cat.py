@@ -64,14 +64,14 @@ def cat(
 def _first(batches: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
     """Yield the first events, a few at a time."""
     left = limit
-    for batch in batches:
-        for low in range(0, batch.num_rows, ROWS_AT_ONCE):
-            if left is not None and left <= 0:
-                return
-            piece = batch.slice(low, ROWS_AT_ONCE if left is None else min(ROWS_AT_ONCE, left))
-            if left is not None:
-                left -= piece.num_rows
-            yield piece
+    while left is None or left > 0:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        rows = batch.num_rows if left is None else min(batch.num_rows, left)
+        left = None if left is None else left - rows
+        for low in range(0, rows, ROWS_AT_ONCE):
+            yield batch.slice(low, min(ROWS_AT_ONCE, rows - low))
 
 
 def _as_lines(batch: pa.RecordBatch) -> bytes:

@@ -7,6 +7,7 @@ from streamvault.cli.options import RootArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, events_text
+from streamvault.common.times import seconds_moment_text
 from streamvault.manifests.verbs.reports import ArchiveList, ArchiveSummary
 
 
@@ -40,7 +41,7 @@ def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
                 events_text(archive.events, archive.bytes) or "-",
                 bytes_text(archive.bytes),
                 f"table {archive.table}" if archive.table else archive.layout,
-                archive.created,
+                seconds_moment_text(archive.created),
             )
             for archive in archives
         ],

@@ -25,6 +25,15 @@ STDOUT, STDERR = 1, 2
 _PIPED_COLUMNS = 1000
 """Width of tables that are not printed to a terminal: wide enough to avoid wrapping."""
 
+_JOIN = "\ue000"
+"""A blank in a cell at which it does not fold. `plain` lets no such letter through."""
+
+_SHORT = 12
+"""Maximum letters of a number that does not fold."""
+
+_LONG = 20
+"""Letters of a word that may rather be broken than a number be parted from its unit."""
+
 
 class OutputClosed(Exception):
     """The reader closed standard output (``| head``)."""
@@ -125,7 +134,7 @@ class Results:
         self.write(json.dumps(value, allow_nan=False, default=str) + "\n")
 
     def table(self, columns: Mapping[str, bool], rows: list[tuple[str, ...]]) -> None:
-        """Write a table.
+        """Write a table, on a terminal no wider than that.
 
         Args:
             columns: header → whether the column contains numbers (right-aligned).
@@ -134,21 +143,59 @@ class Results:
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
 
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for header, number in columns.items():
-            table.add_column(header, justify="right" if number else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*map(plain, row))
         console = self._console()
+        room = console.width - 2 * (len(columns) - 1)
+        cells = [tuple(map(plain, row)) for row in rows]
+        units = [tuple(map(_unbroken, row, columns.values())) for row in cells]
+        if sum(min(_longest_word(column), _LONG) for column in zip(columns, *units, strict=True)) <= room:
+            cells = units
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+        widths = _column_widths([tuple(columns), *cells], room)
+        for (header, number), width in zip(columns.items(), widths, strict=True):
+            table.add_column(header, justify="right" if number else "left", overflow="fold", width=width)
+        for row in cells:
+            table.add_row(*row)
         with console.capture() as captured:
             console.print(table)
-        self.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+        self.write("".join(f"{line.rstrip()}\n" for line in captured.get().replace(_JOIN, " ").splitlines()))
 
     def _console(self) -> Console:
         from rich.console import Console
 
         width = None if self._real.isatty() else _PIPED_COLUMNS
         return Console(file=self._real, width=width, markup=False, emoji=False, highlight=False)
+
+
+def _unbroken(cell: str, is_number: bool) -> str:
+    """Keep a number and its unit in one line."""
+    return cell.replace(" ", _JOIN) if is_number and len(cell) <= _SHORT else cell
+
+
+def _longest_word(column: tuple[str, ...]) -> int:
+    from rich.cells import cell_len
+
+    return max((cell_len(word) for cell in column for word in cell.split()), default=0)
+
+
+def _column_widths(rows: list[tuple[str, ...]], room: int) -> list[int]:
+    """Return how wide each column of a table is, so that the table has room and as few words as possible are broken.
+
+    A column that is narrower than its longest cell folds between words; only the widest words are broken if even the
+    words do not fit.
+    """
+    from rich.cells import cell_len
+
+    columns = list(zip(*rows, strict=True))
+    full = [max(map(cell_len, column)) for column in columns]
+    widths = [_longest_word(column) for column in columns]
+    while sum(widths) > room and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    for _ in range(room - sum(widths)):
+        folded = [(wide, index) for index, wide in enumerate(widths) if wide < full[index]]
+        if not folded:
+            break
+        widths[min(folded)[1]] += 1
+    return widths
 
 
 def _restore_stdout(saved: int) -> None:

@@ -3,57 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import Annotated
 
-from streamvault.cli.options import ArchiveArgument
+from streamvault.cli.options import ArchiveArgument, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, events_text
+from streamvault.common.times import seconds_moment_text
 from streamvault.manifests.verbs.reports import Timeline
 
 SEGMENTS_SHOWN = 3
-"""Maximum segments of a cut in the table; `--json` has all of them."""
+"""Maximum segments of a cut with ``--wide``; `--json` has all of them."""
 
 
-def timeline(archive: ArchiveArgument, *, running: Running) -> int:
-    """List an archive's generations, cuts, holds and checks.
+def timeline(
+    archive: ArchiveArgument,
+    *,
+    wide: Annotated[
+        bool, option("--wide", "Also show where each generation begins and ends in the first segments.")
+    ] = False,
+    running: Running,
+) -> int:
+    """List an archive's generations, holds and checks.
 
     Generations that have expired are left out.
     """
-    return running.verb("show_timeline", archive, show=_show)
+    return running.verb("show_timeline", archive, show=partial(_show, wide=wide))
 
 
-def _show(results: Results, timeline: Timeline) -> None:
+def _show(results: Results, timeline: Timeline, *, wide: bool = False) -> None:
     results.line(timeline.archive)
     if timeline.expired_up_to:
         results.line(f"generations up to {timeline.expired_up_to} have expired")
+    columns = {
+        "GENERATION": True,
+        "TAKEN": False,
+        "EVENTS": True,
+        "BYTES": True,
+        "LAYOUT": False,
+        "CHECKED": False,
+        "HOLDS": False,
+        "READER GROUPS": False,
+        "FROM": False,
+        "TO": False,
+    }
+    rows = [
+        (
+            str(entry.generation) if entry.first == entry.generation else f"{entry.first} to {entry.generation}",
+            seconds_moment_text(entry.created),
+            events_text(entry.events, entry.bytes) or "-",
+            bytes_text(entry.bytes),
+            entry.layout,
+            seconds_moment_text(entry.checked_at) or "no",
+            ", ".join(entry.holds),
+            "-" if entry.group_names is None else ", ".join(entry.group_names) or "none",
+            _short(entry.from_cut),
+            _short(entry.to_cut),
+        )
+        for entry in timeline.entries
+    ]
+    hidden = set() if wide else {"FROM", "TO"}
+    hidden |= set() if any(entry.holds for entry in timeline.entries) else {"HOLDS"}
+    hidden |= {"READER GROUPS"} if all(entry.group_names is None for entry in timeline.entries) else set()
+    shown = [index for index, name in enumerate(columns) if name not in hidden]
     results.table(
-        {
-            "GENERATION": True,
-            "TAKEN": False,
-            "EVENTS": True,
-            "BYTES": True,
-            "LAYOUT": False,
-            "CHECKED": False,
-            "HOLDS": False,
-            "READER GROUPS": False,
-            "FROM": False,
-            "TO": False,
-        },
-        [
-            (
-                str(entry.generation) if entry.first == entry.generation else f"{entry.first}-{entry.generation}",
-                entry.created,
-                events_text(entry.events, entry.bytes) or "-",
-                bytes_text(entry.bytes),
-                entry.layout,
-                entry.checked_at or "no",
-                ", ".join(entry.holds),
-                "-" if entry.group_names is None else ", ".join(entry.group_names) or "none",
-                _short(entry.from_cut),
-                _short(entry.to_cut),
-            )
-            for entry in timeline.entries
-        ],
+        {name: number for name, number in columns.items() if name not in hidden},
+        [tuple(row[index] for index in shown) for row in rows],
     )
 
 

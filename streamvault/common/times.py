@@ -61,6 +61,11 @@ def moment_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def seconds_moment_text(text: str) -> str:
+    """Shorten an RFC 3339 text in UTC to seconds, for a table: ``2026-01-31 18:00:00Z``, which `parse_moment` reads."""
+    return f"{text[:19].replace('T', ' ')}Z" if text.endswith("Z") else text
+
+
 def now_utc() -> datetime:
     """Return the current time in UTC, in milliseconds."""
     now = datetime.now(UTC)

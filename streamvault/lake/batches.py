@@ -41,12 +41,17 @@ BATCH_BYTES = 4 * 1024 * 1024
 """Maximum segment bytes of a batch, unless a single event is larger; a range's blocks are rarely larger."""
 
 
+FIRST_BYTES = 1024
+"""Segment bytes of the first batch of a reader that may stop early; each further one is twice as large."""
+
+
 def event_batches(
     stream: StreamName,
     segment: SegmentId,
     start: int,
     blocks: Iterable[bytes | bytearray | memoryview],
     schema: pa.Schema = EVENT_SCHEMA,
+    first: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events of a part of a segment, in order, as batches of `EVENT_SCHEMA`.
 
@@ -58,50 +63,58 @@ def event_batches(
         start: offset of the first event's header (bytes).
         blocks: the segment's bytes from ``start`` on, cut anywhere; the last event must be complete.
         schema: the columns of `EVENT_SCHEMA` to compute.
+        first: segment bytes of the first batch, each further one being twice as large, up to `BATCH_BYTES`; None
+            for batches of that size.
 
     Raises:
         NotAnEvent: the bytes are not events, or the last event is incomplete.
     """
-    for events in event_blocks(start, segment.in_stream(stream), blocks):
+    for events in event_blocks(start, segment.in_stream(stream), blocks, first):
         yield batch_of(stream, segment, events, schema)
 
 
-def event_blocks(start: int, where: str, blocks: Iterable[bytes | bytearray | memoryview]) -> Iterator[EventBlock]:
+def event_blocks(
+    start: int, where: str, blocks: Iterable[bytes | bytearray | memoryview], first: int | None = None
+) -> Iterator[EventBlock]:
     """Yield the events of a part of a segment, in order, in blocks small enough for one batch each.
 
     Args:
         start: offset of the first event's header (bytes).
         where: the segment's name for messages.
         blocks: the segment's bytes from ``start`` on, cut anywhere; the last event must be complete.
+        first: as in `event_batches`.
 
     Raises:
         NotAnEvent: the bytes are not events, or the last event is incomplete.
     """
     splitter = EventSplitter(start, where, largest=ANY_EVENT_BYTES, starts=True)
-    for block in _gathered(blocks):
+    for block in _gathered(blocks, first):
         yield from splitter.feed(block)
     splitter.finish()
 
 
-def _gathered(blocks: Iterable[bytes | bytearray | memoryview]) -> Iterator[memoryview]:
-    """Yield the same bytes in blocks of `BATCH_BYTES`, the last may be smaller, each valid until the next is requested.
+def _gathered(blocks: Iterable[bytes | bytearray | memoryview], first: int | None) -> Iterator[memoryview]:
+    """Yield the same bytes in blocks, each valid until the next is requested; the last may be smaller.
 
-    The end of each block cuts an event in two, whose row becomes a batch of its own.
+    For ``first``, see `event_batches`. The end of each block cuts an
+    event in two, whose row becomes a batch of its own.
     """
-    held, size = memoryview(bytearray(BATCH_BYTES)), 0
+    held, size, full = memoryview(bytearray(BATCH_BYTES)), 0, first or BATCH_BYTES
     try:
         for block in blocks:
             left = memoryview(block)
             while left:
-                some, left = left[: BATCH_BYTES - size], left[BATCH_BYTES - size :]
-                if len(some) == BATCH_BYTES:
+                some, left = left[: full - size], left[full - size :]
+                if len(some) == full:
                     yield some
-                    continue
-                held[size : size + len(some)] = some
-                size += len(some)
-                if size == BATCH_BYTES:
+                else:
+                    held[size : size + len(some)] = some
+                    size += len(some)
+                    if size < full:
+                        continue
                     size = 0
-                    yield held
+                    yield held[:full]
+                full = min(2 * full, BATCH_BYTES)
     except Problem:  # damage is found at the end of a range, after its bytes
         yield held[:size]
         raise

@@ -9,7 +9,7 @@ import pyarrow as pa
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.sizes import count_text
 from streamvault.common.verb import verb
-from streamvault.lake.batches import EVENT_SCHEMA, event_batches
+from streamvault.lake.batches import EVENT_SCHEMA, FIRST_BYTES, event_batches
 from streamvault.lake.options import READ_WINDOW, ReadOptions
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive import range_bytes
@@ -25,7 +25,7 @@ def read_archive(archive: str, options: ReadOptions) -> pa.RecordBatchReader:
     """Return an archive's events in the stream's order: by the segment's creation epoch and number, then offset.
 
     Anything that accepts Arrow accepts the reader: DuckDB, pandas, polars, PyArrow. Memory is bounded by a few batches
-    of about 4 MiB of events plus the window, however long the archive is. A reader can be read once.
+    of at most about 4 MiB of events plus the window, however long the archive is. A reader can be read once.
 
     Each range that is read to its end is compared with its digest, and an error is raised there if it differs. A range
     of which a cut leaves out a part, or that is not read to its end, is compared only if ``verify`` is set.
@@ -57,13 +57,17 @@ def read_archive(archive: str, options: ReadOptions) -> pa.RecordBatchReader:
 
     def batches() -> Iterator[pa.RecordBatch]:
         window, verify = options.window, options.verify
+        first: int | None = FIRST_BYTES
         for part in parts:
-            yield from read_part(source.place, source.stream, part, schema=schema, window=window, verify=verify)
+            yield from read_part(
+                source.place, source.stream, part, schema=schema, window=window, verify=verify, first=first
+            )
+            first = None
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def read_part(
+def read_part(  # noqa: PLR0913  (the place, and how it is read)
     place: Place,
     stream: StreamName,
     part: RangePart,
@@ -71,8 +75,11 @@ def read_part(
     schema: pa.Schema = EVENT_SCHEMA,
     window: int = READ_WINDOW,
     verify: bool = False,
+    first: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a range's events as batches of the schema; see `read_archive` for what is verified, and when.
+
+    For ``first``, see `event_batches`.
 
     Raises:
         Damaged: an object is missing or changed; says how many of the range's events were yielded before.
@@ -80,7 +87,7 @@ def read_part(
     count = 0
     try:
         blocks = range_bytes.read_part(place, part.layout, part.row, (part.start, part.end), window, verify=verify)
-        for batch in event_batches(stream, part.segment, part.start, blocks, schema):
+        for batch in event_batches(stream, part.segment, part.start, blocks, schema, first):
             yield batch
             count += batch.num_rows
     except NotAnEvent:

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     )
 
 
+FIRST_BYTES = 1024
+"""Minimum size (bytes) of the first yielded block; each further one's is twice as large."""
+
 BLOCK_BYTES = 1024 * 1024
-"""Minimum size (bytes) of a yielded block, except the last."""
+"""The largest minimum size (bytes) of a yielded block."""
 
 LARGE_BYTES = 8 * 1024 * 1024
 """Larger objects (bytes) are read in parts."""
@@ -176,15 +179,15 @@ def _with_headers(store: ObjectStore, entries: Iterable[ChainedObject], window_b
 
 
 def _blocks(payloads: Iterable[tuple[str, bytes]]) -> Iterator[memoryview]:
-    """Join events into blocks, with their headers."""
+    """Join events into blocks, with their headers; the first blocks are small, for a reader that stops early."""
     parts: list[bytes] = []
-    held = 0
+    held, full = 0, FIRST_BYTES
     for _, payload in payloads:
         parts += (_HEADER.pack(_EVENT_TYPE, len(payload)), payload)
         held += HEADER_BYTES + len(payload)
-        if held >= BLOCK_BYTES:
+        if held >= full:
             yield memoryview(b"".join(parts))
-            parts, held = [], 0
+            parts, held, full = [], 0, min(2 * full, BLOCK_BYTES)
     if parts:
         yield memoryview(b"".join(parts))
 

@@ -16,10 +16,12 @@ import pytest
 
 from streamvault import read_archive
 from streamvault.cli import main
+from streamvault.cli.output import OutputClosed, Results
 from streamvault.common.errors import Problem
 from streamvault.lake.batches import EVENT_SCHEMA
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import EventPointer, StreamCut
+from tests.counting import counted
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
 
 
@@ -217,3 +219,32 @@ def test_cat_ends_quietly_if_its_reader_leaves(vault: Vault) -> None:
     command = f"'{sys.executable}' -m streamvault cat '{vault.archive}' | head -c 10"
     done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=True, env=os.environ.copy())
     assert (len(done.stdout), done.stderr) == (10, b"")
+
+
+@pytest.mark.parametrize("arguments", [["--limit", "1"], []], ids=["limit", "head"])
+def test_only_what_is_printed_is_fetched(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    vault = Vault(tmp_path, root="memory://cat-a-little/vault")
+    vault.make()
+    vault.add(*(b"%05d" % number for number in range(3000)))
+    vault.export("events")
+    if not arguments:
+        monkeypatch.setattr(Results, "raw", _closed_after_the_first(Results.raw))
+    with counted(monkeypatch) as requests:
+        assert main(["cat", vault.archive, "--format", "hex", *arguments]) == 0
+    assert capfdbinary.readouterr().out.count(b"\n") in range(1, 100)
+    assert requests[0].gets < 300
+
+
+def _closed_after_the_first(write: Any) -> Any:
+    """Standard output whose reader goes away after the first piece."""
+    written: list[bytes] = []
+
+    def raw(self: Results, data: bytes) -> None:
+        if written:
+            raise OutputClosed
+        written.append(data)
+        write(self, data)
+
+    return raw

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from streamvault.cli import output
 from streamvault.cli.check import _show as show_check
 from streamvault.cli.export import _show as show_export
 from streamvault.cli.import_ import _show as show_import
 from streamvault.cli.ls import _show as show_ls
 from streamvault.cli.output import Results
+from streamvault.cli.queue_ import _show as show_queue
 from streamvault.cli.rotate import _show as show_rotation
 from streamvault.cli.show import _show as show_manifest
+from streamvault.cli.streams import _show as show_streams
 from streamvault.cli.timeline import _show as show_timeline
 from streamvault.common.report import Cost, GapReport
 from streamvault.exporter.reports import ExportReport
 from streamvault.importer.reports import ImportReport, MovedBoundary
+from streamvault.manager.reports import StreamSummary
 from streamvault.manifests.verbs.reports import ArchiveSummary, CheckReport, Timeline, TimelineEntry
+from streamvault.requests.reports import QueueReport, WaitingRequest
 from streamvault.rotation.reports import RotateReport, StoppedReport
 
 ARCHIVE = "s3://vault/backups/shop/orders"
@@ -120,7 +126,7 @@ def test_ls_shows_a_table_of_archives(shown: Shown) -> None:
     lines = shown(show_ls, "s3://vault/backups", [good, bad])
     assert [line.split() for line in (lines[0], *lines[2:])] == [
         ["ARCHIVE", "GENERATIONS", "EVENTS", "BYTES", "LAYOUT", "NEWEST"],
-        ["shop/orders", "2", "10,000", "1.0", "MiB", "events", "2026-03-01T10:00:00Z"],
+        ["shop/orders", "2", "10,000", "1.0", "MiB", "events", "2026-03-01", "10:00:00Z"],
         ["shop/orders2", "?", "?", "?", "?", "cannot", "be", "read"],
     ]
     assert shown(show_ls, "s3://vault/backups", []) == ["no archives below s3://vault/backups"]
@@ -207,10 +213,122 @@ def test_timeline_is_shown_as_a_table(shown: Shown) -> None:
         layout="chunks", events=1234, bytes=2048, holds=("audit", "monthly"), checked_at="2026-03-01T10:01:00Z",
     )  # fmt: skip
     timeline = Timeline(archive=ARCHIVE, stream_name="shop/orders", expired_up_to=2, entries=(entry,))
-    lines = shown(show_timeline, timeline)
+    assert "epoch" not in "".join(shown(show_timeline, timeline))
+    lines = shown(partial(show_timeline, wide=True), timeline)
     assert lines[:2] == [ARCHIVE, "generations up to 2 have expired"]
     assert "0.#epoch.0:0 1.#epoch.0:10 2.#epoch.0:20 +2 more" in lines[-1]
     assert lines[-1].endswith("0.#epoch.0:0 1.#epoch.0:10")
     assert "audit, monthly" in lines[-1]
     (told,) = timeline.to_json()["entries"]
     assert (told["from_cut"], told["to_cut"]) == (cut, entry.to_cut)
+
+
+LONG = "warehouse-telemetry/conveyor-belt-vibration-sensors-building-17"
+ROOT = "s3://company-archives-eu-west-1/pravega/production"
+WHEN = "2026-03-01T10:00:00.123456Z"
+
+
+def _summaries(count: int) -> list[ArchiveSummary]:
+    return [
+        ArchiveSummary(
+            archive=f"{ROOT}/{LONG}", stream_name=LONG, generations_in_force=673, first_generation=2, generation=674,
+            created=WHEN, events=10_123_456_789, bytes=2**40 + number, layout="chunks", unfinished_generation=675,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def _entries() -> tuple[TimelineEntry, ...]:
+    cut = {f"{LONG}/{number}.#epoch.0": 1_234_567_890 for number in range(5)}
+    return tuple(
+        TimelineEntry(
+            generation=last, first=first, created=WHEN, from_cut=cut, to_cut=cut, layout="chunks",
+            events=10_123_456_789, bytes=2**40, checked_at=WHEN,
+        )
+        for first, last in ((1, 673), (674, 674), (675, 675))
+    )  # fmt: skip
+
+
+def _manifest() -> dict[str, Any]:
+    name = "shop/orders/123.#epoch.17"
+    retention = {"kind": "none", "minimum": 0, "maximum": 0}
+    return {
+        "scope": "shop", "stream": "orders", "generation": 1, "created": WHEN, "source": "x", "fingerprint": "0" * 64,
+        "layout": "events", "events": 3, "bytes": 2048, "epochs": [
+            {"epoch": 17, "segments": [{"id": 17 << 32 | 123, "low": 0.1234567, "high": 0.7654321}]}
+        ],
+        "configuration": {"scaling": {"kind": "fixed", "min_segments": 2}, "retention": retention, "tags": []},
+        "segments": [
+            {"name": name, "start": 654_321_000, "end": 1_987_654_321, "sealed": True,
+             "events": 23_456_789, "bytes": 10**12},
+        ],
+        "gaps": [],
+    }  # fmt: skip
+
+
+def _waiting(reason: str) -> WaitingRequest:
+    text = f"import {ROOT}/{LONG} pravega://controller.streaming.svc:9090/restored/{LONG.partition('/')[2]}"
+    return WaitingRequest(id="01JABCDEF0123456789", text=text, put=WHEN, age_seconds=1e5, bytes=300, reason=reason)
+
+
+TABLES: dict[str, tuple[Callable[..., None], tuple[Any, ...]]] = {
+    "ls": (show_ls, (ROOT, _summaries(2))),
+    "timeline": (show_timeline, (Timeline(archive=ROOT, stream_name=LONG, expired_up_to=0, entries=_entries()),)),
+    "show": (show_manifest, (ROOT, _manifest())),
+    "streams": (
+        show_streams,
+        (
+            "pravega://controller:9090",
+            (
+                StreamSummary(stream=f"pravega://controller:9090/{LONG}", role="ephemeral", segments=1200, bytes=2**40),
+                StreamSummary(
+                    stream="pravega://controller:9090/shop/orders", role="unfinished", segments=4, bytes=5, sealed=True
+                ),
+            ),
+        ),
+    ),
+    "queue": (
+        show_queue,
+        (
+            QueueReport(
+                queue="pravega://controller:9090/operations/restores", waiting=1, failed=1, outstanding_bytes=1,
+                failed_bytes=1, first_waiting=(_waiting(""),), first_failed=(_waiting("no such archive: " + ROOT),),
+            ),
+        ),
+    ),
+}  # fmt: skip
+
+
+def _words(lines: list[str]) -> set[str]:
+    return {word for line in lines for word in line.split()}
+
+
+@pytest.mark.parametrize("verb", TABLES)
+def test_a_table_fits_a_terminal_and_folds_between_words(
+    verb: str, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show, arguments = TABLES[verb]
+    whole = shown(show, *arguments)
+    monkeypatch.setattr(output, "_PIPED_COLUMNS", 80)
+    folded = shown(show, *arguments)
+    rule = next(number for number, line in enumerate(folded) if line.startswith("──"))
+    assert max(map(len, folded[rule - 1 :])) <= 80
+    assert len(folded) > len(whole)
+    short = {word for word in _words(whole) if len(word) <= 20}
+    assert short - _words(folded) == set()
+
+
+def test_a_timeline_of_three_generations_takes_few_lines(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_PIPED_COLUMNS", 80)
+    show, arguments = TABLES["timeline"]
+    lines = shown(show, *arguments)
+    assert len(lines) <= 9
+    assert any(line.split()[:3] == ["1", "to", "673"] for line in lines)
+    assert not any("epoch" in line or ".123" in line for line in lines)
+
+
+def test_only_words_wider_than_a_terminal_are_broken(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_PIPED_COLUMNS", 40)
+    lines = shown(lambda results: results.table({"NAME": False, "BYTES": True}, [("x" * 50, "12.5 KiB")]))
+    assert [len(line) for line in lines] == [40, 40, 40, 20]
+    assert lines[2].split() == ["x" * 30, "12.5", "KiB"]
