@@ -1,7 +1,7 @@
 """Real servers as fixtures, one of each per test session, started by the first test that asks for it.
 
 A server that can't be had skips the tests that need it, or fails them where it is required: see `is_required`. The
-names there are airflow, iceberg-rest, pravega, minio, versitygw, moto, spark and trino.
+names there are airflow, chromium, iceberg-rest, pravega, minio, versitygw, moto, spark and trino.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -23,6 +23,7 @@ from streamvault.objectstore.memory import _STORES
 from streamvault.objectstore.uri import _open
 from tests.servers.airflow import AirflowServer
 from tests.servers.availability import Unavailable, is_required
+from tests.servers.chromium import find_chromium
 from tests.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
 from tests.servers.java import find_java
 from tests.servers.minio import MinioServer
@@ -56,6 +57,7 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
     "trino": (trino_java, trino_files),
     "iceberg_rest": (find_java, iceberg_rest_jars),
     "airflow": (find_java,),
+    "chromium": (find_chromium,),
 }
 ROOT = Path(__file__).parents[1]
 FAST = {"unit", "commands", "contract"}
@@ -191,6 +193,13 @@ def trino(request: pytest.FixtureRequest, minio: S3Server, moto_s3: S3Server) ->
     """A Trino that all tests share, over MinIO's objects and moto's Glue; use a database of your own."""
     with started(request, "trino", lambda: TrinoServer(minio, moto_s3)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def chromium(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The path of a Chromium."""
+    with started(request, "chromium", lambda: nullcontext(find_chromium())) as path:
+        yield path
 
 
 @pytest.fixture(scope="session")

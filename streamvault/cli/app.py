@@ -32,6 +32,7 @@ COMMANDS = {
     "ls": "List the archives and tables below a root.",
     "show": "Print the manifest of an archive's newest generation.",
     "timeline": "List an archive's generations, holds and checks.",
+    "report": "Draw an archive, a root or a stream as a web page.",
     "check": "Verify that an archive is complete and intact.",
     "get": "Write one event's payload to standard output.",
     "cat": "Write an archive's events to standard output.",

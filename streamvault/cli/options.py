@@ -17,17 +17,26 @@ from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import CommandLine, Options, command_line, variable_of
 
 
-def option(name: str, help_text: str, *, environment: bool = True, **others: Any) -> Any:
+def option(name: str, help_text: str, *, short: str = "", environment: bool = True, **others: Any) -> Any:
     """Declare a command-line option.
 
     Args:
         name: the option's name, with dashes.
+        short: a second name of one letter, with its dash; empty for none.
         help_text: text for ``--help``.
         environment: whether ``STREAMVAULT_<NAME>`` also sets it.
         others: other arguments of `typer.Option`.
     """
     variable = variable_of(name) if environment else None
-    return typer.Option(name, help=help_text, envvar=variable, show_envvar=False, callback=_not_empty, **others)
+    return typer.Option(
+        name,
+        *([short] if short else []),
+        help=help_text,
+        envvar=variable,
+        show_envvar=False,
+        callback=_not_empty,
+        **others,
+    )
 
 
 def argument(metavar: str, help_text: str) -> Any:
@@ -137,7 +146,7 @@ def _option_parameters(kind: type[Options]) -> Iterator[Parameter]:
     for keyword, declared in kind.own_first():
         form = command_line(declared)
         default = Parameter.empty if declared.is_required() else declared.default
-        described: dict[str, Any] = {"metavar": form.metavar, "environment": form.environment}
+        described: dict[str, Any] = {"metavar": form.metavar, "environment": form.environment, "short": form.short}
         if default is Parameter.empty or (default in {None, "", ()} and not form.choices):
             described["show_default"] = False
         yield _keyword(

@@ -8,7 +8,7 @@ from streamvault.cli.lines import exact_text
 from streamvault.cli.options import argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import bytes_text, count_text, size_text
+from streamvault.common.sizes import bytes_text, count_text, size_text, usd_text
 from streamvault.exporter.forecast.options import PlanOptions
 from streamvault.exporter.forecast.reports import PlanReport, VerbForecast
 
@@ -59,7 +59,13 @@ def _show(results: Results, report: PlanReport) -> None:
     results.table(
         {"STORAGE CLASS": False, "A MONTH": True, "TO WRITE": True, "TO READ": True, "DAYS": True},
         [
-            (one.storage_class, _usd(one.usd_month), _usd(one.usd_write), _usd(one.usd_read), str(one.least_days))
+            (
+                one.storage_class,
+                usd_text(one.usd_month),
+                usd_text(one.usd_write),
+                usd_text(one.usd_read),
+                str(one.least_days),
+            )
             for one in report.storage
         ],
     )
@@ -68,8 +74,11 @@ def _show(results: Results, report: PlanReport) -> None:
 
 
 def _times(one: VerbForecast) -> tuple[str, ...]:
-    return one.verb, _usd(one.usd), f"{one.hours:,.2f}", one.limit, f"{one.processor_hours:,.2f}", f"{one.prefixes:,}"
-
-
-def _usd(value: float) -> str:
-    return f"{value:,.2f}" if value >= 0.01 or not value else "under 0.01"
+    return (
+        one.verb,
+        usd_text(one.usd),
+        f"{one.hours:,.2f}",
+        one.limit,
+        f"{one.processor_hours:,.2f}",
+        f"{one.prefixes:,}",
+    )

@@ -40,6 +40,7 @@ class CommandLine:
 
     Attributes:
         name: the option, such as ``--from``; empty if it follows from the field's name.
+        short: a second name of one letter, such as ``-o``.
         metavar: placeholder for the value in help texts.
         parse: converts the text; raises ValueError.
         load: converts the text, given the option's name, where that may read a file; raises Usage.
@@ -53,6 +54,7 @@ class CommandLine:
     """
 
     name: str = ""
+    short: str = ""
     metavar: str | None = None
     parse: Callable[[str], Any] | None = None
     load: Callable[[str, str], Any] | None = None
@@ -87,6 +89,17 @@ def variable_of(option: str) -> str:
 SIZE = CommandLine(metavar="SIZE", parse=parse_size, text=size_text)
 DURATION = CommandLine(metavar="TIME", parse=parse_duration, text=duration_text)
 TIME = CommandLine(metavar="TIME", load=parse_moment)
+
+
+def parse_path(text: str) -> Path:
+    """Return the path of a file or folder."""
+    if not text:
+        raise ValueError("it is empty; omit the option, or give it a value")
+    return Path(text)
+
+
+FILE = CommandLine(metavar="FILE", parse=parse_path, environment=False)
+FOLDER = CommandLine(metavar="FOLDER", parse=parse_path, environment=False)
 PERCENT = CommandLine(metavar="PERCENT", parse=parse_percent, text=lambda share: f"{100 * share:g}%")
 
 

@@ -87,6 +87,11 @@ def generations_text(numbers: Sequence[int]) -> str:
     return f"generations {', '.join(map(str, numbers))}"
 
 
+def usd_text(value: float) -> str:
+    """Format US dollars: ``1,234.50``, ``under 0.01``."""
+    return f"{value:,.2f}" if value >= 0.01 or not value else "under 0.01"
+
+
 def seconds_text(seconds: float) -> str:
     """Format a duration: ``0.42 s``, ``12.3 s``, ``4 min 05 s``, ``2 h 03 min``."""
     if seconds < 59.95:

@@ -7,14 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from streamvault.common.options import CommandLine
+from streamvault.common.options import FOLDER, CommandLine
 from streamvault.sparkrun.options import Distributed
-
-
-def _folder(text: str) -> Path:
-    if not text:
-        raise ValueError("it is empty; omit the option, or give it a value")
-    return Path(text)
 
 
 class DemoOptions(Distributed):
@@ -23,7 +17,7 @@ class DemoOptions(Distributed):
     keep: Annotated[
         Path | None,
         Field(description="Keep the streams and a copy of the archive in this folder."),
-        CommandLine(metavar="FOLDER", parse=_folder, environment=False),
+        FOLDER,
     ] = None
     events: Annotated[
         int, Field(ge=10, le=1_000_000, description="Number of events to generate."), CommandLine(metavar="N")

@@ -94,6 +94,7 @@ class StreamManager:
         translate = staticmethod(streamvault.translate)
         warm_archive = staticmethod(streamvault.warm_archive)
         work_queue = staticmethod(streamvault.work_queue)
+        write_report = staticmethod(streamvault.write_report)
         write_table = staticmethod(streamvault.write_table)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,0 +1,1 @@
+"""Pages to look at: charts of archives and streams."""

@@ -1,0 +1,368 @@
+"""What the manifests of an archive tell about its stream over time, in bounded memory: they are read one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain, islice
+from math import ceil
+
+from streamvault.layouts.layout import open_layout
+from streamvault.layouts.object_keys import manifest_key
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.format.manifest import Manifest
+from streamvault.objectstore.errors import AccessDenied
+from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamCut, StreamDescription
+
+MAX_MARKS = 5_000
+"""Marks of a chart. More are joined: those of neighbouring generations, for each segment."""
+
+LOCKS_READ = 20
+"""Generations whose locks are looked up, the newest: that takes a request each."""
+
+FIRST_SPAN = timedelta(hours=1)
+"""How wide an only generation is drawn: nothing tells when its first event was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnSegment:
+    """A segment and the epochs that have it.
+
+    Attributes:
+        segment: the segment.
+        keys: its key range.
+        first: the first epoch that has it.
+        last: the last one.
+        is_open: whether the newest epoch has it.
+        bytes: bytes of it; None if unknown.
+        events: events of it; None if unknown.
+    """
+
+    segment: SegmentId
+    keys: KeyRange
+    first: int
+    last: int
+    is_open: bool
+    bytes: int | None = None
+    events: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnPart:
+    """What was written to a segment between the tails of two generations.
+
+    Attributes:
+        segment: the segment.
+        step: number of the interval; consecutive numbers.
+        generations: the first and the last generation that it is of.
+        begin: where it is drawn from.
+        end: where it is drawn to.
+        seconds: between the tails; 0 if that is not known.
+        offsets: the first byte's, and that after the last.
+        bytes: its bytes.
+        events: its events; None if they are not known.
+    """
+
+    segment: SegmentId
+    step: int
+    generations: tuple[int, int]
+    begin: datetime
+    end: datetime
+    seconds: float
+    offsets: tuple[int, int]
+    bytes: int
+    events: int | None
+
+    def joined(self, other: DrawnPart) -> DrawnPart:
+        """Return this part and a later one of the same segment as one."""
+        return replace(
+            self,
+            generations=(self.generations[0], other.generations[1]),
+            end=max(self.end, other.end),
+            seconds=self.seconds + other.seconds if self.seconds and other.seconds else 0.0,
+            offsets=(self.offsets[0], other.offsets[1]),
+            bytes=self.bytes + other.bytes,
+            events=None if self.events is None or other.events is None else self.events + other.events,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePoint:
+    """An original generation, to which the stream can be restored.
+
+    Attributes:
+        generation: its number.
+        created: when it was made.
+        begin: when the one before it was; for the first, nobody knows: as long before it as the next one is after it.
+        events: its events.
+        bytes: its bytes.
+        gaps: bytes that were truncated before they could be archived.
+        merged: the generation that contains it; 0 if it is not merged.
+        checked: whether it was read back.
+        holds: names of its holds.
+        lock: why it cannot be deleted; empty if nothing is known of a lock.
+    """
+
+    generation: int
+    created: datetime
+    begin: datetime
+    events: int
+    bytes: int
+    gaps: int
+    merged: int
+    checked: bool
+    holds: tuple[str, ...]
+    lock: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveHistory:
+    """What an archive's manifests tell.
+
+    Attributes:
+        uri: the archive's URI.
+        newest: the newest manifest.
+        expired: the newest generation that has expired; 0 if none has.
+        points: the original generations in force, in order.
+        segments: every segment of the stream, with what the archive has of it.
+        parts: what was written between the generations.
+        joined: how many neighbouring generations are drawn as one in `parts`.
+        objects: number of data objects; an estimate for chunks.
+        storage_class: of the newest layout's first objects; empty if the store has no classes.
+        warnings: what is not known, and why.
+    """
+
+    uri: str
+    newest: Manifest
+    expired: int
+    points: tuple[RestorePoint, ...]
+    segments: tuple[DrawnSegment, ...]
+    parts: tuple[DrawnPart, ...]
+    joined: int
+    objects: int
+    storage_class: str
+    warnings: tuple[str, ...]
+
+    @property
+    def events(self) -> int:
+        """Events of all generations in force."""
+        return sum(point.events for point in self.points)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all generations in force."""
+        return sum(point.bytes for point in self.points)
+
+    @property
+    def gaps(self) -> int:
+        """Bytes of all gaps."""
+        return sum(point.gaps for point in self.points)
+
+
+def read_history(archive: Archive) -> ArchiveHistory:
+    """Read an archive's manifests.
+
+    Raises:
+        NoSuchArchive, Damaged: as for `Archive.manifest`.
+    """
+    archive.manifest()  # raises if there is no archive
+    return archive.stable(partial(_read, archive))
+
+
+def _read(archive: Archive, listing: Listing) -> ArchiveHistory:
+    if listing.missing is not None:
+        raise manifest_lost(listing, archive.uri)
+    locks, warnings = _locks(archive, listing)
+    points: list[RestorePoint] = []
+    parts, totals = _Parts(), dict[SegmentId, list[int]]()
+    objects = 0
+    steps = (step for span in listing.spans for step in _steps(archive.read_manifest(span)))
+    begun = list(islice(steps, 2))
+    width = begun[-1].created - begun[0].created
+    at = begun[0].created - (width if width > timedelta(0) else FIRST_SPAN)
+    for step in chain(begun, steps):
+        newest, last = step.manifest, step.manifest.generation
+        begin, is_merged = min(at, step.created), bool(newest.replaces)
+        points.append(
+            RestorePoint(
+                generation=step.generation,
+                created=step.created,
+                begin=begin,
+                events=step.events,
+                bytes=step.bytes,
+                gaps=step.gaps,
+                merged=last if is_merged else 0,
+                checked=last in listing.checked,
+                holds=listing.holds.get(last, ()),
+                lock=locks.get(last, ""),
+            )
+        )
+        parts.add(step, begin)
+        at = step.created
+        if step.generation == last:
+            layout = open_layout(newest.layout)
+            for entry in newest.segments:
+                total = totals.setdefault(entry.id, [0, 0])
+                total[0] += entry.bytes
+                total[1] += entry.events
+                objects += layout.object_count(ceil(entry.bytes / newest.range_size), entry.events)
+    return ArchiveHistory(
+        uri=archive.uri,
+        newest=newest,
+        expired=listing.dropped,
+        points=tuple(points),
+        segments=tuple(spans_of([epoch.value() for epoch in newest.epochs], totals)),
+        parts=parts.drawn(),
+        joined=parts.joined,
+        objects=objects,
+        storage_class=_storage_class(archive, newest),
+        warnings=tuple(warnings),
+    )
+
+
+def spans_of(epochs: Sequence[Epoch], totals: Mapping[SegmentId, Sequence[int | None]]) -> Iterator[DrawnSegment]:
+    """Yield every segment, given segment → its bytes and events."""
+    first: dict[SegmentId, int] = {}
+    last: dict[SegmentId, tuple[int, KeyRange]] = {}
+    for epoch in epochs:
+        for segment, keys in epoch.segments.items():
+            first.setdefault(segment, epoch.number)
+            last[segment] = epoch.number, keys
+    for segment, (number, keys) in last.items():
+        size, events = totals.get(segment, (None, None))
+        yield DrawnSegment(segment, keys, first[segment], number, number == epochs[-1].number, size, events)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An original generation: what the stream got since the one before it, and the epochs of that time."""
+
+    manifest: Manifest
+    generation: int
+    created: datetime
+    epochs: tuple[int, int]
+    events: int
+    bytes: int
+    gaps: int
+    parts: Sequence[tuple[SegmentId, int, int, int, int | None]]
+
+
+def _steps(manifest: Manifest) -> Iterator[_Step]:
+    begun = max(segment.epoch for segment in manifest.from_.offsets)
+    if not manifest.replaces:
+        yield _Step(
+            manifest,
+            manifest.generation,
+            manifest.created,
+            (begun, len(manifest.epochs) - 1),
+            manifest.events,
+            manifest.bytes,
+            sum(gap.end - gap.start for gap in manifest.gaps),
+            [(one.id, one.start, one.end, one.bytes, one.events) for one in manifest.segments],
+        )
+        return
+    ends = {one.id: one.end for one in manifest.segments}
+    epochs = tuple(epoch.value() for epoch in manifest.epochs)
+    described = StreamDescription(
+        manifest.name, manifest.configuration.value(), epochs, manifest.from_, manifest.to, manifest.sealed
+    )
+    at: StreamCut = manifest.from_
+    for one in manifest.replaces:
+        parts, gaps = list[tuple[SegmentId, int, int, int, int | None]](), 0
+        for segment, (start, end) in segments_between(described, at, one.to).items():
+            to = ends[segment] if end is None else end
+            missing = _missing(manifest, segment, start, to)
+            gaps += missing
+            parts.append((segment, start, to, to - start - missing, None))
+        yield _Step(manifest, one.generation, one.created, (begun, one.epochs - 1), one.events, one.bytes, gaps, parts)
+        at, begun = one.to, one.epochs - 1
+
+
+def _missing(manifest: Manifest, segment: SegmentId, start: int, end: int) -> int:
+    """Return the bytes of gaps between two offsets of a segment."""
+    return sum(max(min(gap.end, end) - max(gap.start, start), 0) for gap in manifest.gaps if gap.id == segment)
+
+
+class _Parts:
+    """The parts of segments, those of neighbouring generations joined once there are too many.
+
+    Attributes:
+        joined: how many generations a part is of, at most.
+    """
+
+    def __init__(self) -> None:
+        self.joined = 1
+        self._steps = 0
+        self._held: dict[tuple[int, SegmentId], DrawnPart] = {}
+
+    def add(self, step: _Step, begin: datetime) -> None:
+        """Add those of a generation. The epochs between two tails share the time between them."""
+        begun, ended = step.epochs
+        seconds = (step.created - begin).total_seconds() if self._steps else 0.0
+        each = (step.created - begin) / (ended - begun + 1)
+        last = {s.id: epoch.epoch for epoch in step.manifest.epochs[begun : ended + 1] for s in epoch.segments}
+        for segment, start, end, size, events in step.parts:
+            from_, to = max(segment.epoch - begun, 0), last.get(segment.value, begun) - begun + 1
+            self._put(
+                DrawnPart(
+                    segment=segment,
+                    step=self._steps,
+                    generations=(step.generation, step.generation),
+                    begin=begin + each * from_,
+                    end=begin + each * to,
+                    seconds=seconds,
+                    offsets=(start, end),
+                    bytes=size,
+                    events=events,
+                )
+            )
+        self._steps += 1
+        while len(self._held) > MAX_MARKS and self.joined < self._steps:
+            self._join()
+
+    def _put(self, part: DrawnPart) -> None:
+        key = part.step // self.joined, part.segment
+        earlier = self._held.get(key)
+        self._held[key] = part if earlier is None else earlier.joined(part)
+
+    def _join(self) -> None:
+        self.joined *= 2
+        before, self._held = self._held, {}
+        for part in before.values():
+            self._put(part)
+
+    def drawn(self) -> tuple[DrawnPart, ...]:
+        """Return the parts in order; of a stream with more segments than a chart can have, those with most bytes."""
+        most = sorted(self._held.values(), key=lambda part: part.bytes, reverse=True)[:MAX_MARKS]
+        return tuple(sorted(most, key=lambda part: (part.step, part.segment)))
+
+
+def _locks(archive: Archive, listing: Listing) -> tuple[dict[int, str], list[str]]:
+    locks = archive.root.open_locks()
+    found: dict[int, str] = {}
+    if locks is None:
+        return found, []
+    try:
+        for span in listing.spans[-LOCKS_READ:]:
+            lock = locks.lock_of(archive.prefix + manifest_key(span))
+            if lock is not None:
+                found[span.last] = f"{lock.reason}{f' until {lock.until:%Y-%m-%d %H:%M}' if lock.until else ''}"
+    except AccessDenied as problem:
+        return found, [f"The locks are not shown: {problem}"]
+    more = len(listing.spans) > LOCKS_READ
+    return found, [f"Locks are shown for the newest {LOCKS_READ} generations only."] if more else []
+
+
+def _storage_class(archive: Archive, newest: Manifest) -> str:
+    """Return the class of most of the objects on the first page of the data's listing."""
+    folder = archive.prefix + open_layout(newest.layout).keys.root
+    counted: dict[str, int] = {}
+    with suppress(AccessDenied):
+        for one in archive.root.open_cold_storage().objects(folder, folder, folder + "\x7f", first_page=True):
+            counted[one.class_name] = counted.get(one.class_name, 0) + 1
+    return max(counted, key=lambda name: counted[name], default="")

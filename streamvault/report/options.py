@@ -1,0 +1,31 @@
+"""Options of *report*."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from streamvault.common.options import FILE, FOLDER, CommandLine, Options
+
+
+class ReportOptions(Options):
+    """Options of *report*."""
+
+    output: Annotated[
+        Path | None,
+        Field(description="Write one HTML file, which needs no network to be read. An existing file is replaced."),
+        replace(FILE, short="-o"),
+    ] = None
+    svg: Annotated[
+        Path | None,
+        Field(description="Write each chart as an SVG file below this folder, which is created."),
+        FOLDER,
+    ] = None
+    stream: Annotated[
+        str,
+        Field(description="The archived stream, to also report what of it is not archived yet."),
+        CommandLine(metavar="STREAM", environment=False),
+    ] = ""

@@ -1,0 +1,180 @@
+"""The *report* command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamvault.common.errors import Failed, Usage
+from streamvault.common.sizes import count_text
+from streamvault.common.verb import verb
+from streamvault.manifests.archive.archive import Archive, NoSuchArchive
+from streamvault.manifests.verbs.show import list_archives
+from streamvault.objectstore.errors import InvalidRoot
+from streamvault.objectstore.uri import RootAddress
+from streamvault.report.history import ArchiveHistory, read_history, spans_of
+from streamvault.report.options import ReportOptions
+from streamvault.report.reports import PageReport
+from streamvault.streamstore.arithmetic.cuts import live_between, sealed_ends
+from streamvault.streamstore.errors import InvalidName, NoSuchSegment
+from streamvault.streamstore.open_stream import open_stream
+
+if TYPE_CHECKING:
+    from streamvault.report.page import ReportPage
+
+MAX_SECTIONS = 25
+"""Archives of a root that get a section with charts; of more, the page has the table only."""
+
+STREAM_SCHEMES = ("pravega://", "pravega+tls://", "local://")
+
+
+@verb(ReportOptions)
+def write_report(place: str, options: ReportOptions) -> PageReport:
+    """Draw an archive, the archives below a root, or a stream.
+
+    The page is one HTML file with its scripts in it. Of archives, only the records are read: manifests, one at a time,
+    decisions and marks.
+
+    Args:
+        place: ``ROOT/SCOPE/STREAM``, a root, or a stream's URI.
+        output: the HTML file, which is replaced; None for none.
+        svg: a folder for the charts as SVG files; None for none.
+        stream: the archived stream, to also report what of it is not archived yet; empty for no such figure.
+
+    Raises:
+        Usage: neither `output` nor `svg` is given, or the packages that draw are not installed.
+        Failed: there is nothing, or the file cannot be written.
+        Problem: the records cannot be read.
+    """
+    if options.output is None and options.svg is None:
+        raise Usage("nothing to write", todo="Give -o FILE for a page, or --svg FOLDER for the charts.")
+    try:
+        from streamvault.report import page  # noqa: F401, PLC0415  (the packages are optional, and take a second)
+    except ImportError as error:
+        todo = "pip install 'streamvault[report]'"
+        raise Usage("report requires packages that are not installed", where=str(error), todo=todo) from None
+    made, report = _stream_page(place, options) if place.startswith(STREAM_SCHEMES) else _archive_page(place, options)
+    return _written(made, report, options)
+
+
+def _archive_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageReport]:
+    from streamvault.report.page import ReportPage, archive_section  # noqa: PLC0415
+
+    archive = _archive_at(place)
+    if archive is None:
+        return _root_page(place, options)
+    history = read_history(archive)
+    unarchived = _unarchived(options.stream, history) if options.stream else None
+    section = archive_section("archive", str(archive.stream), history, unarchived)
+    size = count_text(len(history.points), "generation")
+    page = ReportPage(title=f"Archive of {archive.stream}", subtitle=size, sections=[section])
+    return page, PageReport(
+        archives_found=1, generations_read=len(history.points), unarchived=unarchived, warnings=history.warnings
+    )
+
+
+def _archive_at(place: str) -> Archive | None:
+    """Return the archive at an address; None if there is none, and it may be a root."""
+    with suppress(InvalidRoot, InvalidName):
+        archive = Archive.open(place)
+        listing = archive.listing()
+        if listing.newest or listing.orphans:
+            return archive
+    return None
+
+
+def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageReport]:
+    from streamvault.report.page import ReportPage, archive_section, index_row  # noqa: PLC0415
+
+    if options.stream:
+        raise Usage("--stream is of one archive", where=place, todo="Give the archive: ROOT/SCOPE/STREAM.")
+    found = list_archives(place)
+    if not found:
+        raise NoSuchArchive("no archives", where=place, todo="'streamvault ls ROOT' lists the archives.")
+    root = RootAddress.parse(place).resolve().uri
+    names = [one.archive.removeprefix(root).removeprefix("/") or one.stream_name for one in found]
+    drawn = [at for at, one in enumerate(found) if not (one.problem or one.table) and one.generations_in_force]
+    warnings = [f"{one.archive}: {one.problem}" for one in found if one.problem]
+    if len(drawn) > MAX_SECTIONS:
+        warnings.append(f"charts are drawn for up to {MAX_SECTIONS} archives; there are {len(drawn):,}: name one")
+        drawn = []
+    sections, generations = [], 0
+    for at in drawn:
+        history = read_history(Archive.open(found[at].archive))
+        generations += len(history.points)
+        sections.append(archive_section(f"a{at}", names[at], history))
+    anchors = {at: f"a{at}" for at in drawn}
+    index = [index_row(anchors.get(at, ""), names[at], one) for at, one in enumerate(found)]
+    page = ReportPage(
+        title=f"Archives below {root}", subtitle=count_text(len(found), "archive"), sections=sections, index=index
+    )
+    return page, PageReport(archives_found=len(found), generations_read=generations, warnings=tuple(warnings))
+
+
+def _stream_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageReport]:
+    from streamvault.report.page import ReportPage, stream_section  # noqa: PLC0415
+
+    if options.stream:
+        raise Usage("--stream is of an archive", where=place, todo="Give the archive: ROOT/SCOPE/STREAM.")
+    with open_stream(place) as stream:
+        described = stream.describe()
+        written = sealed_ends(stream.store, stream.name, list(described.ranges()))
+        totals = {segment: (end, None) for segment, end in written.items()}
+        section = stream_section("stream", stream.uri, described, list(spans_of(described.epochs, totals)))
+    page = ReportPage(title=f"Stream {described.name}", subtitle="as it is now", sections=[section])
+    return page, PageReport()
+
+
+def _unarchived(uri: str, history: ArchiveHistory) -> int:
+    """Return how many bytes of the stream come after the newest generation.
+
+    Raises:
+        Failed: what comes after it is truncated, or the stream is another.
+    """
+    archived = history.newest
+    with open_stream(uri) as stream:
+        described = stream.describe()
+        todo = "Give the stream that was archived."
+        if tuple(epoch.value() for epoch in archived.epochs) != described.epochs[: len(archived.epochs)]:
+            raise Failed("the stream is not the archived one: its epochs differ", where=uri, todo=todo)
+        try:
+            parts = live_between(stream.store, described, archived.to, described.tail)
+        except NoSuchSegment:
+            raise Failed("what follows the newest generation is truncated in the stream", where=uri) from None
+    return sum(end - start for start, end in parts.values())
+
+
+def _written(page: ReportPage, report: PageReport, options: ReportOptions) -> PageReport:
+    charts = tuple(_svgs(page, options.svg)) if options.svg else ()
+    if options.output:
+        _replace(options.output, page.html())
+    return replace(report, file=str(options.output or ""), charts=charts)
+
+
+def _svgs(page: ReportPage, folder: Path) -> Iterator[str]:
+    from streamvault.report.page import svg_of  # noqa: PLC0415
+
+    for section in page.sections:
+        for chart in section.charts:
+            file = folder / section.title / f"{chart.name}.svg"
+            _replace(file, svg_of(chart))
+            yield str(file)
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        made = file.with_name(f".{file.name}.{os.getpid()}")
+        try:
+            made.write_text(text, encoding="utf-8")
+            made.replace(file)
+        finally:
+            made.unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Failed(f"the file cannot be written ({reason})", where=str(file), todo="Use another folder.") from None
