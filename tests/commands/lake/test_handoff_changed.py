@@ -109,6 +109,8 @@ def test_merged_generation_is_one_partition(tmp_path: Path, layout: LayoutName, 
     assert is_whole(vault)
     table, archive = table_of(vault).manifest(), archive_of(vault.root).manifest()
     assert table.model_copy(update={"index": archive.index}) == archive, "but for frames, which only objects have"
+    rows = [row for held in table_of(vault).history().generations for some in held.rows.values() for row in some]
+    assert {(row.frames, row.crc64nvme) for row in rows} == {((), "")}
     assert restored(vault, "table", generation=2) == restored(vault, None, generation=2)
 
 
