@@ -73,7 +73,7 @@ install() {
     find_uv
     set -- "$1" --locked --inexact --quiet --extra demo
     if [ "$1" = demo ]; then
-        set -- "$@" --no-dev
+        set -- "$@" --no-dev --extra report
     else
         set -- "$@" --extra lake
     fi

@@ -28,4 +28,6 @@ def _show(results: Results, report: DemoReport) -> None:
         results.line(f"  {key}")
     if report.kept:
         results.line(f"Kept in {report.kept}: the streams, and a copy of the archive.")
+    if report.page:
+        results.line(f"Open {report.page} in a browser to see an archive of a stream that grows.")
     results.line(f"All checks passed. {seconds_text(report.total_seconds)}")

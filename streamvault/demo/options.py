@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from streamvault.common.options import FOLDER, CommandLine
+from streamvault.common.options import FILE, FOLDER, CommandLine
 from streamvault.sparkrun.options import Distributed
 
 
@@ -18,6 +18,11 @@ class DemoOptions(Distributed):
         Path | None,
         Field(description="Keep the streams and a copy of the archive in this folder."),
         FOLDER,
+    ] = None
+    report: Annotated[
+        Path | None,
+        Field(description="Also archive a stream as it grows, and draw it as a web page: this file."),
+        FILE,
     ] = None
     events: Annotated[
         int, Field(ge=10, le=1_000_000, description="Number of events to generate."), CommandLine(metavar="N")

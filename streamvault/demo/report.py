@@ -35,6 +35,7 @@ class DemoReport(Report):
         first_keys: the first object keys below the archive, as S3 lists them.
         proofs: the result of each step, in order.
         kept: the folder with the streams and a copy of the archive; empty if nothing was kept.
+        page: the page that shows an archive; empty if none was asked for.
         total_seconds: duration of the call; of the whole command on the command line.
     """
 
@@ -46,4 +47,5 @@ class DemoReport(Report):
     first_keys: tuple[str, ...]
     proofs: tuple[Proof, ...]
     kept: str = ""
+    page: str = ""
     total_seconds: float = 0.0

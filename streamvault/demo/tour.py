@@ -17,6 +17,7 @@ from streamvault.common.errors import Conflict, Failed
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text
 from streamvault.common.verb import verb
+from streamvault.demo.growth import CLICKS, ROUNDS, grow
 from streamvault.demo.options import DemoOptions
 from streamvault.demo.report import DemoReport, Proof
 from streamvault.demo.server import environment, s3_server
@@ -30,6 +31,7 @@ from streamvault.importer.verify import verify_range
 from streamvault.lake.handoff import write_table
 from streamvault.layouts.object_keys import event_key
 from streamvault.manifests.verbs.check import check_archive
+from streamvault.report.write import check_packages, write_report
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.model import StreamName
@@ -54,15 +56,19 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
     Args:
         events: number of events.
         keep: a folder for the streams and a copy of the archive; None keeps nothing.
+        report: the file for a page that shows the archive of a stream that grows; None for none.
         master: a Spark master, or ``"inline"`` for no Spark.
         progress: receives the progress.
 
     Raises:
         Conflict: the folder is not empty.
         Failed: the folder cannot be used, or a check failed.
+        Usage: a page was asked for, and the packages that draw are not installed.
         Problem: as the commands raise it.
     """
     began = time.monotonic()
+    if options.report is not None:
+        check_packages()
     with ExitStack() as cleanup:
         folder = _folder(options.keep, cleanup)
         endpoint = cleanup.enter_context(s3_server())
@@ -76,6 +82,8 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         tour.write_table()
         if options.keep is not None:
             export_stream(tour.source, (folder / "archive").as_uri(), master=options.master, progress=progress)
+        if options.report is not None:
+            tour.draw_archive(options.report)
         return replace(
             tour.report(), kept=str(folder) if options.keep else "", total_seconds=round(time.monotonic() - began, 3)
         )
@@ -112,6 +120,7 @@ class _Tour:
         self._master, self._progress = master, progress
         self._proofs: list[Proof] = []
         self._first_keys: tuple[str, ...] = ()
+        self._page = ""
 
     def archive_stream(self) -> None:
         """Create a stream and archive it."""
@@ -204,6 +213,23 @@ class _Tour:
             _require(dict(map(tuple, rows)) == self._cents, "the query's sums equal those of the stream")
             show(f"{self._cents.total() / 100:,.2f} in {len(rows)} cities, as in the stream")
 
+    def draw_archive(self, file: Path) -> None:
+        """Archive another stream as it grows, and draw the archive."""
+        root = (self._folder / "archive").as_uri()
+        with self._step("archive a stream as it grows") as show, self._store() as store:
+            for _ in grow(store):
+                made = export_stream(
+                    f"{self._streams}/{CLICKS}", root, layout="chunks", master="inline", progress=self._progress
+                )
+            _require(made.generation == ROUNDS, "each export has made a generation")
+            segments = len(store.describe(CLICKS).ranges())
+            show(f"{made.generation} generations, {segments} segments that were split as the busiest keys moved")
+        with self._step("draw it") as show:
+            drawn = write_report(f"{root}/{CLICKS}", output=file.absolute())
+            _require(drawn.generations_read == ROUNDS, "the page shows each generation")
+            self._page = drawn.file
+            show("a page with charts, which needs no network")
+
     def _restore(self, archive: str, target: StreamName) -> ImportReport:
         made = import_stream(archive, f"{self._streams}/{target}", master=self._master, progress=self._progress)
         _require(
@@ -230,6 +256,7 @@ class _Tour:
             archive=self._archive,
             first_keys=self._first_keys,
             proofs=tuple(self._proofs),
+            page=self._page,
         )
 
     @contextmanager

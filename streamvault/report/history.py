@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from math import ceil
 
 from streamvault.layouts.layout import open_layout
@@ -301,13 +301,22 @@ class _Parts:
         self._held: dict[tuple[int, SegmentId], DrawnPart] = {}
 
     def add(self, step: _Step, begin: datetime) -> None:
-        """Add those of a generation. The epochs between two tails share the time between them."""
+        """Add those of a generation.
+
+        The epochs between two tails share the time between them, but for those whose sealed segments got nothing: the
+        stream scaled right after the first of the tails.
+        """
         begun, ended = step.epochs
         seconds = (step.created - begin).total_seconds() if self._steps else 0.0
-        each = (step.created - begin) / (ended - begun + 1)
         last = {s.id: epoch.epoch for epoch in step.manifest.epochs[begun : ended + 1] for s in epoch.segments}
+        got = {last.get(segment.value, begun) for segment, *_, size, _ in step.parts if size} | {ended}
+        shares = [0, *accumulate(int(epoch in got) for epoch in range(begun, ended + 1))]
+        each = (step.created - begin) / shares[-1]
         for segment, start, end, size, events in step.parts:
-            from_, to = max(segment.epoch - begun, 0), last.get(segment.value, begun) - begun + 1
+            from_ = shares[max(segment.epoch - begun, 0)]
+            to = shares[last.get(segment.value, begun) - begun + 1]
+            if from_ == to:
+                continue
             self._put(
                 DrawnPart(
                     segment=segment,

@@ -52,13 +52,22 @@ def write_report(place: str, options: ReportOptions) -> PageReport:
     """
     if options.output is None and options.svg is None:
         raise Usage("nothing to write", todo="Give -o FILE for a page, or --svg FOLDER for the charts.")
+    check_packages()
+    made, report = _stream_page(place, options) if place.startswith(STREAM_SCHEMES) else _archive_page(place, options)
+    return _written(made, report, options)
+
+
+def check_packages() -> None:
+    """Check that the optional packages that draw are installed.
+
+    Raises:
+        Usage: they are not.
+    """
     try:
-        from streamvault.report import page  # noqa: F401, PLC0415  (the packages are optional, and take a second)
+        from streamvault.report import page  # noqa: F401, PLC0415  (imports them, which takes a second)
     except ImportError as error:
         todo = "pip install 'streamvault[report]'"
         raise Usage("report requires packages that are not installed", where=str(error), todo=todo) from None
-    made, report = _stream_page(place, options) if place.startswith(STREAM_SCHEMES) else _archive_page(place, options)
-    return _written(made, report, options)
 
 
 def _archive_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageReport]:

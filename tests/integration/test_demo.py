@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.timeout(600)]
 
 
 def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    kept = tmp_path / "with a blank"
+    kept, page = tmp_path / "with a blank", tmp_path / "page.html"
     shown = subprocess.run(
         [
             sys.executable,
@@ -30,6 +30,8 @@ def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytes
             kept,
             "--events",
             str(EVENTS),
+            "--report",
+            page,
             "--master",
             "inline",
         ],
@@ -51,9 +53,13 @@ def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytes
         "import and compare",
         "check --read-data",
         "hand it off as a table",
+        "archive a stream as it grows",
+        "draw it",
     ]
     assert report["first_keys"][0].startswith("events/0000000000.0000000000/0000000000000000000-")
     assert report["kept"] == str(kept)
+    assert report["page"] == str(page)
+    assert "Where the bytes went" in page.read_text()
 
     # the kept streams and archive can be used with the other commands
     assert main(["check", f"{(kept / 'archive').as_uri()}/demo/orders", "--master", "inline", "--json"]) == 0

@@ -82,6 +82,14 @@ def test_epochs_between_two_tails_share_the_time_between_them(drawn: ArchiveHist
         assert len(set(keys)) == len(keys)
 
 
+def test_segment_that_was_sealed_right_after_a_tail_is_not_drawn_behind_it() -> None:
+    first = taken(generation({LEFT: [[b"a"]], RIGHT: [[b"b"]]}), 0)
+    second = taken(generation({RIGHT: [[b"c"]], NEW[1]: [[b"d"]]}, before=first.manifest, epochs=SPLIT), 10)
+    found = [part for part in read_history(archived(first, second)).parts if part.generations == (2, 2)]
+    assert {part.segment for part in found} == {RIGHT, *NEW}
+    assert {(part.begin, part.end) for part in found} == {(CREATED, CREATED + timedelta(minutes=10))}
+
+
 def test_points_and_segments_have_totals_and_gaps(drawn: ArchiveHistory) -> None:
     assert [point.gaps for point in drawn.points] == [0, 50, 0, 0]
     assert drawn.bytes == sum(part.bytes for part in drawn.parts) == sum(one.bytes or 0 for one in drawn.segments)
