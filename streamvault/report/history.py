@@ -352,11 +352,11 @@ class _Parts:
 
 
 def _locks(archive: Archive, listing: Listing) -> tuple[dict[int, str], list[str]]:
-    locks = archive.root.open_locks()
     found: dict[int, str] = {}
-    if locks is None:
-        return found, []
     try:
+        locks = archive.root.open_locks()
+        if locks is None:
+            return found, []
         for span in listing.spans[-LOCKS_READ:]:
             lock = locks.lock_of(archive.prefix + manifest_key(span))
             if lock is not None:

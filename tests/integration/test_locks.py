@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamvault import check_archive, compact_archive, convert_archive, export_stream, rotate_stream
+from streamvault import check_archive, compact_archive, convert_archive, export_stream, rotate_stream, write_report
 from streamvault.common.errors import Usage
+from streamvault.layouts.object_keys import GenerationSpan, manifest_key
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
 from streamvault.objectstore.uri import RootAddress
@@ -210,3 +211,20 @@ def test_data_are_written_with_the_storage_class(minio: S3Server, bucket: str, t
     assert archive_of(vault.root).generations() == [1, 2, 3, 4]
     with pytest.raises(Usage, match="this root has no storage classes"):
         export_stream(vault.uri(), f"file://{tmp_path}/vault", storage_class="STANDARD_IA", master="inline")
+
+
+def test_report_shows_locks_and_the_storage_class(
+    minio: S3Server, use_s3: UseS3, locked_bucket: str, tmp_path: Path
+) -> None:
+    client, vault = minio.client(), vault_in(tmp_path, locked_bucket)
+    key = f"prefix/{NAME}/{manifest_key(GenerationSpan.of(2))}"
+    client.put_object_legal_hold(Bucket=locked_bucket, Key=key, LegalHold={"Status": "ON"})
+    page = tmp_path / "page.html"
+    assert write_report(vault.archive, output=page).warnings == ()
+    rows = page.read_text().split("<tr>")
+    assert [row.count("locked: legal hold") for row in rows if "--generation" in row] == [0, 1, 0]
+    assert "STANDARD (in use)" in page.read_text()
+    statement = {"Effect": "Allow", "Action": ["s3:GetObject", "s3:ListBucket"], "Resource": ["arn:aws:s3:::*"]}
+    use_s3(limited(minio, {"Version": "2012-10-17", "Statement": [statement]}))
+    (warning,) = write_report(vault.archive, output=page).warnings
+    assert warning.startswith("The locks are not shown: no permission to read locks")

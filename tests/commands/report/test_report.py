@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import sys
@@ -155,9 +156,20 @@ def test_errors_are_one_line(
     assert not file.exists()
 
 
-def test_a_page_is_replaced_whole(vault: Vault, tmp_path: Path) -> None:
+def test_a_page_is_replaced_whole(vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "page.html"
     file.write_text("old")
+
+    def full(self: Path, text: str, encoding: str) -> None:
+        self.write_bytes(text[:100].encode(encoding))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        with pytest.raises(Failed, match="No space left"):
+            write_report(vault.archive, output=file)
+    assert file.read_text() == "old"
+    assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".page")] == []
     write_report(vault.archive, output=file)
     assert file.read_text().startswith("<!doctype html>")
     assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".page")] == []

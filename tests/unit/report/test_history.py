@@ -119,12 +119,15 @@ def test_merged_generation_is_drawn_as_the_originals(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.create(segments=2)
     for payload in (b"one", b"second", b"the third"):
+        if payload == b"second":  # after a gap
+            vault.add(b"truncated before it was archived")
+            vault.truncate(vault.described.tail)
         vault.add(payload)
-        vault.export("chunks")
+        vault.export("chunks", same_stream=True)
     plain = read_history(archive_of(vault.root))
     merge(vault, 1, 2)
     found = read_history(archive_of(vault.root))
-    assert [point.merged for point in found.points] == [2, 2, 0]
+    assert [(point.merged, point.gaps) for point in found.points] == [(2, 0), (2, 80), (0, 0)]
     assert [replace(point, merged=0) for point in found.points] == list(plain.points)
     assert [replace(part, events=None) for part in found.parts] == [replace(part, events=None) for part in plain.parts]
     assert [part.events for part in found.parts] == [None] * 4 + [1, 1]
