@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -139,6 +140,15 @@ def _function(name: str) -> str:
 
 class Commands(TyperGroup):
     """Group of all commands; prints the list of commands without importing any."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """See the base class. Names the commands that are spelt alike, of those that are not imported too."""
+        try:
+            return super().resolve_command(ctx, args)
+        except TyperException as error:
+            if similar := get_close_matches(args[0], COMMANDS):
+                error.message = f"No such command {args[0]!r} (did you mean {' or '.join(similar)}?)"
+            raise
 
     def list_commands(self, _ctx: Any) -> list[str]:
         """See the base class."""

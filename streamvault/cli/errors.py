@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from streamvault.cli.output import plain
-from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage, without_logins
+from streamvault.common.errors import Absent, Conflict, Damaged, Failed, Problem, Usage, without_logins
 
 INTERRUPTED = 130
 """Exit code of a command stopped by Ctrl-C or SIGTERM."""
@@ -17,6 +17,7 @@ EXIT_CODES = {
     Usage.exit_code: "usage error",
     Damaged.exit_code: "damaged archive",
     Conflict.exit_code: "conflict",
+    Absent.exit_code: "no such stream, archive or generation",
     6: "the replica was promoted",
     INTERRUPTED: "interrupted",
 }

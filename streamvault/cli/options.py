@@ -39,9 +39,21 @@ def option(name: str, help_text: str, *, short: str = "", environment: bool = Tr
     )
 
 
-def argument(metavar: str, help_text: str) -> Any:
-    """Declare an argument of a command line."""
-    return typer.Argument(metavar=metavar, help=help_text, show_default=False)
+def argument(metavar: str, help_text: str, **others: Any) -> Any:
+    """Declare an argument of a command line; ``others`` are arguments of `typer.Argument`."""
+    return typer.Argument(metavar=metavar, help=help_text, show_default=False, **others)
+
+
+def _place(text: str | None) -> str | None:
+    """Return a folder's path as a URI: what a command records or queues means the same in any working directory.
+
+    A slash at the end stays: it may name a scope.
+    """
+    if text is None or not text.startswith(("/", "./", "../", "~/")):
+        return text
+    from streamvault.objectstore.uri import folder_uri
+
+    return folder_uri(os.path.abspath(os.path.expanduser(text)) + "/" * (text[-1] == "/"))  # noqa: PTH100, PTH111
 
 
 def _not_empty(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
@@ -71,12 +83,16 @@ StoreArgument = Annotated[
 ]
 ScopeArgument = Annotated[str, argument("SCOPE/", "pravega://HOST:PORT/SCOPE/ or local:///FOLDER/SCOPE/.")]
 QueueArgument = Annotated[str, argument("QUEUE", "A queue of requests, as a stream's URI.")]
-RootArgument = Annotated[str, argument("ROOT", "s3://BUCKET/PREFIX or file:///FOLDER.")]
-ArchiveArgument = Annotated[str, argument("ARCHIVE", "ROOT/SCOPE/STREAM, as `export` and `ls` print it.")]
+RootArgument = Annotated[str, argument("ROOT", "s3://BUCKET/PREFIX, or a folder's path or URI.", callback=_place)]
+ArchiveArgument = Annotated[
+    str, argument("ARCHIVE", "ROOT/SCOPE/STREAM, as `export` and `ls` print it.", callback=_place)
+]
 TableSource = Annotated[
     str,
     argument(
-        "ARCHIVE|STREAM", "An archive, ROOT/SCOPE/STREAM; or a stream, pravega://HOST:PORT/SCOPE/STREAM, with --root."
+        "ARCHIVE|STREAM",
+        "An archive, ROOT/SCOPE/STREAM; or a stream, pravega://HOST:PORT/SCOPE/STREAM, with --root.",
+        callback=_place,
     ),
 ]
 HoldName = Annotated[str, argument("NAME", "The hold's name: letters, digits and hyphens.")]

@@ -1,7 +1,7 @@
 """Errors a user can act on, each with an exit code.
 
 Every error raised on purpose is a `Problem`: one line saying what happened, where, and what to do about it. Packages
-derive their own errors from the four kinds here. Any other exception is a bug.
+derive their own errors from the kinds here. Any other exception is a bug.
 """
 
 from __future__ import annotations
@@ -71,6 +71,13 @@ class Conflict(Problem):
     """The target is already in use or has changed. Exit code 4."""
 
     exit_code = 4
+
+
+class Absent(Failed):
+    """The stream, archive or generation that the request names does not exist. Exit code 5."""
+
+    exit_code = 5
+    retriable = False
 
 
 class Overtaken(Conflict):

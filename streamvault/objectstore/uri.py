@@ -8,6 +8,7 @@ from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 from streamvault.objectstore.cold import ColdStorage
 from streamvault.objectstore.errors import InvalidRoot
@@ -51,12 +52,13 @@ class RootAddress:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a root URI. Nothing is looked up.
+        """Parse a root URI, or the absolute path of a folder. Nothing is looked up.
 
         Raises:
             InvalidRoot: the text is not such a URI.
         """
-        name, separator, rest = str(text).partition("://")
+        name, separator, rest = folder_uri(str(text)).partition("://")
+        name = name.lower()
         if not separator or name not in SCHEMES:
             forms = " or ".join(_scheme(known).form for known in SCHEMES if known not in _FOR_TESTS)
             raise InvalidRoot("not a root URI", where=repr(text), todo=f"A root is {forms}.")
@@ -148,6 +150,11 @@ class RootAddress:
     def open_cold_storage(self) -> ColdStorage:
         """See `Scheme.open_cold_storage`."""
         return self.scheme.open_cold_storage(self.resolve())
+
+
+def folder_uri(text: str) -> str:
+    """Return the URI of a folder that is given by its absolute path; any other text as it is."""
+    return f"file://{quote(text)}" if text.startswith("/") else text
 
 
 def _scheme(name: str) -> Scheme:

@@ -5,7 +5,7 @@ The base class in `common.errors` determines the exit code; derive new errors fr
 
 from __future__ import annotations
 
-from streamvault.common.errors import Conflict, Failed, Usage
+from streamvault.common.errors import Absent, Conflict, Failed, Usage
 
 
 class StreamStoreError(Failed):
@@ -34,16 +34,12 @@ class RequestFailed(StreamStoreError):
     """The store could not complete the request, for a reason without an error of its own."""
 
 
-class NoSuchScope(StreamStoreError):
+class NoSuchScope(Absent, StreamStoreError):
     """The scope does not exist."""
 
-    retriable = False
 
-
-class NoSuchStream(StreamStoreError):
+class NoSuchStream(Absent, StreamStoreError):
     """The stream does not exist."""
-
-    retriable = False
 
 
 class NoSuchSegment(StreamStoreError):

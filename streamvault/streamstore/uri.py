@@ -98,7 +98,7 @@ class _Scheme:
 
 def is_stream(uri: str) -> bool:
     """Return whether a text has the scheme of a stream URI; it may still be invalid."""
-    return str(uri).partition("://")[0] in _SCHEMES
+    return _parted(uri)[0] in _SCHEMES
 
 
 def parse_stream(uri: str, *, target: bool = False) -> tuple[StoreAddress, StreamName]:
@@ -111,7 +111,7 @@ def parse_stream(uri: str, *, target: bool = False) -> tuple[StoreAddress, Strea
     Raises:
         InvalidName: the URI is invalid; the message gives the reason and the right form.
     """
-    name, separator, rest = str(uri).partition("://")
+    name, separator, rest = _parted(uri)
     if not separator or name not in _SCHEMES:
         forms = dict.fromkeys(scheme.form for scheme in _SCHEMES.values())
         raise InvalidName("not a stream's URI", where=_shown(uri), todo=f"Write {' or '.join(forms)}.")
@@ -135,7 +135,7 @@ def parse_scope(uri: str) -> tuple[StoreAddress, str]:
     Raises:
         InvalidName: the URI is invalid.
     """
-    name, _, rest = str(uri).partition("://")
+    name, _, rest = _parted(uri)
     scheme = _SCHEMES.get(name)
     forms = dict.fromkeys(each.form.removesuffix("STREAM") for each in _SCHEMES.values())
     todo = f"Write {' or '.join(forms)} for a scope, and the same without SCOPE/ for all of them."
@@ -172,6 +172,12 @@ def _split(rest: str) -> tuple[str, str]:
     """Split off the last two parts of a path; the second result is empty if there are fewer."""
     location, *last = rest.rsplit("/", 2)
     return (location, "/".join(last)) if len(last) == 2 and all(last) else (location, "")
+
+
+def _parted(uri: str) -> tuple[str, str, str]:
+    """Split a URI into scheme, which is read in any case, separator and rest."""
+    scheme, separator, rest = str(uri).partition("://")
+    return scheme.lower(), separator, rest
 
 
 def _shown(uri: str) -> str:

@@ -182,7 +182,7 @@ def test_empty_store_has_no_archive(archive: Archive) -> None:
         with pytest.raises(NoSuchArchive) as caught:
             attempt()
         assert archive.uri in str(caught.value)
-        assert caught.value.exit_code == 1
+        assert caught.value.exit_code == 5
     publish(archive, two_generations()[0])
     with pytest.raises(NoSuchArchive, match="no generation 2"):
         archive.history(2)

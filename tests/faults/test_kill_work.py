@@ -41,7 +41,7 @@ def test_killed_worker_loses_no_request(pravega: PravegaServer, scope_name: str,
             assert running.ended().code == -signal.SIGKILL
         assert [waiting.id for waiting in show_queue(queue).first_waiting] == [asked.id, other.id]
         ended = run(*work, environment=dict(os.environ))
-        assert ended.code == 1, "there is no other archive"
+        assert ended.code == 5, "there is no other archive"
         assert shape_of(store, target) == shape_of(store, name)
         assert digest_of(store, target) == digest_of(store, name)
         shown = show_queue(queue)

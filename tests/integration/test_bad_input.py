@@ -158,24 +158,24 @@ NAMES_AND_PLACES = [
         r"not an absolute folder: 'file://vault'.*",
     ),
     Bad("a root that climbs", lambda w: ("export", w.stream(), "s3://bucket/../x"), 2, r"invalid prefix.*"),
-    Bad("no such scope", exporting(name="nope/orders"), 1, r"no such scope: local:///.*/streams/nope"),
-    Bad("no such stream", exporting(name="shop/nope"), 1, r"no such stream: local:///.*/streams/shop/nope"),
+    Bad("no such scope", exporting(name="nope/orders"), 5, r"no such scope: local:///.*/streams/nope"),
+    Bad("no such stream", exporting(name="shop/nope"), 5, r"no such stream: local:///.*/streams/shop/nope"),
     Bad("no such root", exporting(root="a/b/c"), 1, r"no such folder: file:///.*/a/b/c\. Create it.*"),
     Bad(
         "no such archive to import",
         lambda w: ("import", f"{w.root()}/shop/nope", w.stream("a/b"), *INLINE),
-        1,
+        5,
         r"no archive: file:///.*/vault/shop/nope\. 'streamvault ls ROOT'.*",
     ),
-    Bad("no such archive to show", lambda w: ("show", f"{w.root()}/shop/nope"), 1, r"no archive: file:///.*"),
-    Bad("no such archive to check", lambda w: ("check", f"{w.root()}/shop/nope"), 1, r"no archive: file:///.*"),
+    Bad("no such archive to show", lambda w: ("show", f"{w.root()}/shop/nope"), 5, r"no archive: file:///.*"),
+    Bad("no such archive to check", lambda w: ("check", f"{w.root()}/shop/nope"), 5, r"no archive: file:///.*"),
     Bad(
         "no such generation to show",
         lambda w: ("show", w.archive, "--generation", "9"),
-        1,
+        5,
         r"no generation 9: .*\. Available: 1\.",
     ),
-    Bad("no such generation to import", importing("--generation", "9"), 1, r"no generation 9: .*/shop/orders.*"),
+    Bad("no such generation to import", importing("--generation", "9"), 5, r"no generation 9: .*/shop/orders.*"),
     Bad("no such master", exporting("--master", "mesos"), 2, r"not a Spark master: 'mesos'\. Use auto, local\[N\].*"),
     Bad("a range size of nothing", exporting("--range-size", "0"), 2, r"--range-size must be at least 1: 0"),
     Bad("events compressed", exporting("--compress", "zstd"), 2, r"layout events does not support the compression: .*"),
@@ -634,8 +634,8 @@ def test_missing_scope_or_stream_on_pravega_is_named(
     pravega: PravegaServer, streams: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     root = f"file://{tmp_path}/vault"
-    assert_ends(("export", f"{pravega.uri}/nowhere/orders", root, *INLINE), 1, r"no such scope.*nowhere.*", capfd)
-    assert_ends(("export", f"{streams}-2", root, *INLINE), 1, r"no such stream.*orders-2.*", capfd)
+    assert_ends(("export", f"{pravega.uri}/nowhere/orders", root, *INLINE), 5, r"no such scope.*nowhere.*", capfd)
+    assert_ends(("export", f"{streams}-2", root, *INLINE), 5, r"no such stream.*orders-2.*", capfd)
 
 
 @pytest.mark.pravega

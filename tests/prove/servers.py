@@ -48,7 +48,7 @@ LATE = {0, 4}
 JUMPS = (6 * 3600, -5 * 3600)
 
 ROOM = 256 * 1024 * 1024
-LOST = {1, 4}
+LOST = {1, 4, 5}
 """The exit codes of a command whose stream was deleted."""
 LAST = ("--master", "inline", "--json")
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TypeVar
 
-from streamvault.common.errors import Conflict, Damaged, Failed, Overtaken
+from streamvault.common.errors import Absent, Conflict, Damaged, Overtaken
 from streamvault.layouts.layout import table_layout
 from streamvault.layouts.object_keys import (
     TABLES,
@@ -38,10 +38,8 @@ DECIDE_TRIES = 100
 """How often other runs may decide first before this one fails."""
 
 
-class NoSuchArchive(Failed):
+class NoSuchArchive(Absent):
     """There is no archive at the address, or it does not have the generation."""
-
-    retriable = False
 
 
 class Archive:

@@ -243,8 +243,8 @@ def test_source_that_was_truncated_is_appended_from_its_head(keyed: Keyed) -> No
     [
         (["one", "one"], "target", 2, "the sources overlap: one is given twice"),
         (["target"], "target", 2, "source and target are the same stream"),
-        (["nobody"], "target", 1, "no such stream"),
-        (["one"], "nobody", 1, "no such stream"),
+        (["nobody"], "target", 5, "no such stream"),
+        (["one"], "nobody", 5, "no such stream"),
         (["one"], "sealed", 4, "the stream is sealed, so nothing can be appended"),
         (["one"], "lease", 4, "this is an internal stream of Streamvault"),
         (["lease"], "target", 4, "this is an internal stream of Streamvault"),

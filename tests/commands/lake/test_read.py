@@ -187,7 +187,7 @@ def test_cat_writes_the_part_asked_for(vault: Vault, capfdbinary: pytest.Capture
 def test_cat_reports_errors_in_one_line(
     vault: Vault, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["cat", vault.archive, "--generation", "9"]) == 1
+    assert main(["cat", vault.archive, "--generation", "9"]) == 5
     assert main(["cat", vault.archive, "--format", "xml"]) == 2
     assert main(["cat", vault.archive, "--from", "nowhere.json"]) == 2
     out, err = capfdbinary.readouterr()
@@ -202,7 +202,7 @@ def test_cat_reports_errors_in_one_line(
 def test_cat_reports_errors_as_json_unless_it_has_written_something(
     vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["cat", vault.archive, "--generation", "9", "--json"]) == 1
+    assert main(["cat", vault.archive, "--generation", "9", "--json"]) == 5
     out, err = capfd.readouterr()
     assert err.count("\n") == 1
     assert json.loads(out)["error"]["what"] == "no generation 9"

@@ -198,7 +198,7 @@ def test_unfinished_generation_is_shown(vault: Vault, capfd: pytest.CaptureFixtu
     assert (one.generations_in_force, one.unfinished_generation, one.stream_name) == (0, 1, str(NAME))
     assert main(["ls", vault.root]) == 0
     assert "0 (1 is unfinished)" in capfd.readouterr().out
-    assert main(["check", vault.archive, "--json"]) == 1
+    assert main(["check", vault.archive, "--json"]) == 5
     assert "generation 1 is unfinished" in json.loads(capfd.readouterr().out)["error"]["what"]
     vault.export()
     assert [one.unfinished_generation for one in list_archives(vault.root)] == [0]

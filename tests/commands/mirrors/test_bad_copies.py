@@ -271,19 +271,19 @@ SOURCES = [
         Bad(
             f"{verb}, no such stream",
             command(verb, source=StreamName("shop", "nope")),
-            1,
+            5,
             rf"no such stream: {HERE}nope",
         )
         for verb in COPIES
     ),
     *(
-        Bad(f"{verb}, no such scope", command(verb, source=StreamName("nope", "x")), 1, r"no such scope: local.*/nope")
+        Bad(f"{verb}, no such scope", command(verb, source=StreamName("nope", "x")), 5, r"no such scope: local.*/nope")
         for verb in COPIES
     ),
     Bad(
         "replicate, no such archive",
         lambda w: ("replicate", f"{w.archive}-2", w.uri(), *INLINE),
-        1,
+        5,
         r"no archive: file:///.*/vault/shop/orders-2.*",
     ),
     *(
@@ -484,7 +484,7 @@ TARGETS = [
 ]
 
 PROMOTIONS = [
-    Bad("promote, no such stream", command("promote"), 1, rf"no such stream: {STANDBY}"),
+    Bad("promote, no such stream", command("promote"), 5, rf"no such stream: {STANDBY}"),
     *(
         Bad(
             f"{name}, {what}",
@@ -547,7 +547,7 @@ PROMOTIONS = [
     Bad(
         "promote --seal-source, source gone",
         command("promote", "--seal-source"),
-        1,
+        5,
         rf"no such stream: {ORDERS}\. Promote without --seal-source to take the replica as it is\.",
         both(replicated(), lambda w: w.delete(SOURCE)),
     ),
@@ -665,11 +665,11 @@ def translating(*positions: str, source: StreamName = SOURCE) -> Callable[[World
 
 
 TRANSLATIONS = [
-    Bad("translate, no such stream", translating("shop/orders/0.#epoch.0:0-8"), 1, rf"no such stream: {STANDBY}"),
+    Bad("translate, no such stream", translating("shop/orders/0.#epoch.0:0-8"), 5, rf"no such stream: {STANDBY}"),
     Bad(
         "translate, no such source",
         translating("shop/nope/0.#epoch.0:0-8", source=StreamName("shop", "nope")),
-        1,
+        5,
         rf"no such stream: {HERE}nope",
         replicated(),
     ),

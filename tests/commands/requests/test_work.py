@@ -501,9 +501,9 @@ def test_commands_print_what_they_did(queue: str, restoring: Restoring, capfd: p
     assert command("work", queue, "--once", "--idle", "1s")[0] == 2
     assert command("work", queue, "--for", "soon")[0] == 2
     assert command("work", queue, "--master", "nonsense")[0] == 2
-    assert command("queue", "show", f"{queue}-other")[0] == 1
+    assert command("queue", "show", f"{queue}-other")[0] == 5
     code, out, err = command("work", f"{queue}-other", "--once", "--master", "inline")
-    assert (code, out) == (1, "")
+    assert (code, out) == (5, "")
     assert err.startswith("streamvault: no such stream: ")
 
 

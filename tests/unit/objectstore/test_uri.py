@@ -6,6 +6,7 @@ import json
 import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,10 +31,15 @@ SECRET = "wJalrXUtnFEMI-not-to-be-shown"
         ("file:///a%20b", "file", "", "a b", "file:///a%20b"),
         ("file:///a b#1", "file", "", "a b#1", "file:///a%20b%231"),
         ("file:///", "file", "", "", "file:///"),
+        ("/a/b", "file", "", "a/b", "file:///a/b"),
+        ("/a b%20/c/", "file", "", "a b%20/c", "file:///a%20b%2520/c"),
+        (Path("/a/b"), "file", "", "a/b", "file:///a/b"),
+        ("S3://bucket/A", "s3", "bucket", "A", "s3://bucket/A"),
+        ("File:///A", "file", "", "A", "file:///A"),
         ("memory://name/x", "memory", "name", "x", "memory://name/x"),
     ],
 )
-def test_uri_is_parsed_and_normalized(text: str, name: str, place: str, prefix: str, uri: str) -> None:
+def test_uri_is_parsed_and_normalized(text: Any, name: str, place: str, prefix: str, uri: str) -> None:
     address = RootAddress.parse(text)
     assert (address.name, address.place, address.prefix, address.uri) == (name, place, prefix, uri)
     assert str(address) == uri
@@ -46,9 +52,10 @@ def test_uri_is_parsed_and_normalized(text: str, name: str, place: str, prefix: 
     [
         ("", "s3://BUCKET/PREFIX or file:///FOLDER"),
         ("bucket/prefix", "s3://BUCKET/PREFIX or file:///FOLDER"),
-        ("/a/folder", "s3://BUCKET/PREFIX or file:///FOLDER"),
+        ("a/folder", "s3://BUCKET/PREFIX or file:///FOLDER"),
+        ("./a/folder", "s3://BUCKET/PREFIX or file:///FOLDER"),
+        ("/a/../folder", "Remove '..'"),
         ("gs://bucket", "s3://BUCKET/PREFIX or file:///FOLDER"),
-        ("S3://bucket", "s3://BUCKET/PREFIX or file:///FOLDER"),
         ("s3:/bucket", "s3://BUCKET/PREFIX or file:///FOLDER"),
         ("s3://", "no bucket"),
         ("s3:///prefix", "no bucket"),

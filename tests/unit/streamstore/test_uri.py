@@ -19,6 +19,7 @@ from streamvault.streamstore.uri import StoreAddress, is_same_store, parse_strea
         ("pravega://controller.example.org:1/scope/stream", "pravega", "controller.example.org:1"),
         ("pravega://[::1]:9090/scope/stream", "pravega", "[::1]:9090"),
         ("pravega+tls://host:65535/scope/stream", "pravega+tls", "host:65535"),
+        ("PRAVEGA+TLS://host:1/scope/stream", "pravega+tls", "host:1"),
         ("local:///data/scope/stream", "local", "/data"),
         ("local:///deep/er folder/ü%20#?/scope/stream", "local", "/deep/er folder/ü%20#?"),
     ],

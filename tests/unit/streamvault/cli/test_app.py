@@ -306,3 +306,31 @@ def test_bars_show_events_bytes_rate_and_time_left_at_a_terminal() -> None:
 def test_no_bars_are_shown_without_a_terminal() -> None:
     shown = subprocess.run([sys.executable, "-c", BARS], capture_output=True, text=True, check=True)
     assert (shown.stdout, shown.stderr) == ("", "warning: something to know\n")
+
+
+def test_misspelt_command_is_told_which_are_alike(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["exprot", "a", "b"]) == 2
+    line = "No such command 'exprot' (did you mean export or promote?). See streamvault --help."
+    assert capfd.readouterr().err == f"streamvault: {line}\n"
+    assert main(["qqq"]) == 2
+    assert "did you mean" not in capfd.readouterr().err
+
+
+def test_folder_is_given_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A relative one too: it is made a URI before it can be recorded."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a vault").mkdir()
+    for root in ("./a vault", "a vault/..", f"{tmp_path}/a vault", "~/a vault"):
+        code = main(["ls", root])
+        out = capfd.readouterr().out
+        if root.startswith("a"):
+            assert code == 2, "it may as well be a bucket"
+        else:
+            assert (code, out) == (0, f"no archives below file://{tmp_path}/a%20vault\n")
+    assert main(["show", "./a vault/scope/stream"]) == 5
+    assert f"no archive: file://{tmp_path}/a%20vault/scope/stream." in capfd.readouterr().err
+    assert main(["check", "./a vault/scope/"]) == 2
+    assert f"nothing matches: file://{tmp_path}/a%20vault/scope/." in capfd.readouterr().err

@@ -21,7 +21,7 @@ from streamvault.cli.running import LogLevel, Running
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
 from streamvault.exporter.reports import ExportReport
-from streamvault.streamstore.errors import InvalidCut, StreamStoreUnavailable
+from streamvault.streamstore.errors import InvalidCut, NoSuchStream, StreamStoreUnavailable
 
 REPORT = ExportReport(archive="s3://bucket/sales/orders", generation=2, events=3, warnings=("told again", "once"))
 
@@ -53,6 +53,7 @@ FOREIGN = InvalidCut("a stream cut names a segment of another stream", where="a/
         (Failed("no such stream", where="a/b", todo="Create it."), 1, "no such stream: a/b. Create it."),
         (NO_ANSWER, 1, "the controller does not answer: 127.0.0.1:1"),
         (Usage("not a URI", where="x"), 2, "not a URI: x"),
+        (NoSuchStream("no such stream", where="a/b"), 5, "no such stream: a/b"),
         (FOREIGN, 2, "a stream cut names a segment of another stream: a/c/0.#epoch.0"),
         (Damaged("an object is missing", where="events/0"), 3, "an object is missing: events/0"),
         (Conflict("the target is not empty", where="a/b"), 4, "the target is not empty: a/b"),
