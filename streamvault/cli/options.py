@@ -44,7 +44,7 @@ def argument(metavar: str, help_text: str, **others: Any) -> Any:
     return typer.Argument(metavar=metavar, help=help_text, show_default=False, **others)
 
 
-def _place(text: str | None) -> str | None:
+def folder_as_uri(text: str | None) -> str | None:
     """Return a folder's path as a URI: what a command records or queues means the same in any working directory.
 
     A slash at the end stays: it may name a scope.
@@ -83,16 +83,18 @@ StoreArgument = Annotated[
 ]
 ScopeArgument = Annotated[str, argument("SCOPE/", "pravega://HOST:PORT/SCOPE/ or local:///FOLDER/SCOPE/.")]
 QueueArgument = Annotated[str, argument("QUEUE", "A queue of requests, as a stream's URI.")]
-RootArgument = Annotated[str, argument("ROOT", "s3://BUCKET/PREFIX, or a folder's path or URI.", callback=_place)]
+RootArgument = Annotated[
+    str, argument("ROOT", "s3://BUCKET/PREFIX, or a folder's path or URI.", callback=folder_as_uri)
+]
 ArchiveArgument = Annotated[
-    str, argument("ARCHIVE", "ROOT/SCOPE/STREAM, as `export` and `ls` print it.", callback=_place)
+    str, argument("ARCHIVE", "ROOT/SCOPE/STREAM, as `export` and `ls` print it.", callback=folder_as_uri)
 ]
 TableSource = Annotated[
     str,
     argument(
         "ARCHIVE|STREAM",
         "An archive, ROOT/SCOPE/STREAM; or a stream, pravega://HOST:PORT/SCOPE/STREAM, with --root.",
-        callback=_place,
+        callback=folder_as_uri,
     ),
 ]
 HoldName = Annotated[str, argument("NAME", "The hold's name: letters, digits and hyphens.")]

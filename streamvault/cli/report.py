@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from streamvault.cli.options import argument
+from streamvault.cli.options import argument, folder_as_uri
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text
@@ -13,7 +13,11 @@ from streamvault.report.reports import PageReport
 
 _Place = Annotated[
     str,
-    argument("ARCHIVE|ROOT|STREAM", "An archive, a root with archives, or a stream, as the other commands take it."),
+    argument(
+        "ARCHIVE|ROOT|STREAM",
+        "An archive, a root with archives, or a stream, as the other commands take it.",
+        callback=folder_as_uri,
+    ),
 ]
 
 

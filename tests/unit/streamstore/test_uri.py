@@ -9,7 +9,7 @@ import pytest
 
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import StreamName
-from streamvault.streamstore.uri import StoreAddress, is_same_store, parse_stream
+from streamvault.streamstore.uri import StoreAddress, is_same_store, is_stream, parse_scope, parse_stream
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,6 @@ from streamvault.streamstore.uri import StoreAddress, is_same_store, parse_strea
         ("pravega://controller.example.org:1/scope/stream", "pravega", "controller.example.org:1"),
         ("pravega://[::1]:9090/scope/stream", "pravega", "[::1]:9090"),
         ("pravega+tls://host:65535/scope/stream", "pravega+tls", "host:65535"),
-        ("PRAVEGA+TLS://host:1/scope/stream", "pravega+tls", "host:1"),
         ("local:///data/scope/stream", "local", "/data"),
         ("local:///deep/er folder/ü%20#?/scope/stream", "local", "/deep/er folder/ü%20#?"),
     ],
@@ -127,3 +126,9 @@ def test_address_opens_its_store(tmp_path: Path) -> None:
         assert store.uri == address.uri
         assert not store.exists(stream)
     assert not (tmp_path / "store").exists()  # checking creates nothing
+
+
+def test_scheme_may_be_upper_case() -> None:
+    assert parse_stream("PRAVEGA://Host:1/Scope/stream") == parse_stream("pravega://host:1/Scope/stream")
+    assert parse_scope("Local:///Data/scope/") == parse_scope("local:///Data/scope/")
+    assert is_stream("LOCAL:///x/scope/stream")
