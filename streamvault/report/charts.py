@@ -78,8 +78,8 @@ def _rates(history: ArchiveHistory) -> Chart:
     ]
     if history.joined > 1:
         notes.append(f"Up to {history.joined:,} neighbouring generations are drawn as one.")
-    if len(history.parts) >= MAX_MARKS:
-        notes.append(f"Only the {MAX_MARKS:,} marks with the most bytes are drawn.")
+    if history.left_out:
+        notes.append(f"{history.left_out:,} marks with few bytes are left out.")
     if len(history.newest.epochs) > 1:
         notes.append("If the stream scaled between two generations, its epochs share the time between them.")
     keys = {one.segment: one.keys for one in history.segments}

@@ -132,6 +132,7 @@ class ArchiveHistory:
         segments: every segment of the stream, with what the archive has of it.
         parts: what was written between the generations.
         joined: how many neighbouring generations are drawn as one in `parts`.
+        left_out: how many parts there are besides, those with the fewest bytes.
         objects: number of data objects; an estimate for chunks.
         storage_class: of the newest layout's first objects; empty if the store has no classes.
         warnings: what is not known, and why.
@@ -144,6 +145,7 @@ class ArchiveHistory:
     segments: tuple[DrawnSegment, ...]
     parts: tuple[DrawnPart, ...]
     joined: int
+    left_out: int
     objects: int
     storage_class: str
     warnings: tuple[str, ...]
@@ -164,22 +166,26 @@ class ArchiveHistory:
         return sum(point.gaps for point in self.points)
 
 
-def read_history(archive: Archive) -> ArchiveHistory:
+def read_history(archive: Archive, most: int = MAX_MARKS) -> ArchiveHistory:
     """Read an archive's manifests.
+
+    Args:
+        archive: the archive.
+        most: how many parts to keep; of more, those of neighbouring generations are joined.
 
     Raises:
         NoSuchArchive, Damaged: as for `Archive.manifest`.
     """
     archive.manifest()  # raises if there is no archive
-    return archive.stable(partial(_read, archive))
+    return archive.stable(partial(_read, archive, most))
 
 
-def _read(archive: Archive, listing: Listing) -> ArchiveHistory:
+def _read(archive: Archive, most: int, listing: Listing) -> ArchiveHistory:
     if listing.missing is not None:
         raise manifest_lost(listing, archive.uri)
     locks, warnings = _locks(archive, listing)
     points: list[RestorePoint] = []
-    parts, totals = _Parts(), dict[SegmentId, list[int]]()
+    parts, totals = _Parts(most), dict[SegmentId, list[int]]()
     objects = 0
     steps = (step for span in listing.spans for step in _steps(archive.read_manifest(span)))
     begun = list(islice(steps, 2))
@@ -219,6 +225,7 @@ def _read(archive: Archive, listing: Listing) -> ArchiveHistory:
         segments=tuple(spans_of([epoch.value() for epoch in newest.epochs], totals)),
         parts=parts.drawn(),
         joined=parts.joined,
+        left_out=parts.left_out,
         objects=objects,
         storage_class=_storage_class(archive, newest),
         warnings=tuple(warnings),
@@ -295,8 +302,9 @@ class _Parts:
         joined: how many generations a part is of, at most.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.joined = 1
+        self._most = most
         self._steps = 0
         self._held: dict[tuple[int, SegmentId], DrawnPart] = {}
 
@@ -331,7 +339,7 @@ class _Parts:
                 )
             )
         self._steps += 1
-        while len(self._held) > MAX_MARKS and self.joined < self._steps:
+        while len(self._held) > self._most and self.joined < self._steps:
             self._join()
 
     def _put(self, part: DrawnPart) -> None:
@@ -345,9 +353,14 @@ class _Parts:
         for part in before.values():
             self._put(part)
 
+    @property
+    def left_out(self) -> int:
+        """How many parts `drawn` leaves out."""
+        return max(len(self._held) - self._most, 0)
+
     def drawn(self) -> tuple[DrawnPart, ...]:
         """Return the parts in order; of a stream with more segments than a chart can have, those with most bytes."""
-        most = sorted(self._held.values(), key=lambda part: part.bytes, reverse=True)[:MAX_MARKS]
+        most = sorted(self._held.values(), key=lambda part: part.bytes, reverse=True)[: self._most]
         return tuple(sorted(most, key=lambda part: (part.step, part.segment)))
 
 

@@ -16,7 +16,7 @@ from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.verbs.show import list_archives
 from streamvault.objectstore.errors import InvalidRoot
 from streamvault.objectstore.uri import RootAddress
-from streamvault.report.history import ArchiveHistory, read_history, spans_of
+from streamvault.report.history import MAX_MARKS, ArchiveHistory, read_history, spans_of
 from streamvault.report.options import ReportOptions
 from streamvault.report.reports import PageReport
 from streamvault.streamstore.arithmetic.cuts import live_between, sealed_ends
@@ -113,7 +113,7 @@ def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRepo
         drawn = []
     sections, generations = [], 0
     for at in drawn:
-        history = read_history(Archive.open(found[at].archive))
+        history = read_history(Archive.open(found[at].archive), MAX_MARKS // len(drawn))
         generations += len(history.points)
         sections.append(archive_section(f"a{at}", names[at], history))
     anchors = {at: f"a{at}" for at in drawn}

@@ -13,7 +13,6 @@ import pytest
 from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.manifest import Manifest
-from streamvault.report import history
 from streamvault.report.history import ArchiveHistory, read_history
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
 from tests.archives import CREATED, EPOCHS, LEFT, NAME, RIGHT, Hole, Made, generation
@@ -102,17 +101,18 @@ def test_points_and_segments_have_totals_and_gaps(drawn: ArchiveHistory) -> None
     ]
 
 
-def test_too_many_parts_are_joined_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_parts_are_joined_and_nothing_is_lost() -> None:
     archive = archived(*four())
     whole = read_history(archive)
-    monkeypatch.setattr(history, "MAX_MARKS", 5)
-    joined = read_history(archive)
+    joined = read_history(archive, 5)
     assert (whole.joined, joined.joined) == (1, 4)
     assert len(joined.parts) == 4
     assert joined.bytes == sum(part.bytes for part in joined.parts)
     found = {part.segment: part for part in joined.parts}
     assert (found[RIGHT].generations, found[RIGHT].offsets) == ((1, 4), (0, 450))
     assert found[RIGHT].end == CREATED + timedelta(minutes=60)
+    few = read_history(archive, 3)  # fewer than there are segments
+    assert (few.left_out, {part.segment for part in few.parts}) == (1, {LEFT, RIGHT, NEW[0]})
 
 
 def test_merged_generation_is_drawn_as_the_originals(tmp_path: Path) -> None:
