@@ -153,12 +153,16 @@ class Archive:
 
         return self.stable(read)
 
-    def stable(self, read: Callable[[Listing], T]) -> T:
+    def stable(self, read: Callable[[Listing], T], listing: Listing | None = None) -> T:
         """Return what ``read`` returns for the current listing; if it fails and the listing has changed, try again.
 
         A listing changes when generations expire or are merged.
+
+        Args:
+            read: what to do.
+            listing: the listing, if it was just read.
         """
-        listing = self.listing()
+        listing = listing or self.listing()
         while True:
             try:
                 return read(listing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -29,7 +29,8 @@ from streamvault.streamstore.model import StreamName
 def list_archives(place: str) -> list[ArchiveSummary]:
     """Return all archives and tables in a folder and the folders below it, in the order of their paths.
 
-    Lists each folder once, but never an archive's events or chunks.
+    Lists each folder once, but never an archive's events or chunks: an archive takes two LIST, and a GET for each
+    generation.
 
     Args:
         place: a root, a folder above roots, or one archive: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
@@ -39,8 +40,7 @@ def list_archives(place: str) -> list[ArchiveSummary]:
         Problem: the folder cannot be read. An unreadable archive or folder below it is returned with its `problem`.
     """
     address = RootAddress.parse(place).resolve()
-    found = (_summary(one) if isinstance(one, Archive) else one for one in _archives(address))
-    archives = [summary for summary in found if summary is not None]
+    archives = list(_archives(address))
     if not archives:
         _check_there(address)
     return archives
@@ -116,8 +116,8 @@ class NoSuchPlace(Failed):
     """There is no such folder, nor any object whose key has the prefix."""
 
 
-def _archives(address: RootAddress) -> Iterator[Archive | ArchiveSummary]:
-    """Yield possible archives and tables, by the names of folders; and a summary for each unreadable folder."""
+def _archives(address: RootAddress) -> Iterator[ArchiveSummary]:
+    """Yield the archives and tables, which are recognized by the names of folders, and each unreadable folder."""
     store = address.open()
     paths = [""]
     while paths:
@@ -131,7 +131,7 @@ def _archives(address: RootAddress) -> Iterator[Archive | ArchiveSummary]:
             continue
         own = _RECORDS.intersection(names)
         if own:
-            yield from _archives_in(address.below(path))
+            yield from _archives_in(address.below(path), own)
             own = _OWN
         # A foreign key may have an empty part. A segment's folder may have an object for each event.
         names = [name for name in names if name and name not in own and not parse_segment(name)]
@@ -139,18 +139,22 @@ def _archives(address: RootAddress) -> Iterator[Archive | ArchiveSummary]:
         paths += reversed([each for each in below if not _is_loop(address, each)])
 
 
-def _archives_in(address: RootAddress) -> Iterator[Archive]:
-    """Yield the archive at an address, and its tables."""
+def _archives_in(address: RootAddress, folders: Container[str]) -> Iterator[ArchiveSummary]:
+    """Yield the archive at an address, and its tables; ``folders`` are those of `_RECORDS` that it has."""
     try:
         root, scope, stream = address.split()
         name = StreamName(scope, stream)
     except (InvalidRoot, InvalidName):
         return  # a foreign folder
     archive = Archive(root, name)
-    yield archive
-    for table in archive.tables():
+    found = [archive]
+    for table in archive.tables() if TABLES.rstrip("/") in folders else ():
         with suppress(InvalidKey):  # a foreign folder
-            yield archive.table_archive(table)
+            found.append(archive.table_archive(table))
+    for each in found:
+        has_plan = WORK.rstrip("/") in folders and not each.table
+        if (summary := _summary(each, has_plan=has_plan)) is not None:
+            yield summary
 
 
 def _folders(address: RootAddress, store: ObjectStore, path: str) -> Sequence[str]:
@@ -186,7 +190,7 @@ def _check_there(address: RootAddress) -> None:
         raise NoSuchPlace("no such folder", where=address.uri, todo="Check the address.")
 
 
-def _summary(archive: Archive) -> ArchiveSummary | None:
+def _summary(archive: Archive, *, has_plan: bool) -> ArchiveSummary | None:
     summary = ArchiveSummary(
         archive=Archive(archive.root, archive.stream, archive.store).uri,
         table=archive.table,
@@ -194,7 +198,7 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
     )
     try:
         listing = archive.listing()
-        plan = None if archive.table else current_plan(archive.place, GenerationSpan.of(listing.newest + 1))[0]
+        plan = current_plan(archive.place, GenerationSpan.of(listing.newest + 1))[0] if has_plan else None
     except (AccessDenied, Damaged) as problem:
         return replace(summary, problem=str(problem))
     if plan is not None:
@@ -203,7 +207,7 @@ def _summary(archive: Archive) -> ArchiveSummary | None:
         return summary if summary.unfinished_generation else None
     summary = _counted(summary, listing)
     try:
-        return archive.stable(partial(_summed, archive, summary))
+        return archive.stable(partial(_summed, archive, summary), listing)
     except Problem as problem:
         return replace(summary, problem=str(problem))
 

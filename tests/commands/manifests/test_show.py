@@ -15,9 +15,11 @@ from streamvault.cli import main
 from streamvault.common.errors import Failed
 from streamvault.layouts.object_keys import MANIFESTS
 from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectInfo
 from streamvault.objectstore.uri import RootAddress
+from tests.counting import counted
 from tests.unit.small_archives import NAME, Vault, a_root, objects_of
 
 EVENTS = 3
@@ -125,10 +127,19 @@ def test_list_archives_lists_no_data_objects(vault: Vault, monkeypatch: pytest.M
         monkeypatch.setattr(ObstoreStore, name, noted(name))
     assert len(list_archives(vault.root)) == 1
     assert not [each for each in listed if "events" in each]
-    assert [each for each in listed if each.startswith("list ")] == [f"list {NAME}/{MANIFESTS}"] * 2
+    assert [each for each in listed if each.startswith("list ")] == [f"list {NAME}/{MANIFESTS}"]
     listed.clear()
     assert list_archives(f"{vault.root}/backups/{NAME}/events") == []
     assert listed == ["folders ", "list "]
+
+
+def test_listing_an_archive_takes_three_requests(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        export(vault, f"{vault.root}/{number}")
+    with counted(monkeypatch) as requests:
+        assert len(list_archives(vault.root)) == 5
+    of_the_folders = 1 + 5 + 5  # the place, the roots, the scopes
+    assert requests == [Requests(0, of_the_folders + 5 * 2, 5)]
 
 
 def test_unreadable_folder_is_reported(
