@@ -120,7 +120,7 @@ def _row(part: DrawnPart, keys: KeyRange) -> dict[str, Any]:
         "from": _time(part.begin),
         "to": _time(part.end),
         "rate": None if rate is None else round(rate, 3),
-        "bytes per second": "not known" if rate is None else f"{rate:,.0f}",
+        "bytes per second": "not known" if rate is None else f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}",
         "bytes": f"{part.bytes:,}",
         "events": "not known" if part.events is None else events_text(part.events, part.bytes) or "none",
         "cut": f"{part.offsets[0]:,} to {part.offsets[1]:,}",

@@ -72,6 +72,8 @@ def test_page_of_an_archive(vault: Vault, tmp_path: Path) -> None:
         alt.Chart.from_dict(spec) if "layer" not in spec else alt.LayerChart.from_dict(spec)
     heat, bars, segments = ([*spec["datasets"]["rows"]] for spec in found.specs)  # type: ignore[index]
     assert [(row["generations"], row["bytes"]) for row in heat] == [("1", "22"), ("2", "13")]
+    assert [row["bytes per second"] == "not known" for row in heat] == [True, False]
+    assert float(heat[1]["bytes per second"].replace(",", "")) == pytest.approx(heat[1]["rate"], rel=0.1)
     assert [row["state"] for row in bars] == ["held", "not read back"]
     assert [(row["segment"], row["bytes"], row["events"]) for row in segments] == [("0.#epoch.0", "35", "3")]
     assert f"streamvault import {vault.archive} STREAM --generation 1" in text
