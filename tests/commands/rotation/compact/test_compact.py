@@ -443,7 +443,7 @@ def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[s
     assert main(["show", vault.archive]) == 0
     assert "of generations 1 to 5" in capfd.readouterr().out
     assert main(["timeline", vault.archive]) == 0
-    assert "1-5" in capfd.readouterr().out
+    assert "1 to 5" in capfd.readouterr().out
     assert main(["compact", vault.archive, "--master", "inline", "--grace", "1s"]) == 2
     assert "10m" in capfd.readouterr().err
 
