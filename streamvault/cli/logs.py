@@ -32,11 +32,11 @@ def configure_logs(level: str) -> None:
         for name in _LEAKING:
             logging.getLogger(name).setLevel(logging.INFO)
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(_RedactingFormatter("%(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(_RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
 
 class _RedactingFormatter(logging.Formatter):
-    """Formatter that removes logins from URIs."""
+    """Formatter that begins lines with the local time, and removes logins from URIs."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the formatted record, with its traceback if there is one."""

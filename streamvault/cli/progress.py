@@ -4,20 +4,56 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streamvault.cli.output import plain, print_stderr
 from streamvault.common.progress import PartProgress, Progress
-from streamvault.common.sizes import bytes_text, count_text
+from streamvault.common.sizes import bytes_text, count_text, seconds_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bars
-    from rich.progress import TaskID
+    from rich.progress import Task, TaskID
 
 _log = logging.getLogger("streamvault")
+
+RATE_SECONDS = 30.0
+"""How far back a rate looks."""
+
+
+class Rate:
+    """How many bytes a second a phase has processed in the last seconds.
+
+    Bytes are reported in lots, each when the last of them is done, so a lot counts from the report before it: two lots
+    reported in a row after a minute are no burst.
+
+    Args:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()  # bars are drawn by a thread of their own
+        self._from = clock()
+        self._lots: deque[tuple[float, int]] = deque()
+
+    def add(self, size: int) -> None:
+        """Count bytes as processed now."""
+        with self._lock:
+            self._lots.append((self._clock(), size))
+
+    def per_second(self) -> float:
+        """Return bytes per second, until now; 0 if none have been reported for a while."""
+        with self._lock:
+            now = self._clock()
+            while self._lots and self._lots[0][0] < now - RATE_SECONDS:
+                self._from = self._lots.popleft()[0]
+            return sum(size for _, size in self._lots) / max(now - self._from, 0.001)
 
 
 class LineProgress(Progress):
@@ -58,6 +94,7 @@ class BarProgress(LineProgress):
         self._bars: Bars | None = None
         self._task: TaskID | None = None
         self._events = 0
+        self._rate = Rate()
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
         """Show a bar for the phase; the previous bar stays visible."""
@@ -66,12 +103,16 @@ class BarProgress(LineProgress):
             self._bars.start()
         self._finish()
         self._events = 0
-        self._task = self._bars.add_task(plain(what), total=total_bytes, completed=done_bytes, events="")
+        self._rate = Rate()
+        self._task = self._bars.add_task(
+            plain(what), total=total_bytes, completed=done_bytes, events="", rate=self._rate
+        )
 
     def advance(self, events: int, size: int) -> None:
         """Advance the bar."""
         if self._bars is not None and self._task is not None:
             self._events += events
+            self._rate.add(size)
             self._bars.update(
                 self._task, advance=size, events=count_text(self._events, "event") if self._events else ""
             )
@@ -110,16 +151,19 @@ class _StreamBar(PartProgress):
         super().__init__(whole, name)
         self._bars = bars
         self._task: TaskID | None = None
+        self._rate = Rate()
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
         """See `Progress.begin`."""
         self.end()
         text = plain(f"{self.name}: {what}")
-        self._task = self._bars.add_task(text, total=total_bytes, completed=done_bytes, events="")
+        self._rate = Rate()
+        self._task = self._bars.add_task(text, total=total_bytes, completed=done_bytes, events="", rate=self._rate)
 
     def advance(self, events: int, size: int) -> None:  # noqa: ARG002
         """See `Progress.advance`."""
         if self._task is not None:
+            self._rate.add(size)
             self._bars.update(self._task, advance=size)
 
     def end(self) -> None:
@@ -129,9 +173,24 @@ class _StreamBar(PartProgress):
             self._task = None
 
 
+def _rate_text(task: Task) -> str:
+    """Return the rate and how long the rest takes at it; once the phase has ended, how long it took."""
+    if task.finished or task.stop_time is not None:
+        return seconds_text(task.elapsed or 0)
+    rate = task.fields["rate"].per_second()
+    if not rate:
+        return ""
+    return f"{bytes_text(round(rate))}/s, {seconds_text((task.remaining or 0) / rate)} left"
+
+
 def _bars(console: Console) -> Bars:
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, ProgressColumn, TextColumn
     from rich.progress import Progress as Bars
+    from rich.text import Text
+
+    class RateColumn(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(_rate_text(task))
 
     return Bars(
         TextColumn("{task.description}", markup=False),
@@ -139,8 +198,7 @@ def _bars(console: Console) -> Bars:
         TextColumn("{task.percentage:>3.0f} %"),
         TextColumn("{task.fields[events]}", markup=False),
         DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        RateColumn(),
         console=console,
         redirect_stdout=False,
         redirect_stderr=False,

@@ -1,12 +1,13 @@
-"""Bars of several streams at once."""
+"""Bars of several streams at once, and rates."""
 
 from __future__ import annotations
 
 import io
+import re
 
 from rich.console import Console
 
-from streamvault.cli.progress import BarProgress
+from streamvault.cli.progress import RATE_SECONDS, BarProgress, Rate, _rate_text
 
 
 def test_each_stream_has_a_bar_while_its_phase_lasts() -> None:
@@ -34,3 +35,38 @@ def test_each_stream_has_a_bar_while_its_phase_lasts() -> None:
     text = written.getvalue()
     assert "orders: generation 1" in text
     assert text.count("warning: carts: a gap") == 1
+
+
+def test_lots_reported_in_a_row_are_no_burst() -> None:
+    now = 100.0
+    rate = Rate(lambda: now)
+    assert rate.per_second() == 0
+    now += 20
+    rate.add(1000)
+    rate.add(1000)
+    assert rate.per_second() == 100
+
+
+def test_a_rate_is_that_of_the_last_seconds() -> None:
+    now = 100.0
+    rate = Rate(lambda: now)
+    now += 10
+    rate.add(1_000_000)
+    now += RATE_SECONDS + 10
+    rate.add(400)
+    assert rate.per_second() == 10, "the lot counts from the report before it"
+    now += RATE_SECONDS + 1
+    assert rate.per_second() == 0, "a server that hangs is not as fast as it was"
+
+
+def test_a_bar_shows_rate_and_time_left_and_at_the_end_what_its_phase_took() -> None:
+    progress = BarProgress(Console(file=io.StringIO(), force_terminal=True, width=120, markup=False, highlight=False))
+    progress.begin("exporting", 2 * 1024**3, 1024**3)
+    assert progress._bars is not None
+    task = progress._bars.tasks[0]
+    assert _rate_text(task) == "", "what an earlier run did is no rate"
+    progress.advance(1, 1024**2)
+    assert re.fullmatch(r"[\d.,]+ [KMGT]?i?B/s, [\d.]+ (s|min|h).* left", _rate_text(task))
+    progress.advance(1, 1023 * 1024**2)
+    assert re.fullmatch(r"[\d.]+ s", _rate_text(task))
+    progress.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -139,7 +140,9 @@ def test_info_has_a_line_for_each_phase(capfd: pytest.CaptureFixture[str]) -> No
         begun.progress.say("went on with generation 3")
     assert begun.exit_code == 0
     err = capfd.readouterr().err
-    assert "exporting: 3.0 MiB, 1.0 MiB done before" in err
+    assert re.match(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO streamvault: exporting: 3.0 MiB, 1.0 MiB done before\n", err
+    )
     assert "went on with generation 3" in err
 
 
