@@ -7,20 +7,20 @@ from datetime import UTC, datetime
 
 from streamvault.common.errors import Usage
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_DURATION = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII)
+_SECONDS = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_DURATION = re.compile(r"\s*".join(rf"(?:([0-9]{{1,9}})\s*{unit})?" for unit in _SECONDS), re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Parse a duration such as ``90d``, ``36h``, ``15m`` or ``2w`` into seconds.
+    """Parse a duration such as ``90d``, ``36h``, ``1h30m`` or ``2w`` into seconds.
 
     Raises:
         ValueError: the text is not a duration; the message gives examples.
     """
     match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a duration. Examples: 90d, 2w, 36h, 15m, 30s.")
-    return float(int(match[1]) * _SECONDS[match[2]])
+    if match is None or not any(match.groups()):
+        raise ValueError(f"{text!r} is not a duration. Examples: 90d, 2w, 36h, 1h30m, 30s.")
+    return float(sum(int(count) * _SECONDS[unit] for unit, count in zip(_SECONDS, match.groups("0"), strict=True)))
 
 
 def duration_text(seconds: float) -> str:

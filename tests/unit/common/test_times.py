@@ -22,13 +22,15 @@ from streamvault.common.times import age_text, moment_text, parse_duration, pars
         ("30s", 30),
         (" 1 d ", 86400),
         ("0s", 0),
+        ("1h30m", 5400),
+        ("1w 2d 3h 4m 5s", 7 * 86400 + 2 * 86400 + 3 * 3600 + 4 * 60 + 5),
     ],
 )
 def test_parse_duration_reads_units(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1.5h", "1y", "1d 2h", "1dd", "\u0661d", "9999999999d"])
+@pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1.5h", "1y", "2h 1d", "1h 1h", "\u0661d", "9999999999d"])
 def test_parse_duration_refuses_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)

@@ -141,7 +141,7 @@ print(len(sys.modules), file=sys.stderr)
         (["import", "x", "y", "--to", "[]"], "a stream cut is a JSON object"),
         (
             ["rotate", "x", "y", "--keep-for", "3 years"],
-            "Invalid value for '--keep-for': '3 years' is not a duration. Examples: 90d, 2w, 36h, 15m, 30s.",
+            "Invalid value for '--keep-for': '3 years' is not a duration. Examples: 90d, 2w, 36h, 1h30m, 30s.",
         ),
         (
             ["rotate", "x", "y", "--keep", "0"],
