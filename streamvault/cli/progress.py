@@ -25,6 +25,9 @@ _log = logging.getLogger("streamvault")
 RATE_SECONDS = 30.0
 """How far back a rate looks."""
 
+LINE_SECONDS = 10.0
+"""Shortest time between two log lines about a phase."""
+
 
 class Rate:
     """How many bytes a second a phase has processed in the last seconds.
@@ -45,27 +48,52 @@ class Rate:
     def add(self, size: int) -> None:
         """Count bytes as processed now."""
         with self._lock:
-            self._lots.append((self._clock(), size))
+            now = self._clock()
+            self._lots.append((now, size))
+            self._forget(now)
 
     def per_second(self) -> float:
         """Return bytes per second, until now; 0 if none have been reported for a while."""
         with self._lock:
             now = self._clock()
-            while self._lots and self._lots[0][0] < now - RATE_SECONDS:
-                self._from = self._lots.popleft()[0]
+            self._forget(now)
             return sum(size for _, size in self._lots) / max(now - self._from, 0.001)
+
+    def _forget(self, now: float) -> None:
+        while self._lots and self._lots[0][0] < now - RATE_SECONDS:
+            self._from = self._lots.popleft()[0]
 
 
 class LineProgress(Progress):
-    """Progress without bars: warnings as lines, the rest as log lines of level *info*."""
+    """Progress without bars: warnings as lines, the rest as log lines of level *info*.
 
-    def __init__(self) -> None:
+    Args:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._warned: set[str] = set()
+        self._clock = clock
+        self._what, self._total, self._done = "", 0, 0
+        self._logged = clock()
+        self._rate = Rate(clock)
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
         """Log the phase and its total size."""
+        self._what, self._total, self._done = plain(what), total_bytes, done_bytes
+        self._logged = self._clock()
+        self._rate = Rate(self._clock)
         done = f", {bytes_text(done_bytes)} done before" if done_bytes else ""
-        _log.info("%s: %s%s", plain(what), bytes_text(total_bytes), done)
+        _log.info("%s: %s%s", self._what, bytes_text(total_bytes), done)
+
+    def advance(self, events: int, size: int) -> None:  # noqa: ARG002
+        """Log how far the phase is, if that was not logged in the last seconds."""
+        self._rate.add(size)
+        self._done += size
+        if self._what and self._clock() - self._logged >= LINE_SECONDS:
+            self._logged = self._clock()
+            done, speed = bytes_text(self._done), _speed_text(self._rate, self._total - self._done)
+            _log.info("%s", ", ".join(filter(None, [f"{self._what}: {done} of {bytes_text(self._total)}", speed])))
 
     def say(self, text: str) -> None:
         """Log the text."""
@@ -94,7 +122,6 @@ class BarProgress(LineProgress):
         self._bars: Bars | None = None
         self._task: TaskID | None = None
         self._events = 0
-        self._rate = Rate()
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
         """Show a bar for the phase; the previous bar stays visible."""
@@ -177,10 +204,12 @@ def _rate_text(task: Task) -> str:
     """Return the rate and how long the rest takes at it; once the phase has ended, how long it took."""
     if task.finished or task.stop_time is not None:
         return seconds_text(task.elapsed or 0)
-    rate = task.fields["rate"].per_second()
-    if not rate:
-        return ""
-    return f"{bytes_text(round(rate))}/s, {seconds_text((task.remaining or 0) / rate)} left"
+    return _speed_text(task.fields["rate"], task.remaining or 0)
+
+
+def _speed_text(rate: Rate, left: float) -> str:
+    speed = rate.per_second()
+    return f"{bytes_text(round(speed))}/s, {seconds_text(max(left, 0) / speed)} left" if speed else ""
 
 
 def _bars(console: Console) -> Bars:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import re
 
+import pytest
 from rich.console import Console
 
-from streamvault.cli.progress import RATE_SECONDS, BarProgress, Rate, _rate_text
+from streamvault.cli.progress import LINE_SECONDS, RATE_SECONDS, BarProgress, LineProgress, Rate, _rate_text
 
 
 def test_each_stream_has_a_bar_while_its_phase_lasts() -> None:
@@ -70,3 +71,20 @@ def test_a_bar_shows_rate_and_time_left_and_at_the_end_what_its_phase_took() -> 
     progress.advance(1, 1023 * 1024**2)
     assert re.fullmatch(r"[\d.]+ s", _rate_text(task))
     progress.end()
+
+
+def test_without_a_terminal_a_log_line_says_from_time_to_time_how_far_a_phase_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 100.0
+    progress = LineProgress(lambda: now)
+    caplog.set_level("INFO", "streamvault")
+    progress.begin("exporting", 4 * 1024**2, 1024**2)
+    progress.advance(1, 512 * 1024)
+    now += LINE_SECONDS
+    progress.advance(1, 512 * 1024)
+    progress.advance(1, 512 * 1024)
+    assert caplog.messages == [
+        "exporting: 4.0 MiB, 1.0 MiB done before",
+        "exporting: 2.0 MiB of 4.0 MiB, 102 KiB/s, 20.0 s left",
+    ]
