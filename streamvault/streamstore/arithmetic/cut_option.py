@@ -10,10 +10,13 @@ from pydantic import Field, SkipValidation
 from streamvault.common.options import CommandLine, load_file
 from streamvault.streamstore.arithmetic.cuts import EndOf, with_ends
 from streamvault.streamstore.errors import InvalidCut
-from streamvault.streamstore.model import StreamCut, StreamName
+from streamvault.streamstore.model import StreamCut, StreamName, is_java_cut
 
 Cut = str | Mapping[str, int]
-"""JSON text, or full segment name → offset (bytes); -1 stands for the end of a sealed segment (`SEGMENT_END`)."""
+"""JSON, the Java client's text, or full segment name → offset (bytes).
+
+-1 stands for the end of a sealed segment (`SEGMENT_END`).
+"""
 
 
 def parse_cut(cut: Cut | None, stream: StreamName, end_of: EndOf) -> StreamCut | None:
@@ -31,7 +34,7 @@ def parse_cut(cut: Cut | None, stream: StreamName, end_of: EndOf) -> StreamCut |
 
 
 def load_cut(text: str, option: str) -> dict[str, int]:
-    """Read a stream cut from JSON, or from a file that is named.
+    """Read a stream cut from JSON, from the Java client's text, or from a file that is named.
 
     Args:
         text: the option's value.
@@ -44,8 +47,8 @@ def load_cut(text: str, option: str) -> dict[str, int]:
         Usage: the file cannot be read, or holds no stream cut.
     """
     source = text
-    if not text.lstrip().startswith(("{", "[", '"')):
-        source = load_file(text, option, todo="Give a file's name or the cut itself as JSON.")
+    if not text.lstrip().startswith(("{", "[", '"')) and not is_java_cut(text):
+        source = load_file(text, option, todo="Give a file's name or the cut itself, as JSON or as Java prints it.")
     try:
         return StreamCut.from_json(source, ends=True).to_json()
     except InvalidCut as error:
@@ -54,12 +57,12 @@ def load_cut(text: str, option: str) -> dict[str, int]:
 
 FromCut = Annotated[
     SkipValidation[Cut | None],
-    Field(description="Start at this stream cut: a file's name, or JSON."),
+    Field(description="Start at this stream cut: a file's name, JSON, or Java's text."),
     CommandLine(name="--from", metavar="CUT", load=load_cut),
 ]
 ToCut = Annotated[
     SkipValidation[Cut | None],
-    Field(description="Stop at this stream cut: a file's name, or JSON."),
+    Field(description="Stop at this stream cut: a file's name, JSON, or Java's text."),
     CommandLine(name="--to", metavar="CUT", load=load_cut),
 ]
 Ranges = Annotated[

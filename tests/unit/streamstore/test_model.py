@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import pickle
 from types import MappingProxyType
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from streamvault.common.errors import Problem
 from streamvault.streamstore import errors
+from streamvault.streamstore.arithmetic.cut_option import load_cut
 from streamvault.streamstore.errors import InvalidCut, InvalidName, OffsetConflict, SegmentTruncated
 from streamvault.streamstore.model import (
     SEGMENT_END,
@@ -31,6 +34,12 @@ NAMES = st.builds(StreamName, PARTS, PARTS)
 INT31 = st.integers(0, 2**31 - 1)
 SEGMENTS = st.builds(SegmentId, INT31, INT31)
 POINTERS = st.builds(EventPointer, NAMES, SEGMENTS, st.integers(0, 2**63 - 1), st.integers(8, 2**31 - 1))
+JAVA_CUT = "H4sIAAAAAAAA/zOwKs7IL9DPL0pJLSq2MtIx0DG0MgaSBla6hjqGRsYmOpYIAAAdNCA4LQAAAA=="
+"""What the Java client 0.13.0 has printed."""
+
+
+def java_cut(plain: str) -> str:
+    return base64.b64encode(gzip.compress(plain.encode(), mtime=0)).decode()
 
 
 @given(NAMES)
@@ -146,6 +155,15 @@ def test_cut_round_trips(name: StreamName, offsets: dict[SegmentId, int]) -> Non
         ('{"a/b/0.#epoch.0": "1"}', "not a non-negative integer"),
         ('{"a/b/0.#epoch.0": 9223372036854775808}', "not a non-negative integer"),
         ('{"a/b/0.#epoch.0": 0, "a/c/1.#epoch.0": 0}', "segment of another stream"),
+        (JAVA_CUT[:-8], "not a whole stream cut of the Java client"),
+        (JAVA_CUT[:-8] + "????????", "not a whole stream cut of the Java client"),
+        (java_cut("1:a/b:0:0:0"), "not a whole stream cut of the Java client"),
+        (java_cut("0:a/b:0:0"), "not a whole stream cut of the Java client"),
+        (java_cut("0:a/b:0,1:0,0:1"), "not a whole stream cut of the Java client"),
+        (java_cut("0:a/b:-1:0:0"), "not a whole stream cut of the Java client"),
+        (java_cut("0:a/b:" + "0" * 2**25), "not a whole stream cut of the Java client"),
+        (java_cut("0:a:0:0:0"), "is not a segment name"),
+        (java_cut("0:a/b:0:0:-1"), "not a non-negative integer"),
     ],
 )
 def test_invalid_cut_is_refused(value: str, message: str) -> None:
@@ -154,6 +172,14 @@ def test_invalid_cut_is_refused(value: str, message: str) -> None:
     assert caught.value.exit_code == 2
     with pytest.raises(InvalidCut):
         StreamCut.from_json(value, StreamName("other", "stream"))
+
+
+def test_cut_of_the_java_client_is_read() -> None:
+    cut = {"shop/orders/0.#epoch.0": 1234, "shop/orders/1.#epoch.0": 99999999999, "shop/orders/2.#epoch.3": -1}
+    assert StreamCut.from_json(f"{JAVA_CUT}\n", ends=True).to_json() == cut
+    assert load_cut(JAVA_CUT, "--from") == cut
+    with pytest.raises(InvalidCut, match="segment of another stream"):
+        StreamCut.from_json(JAVA_CUT, StreamName("shop", "other"), ends=True)
 
 
 def test_end_of_a_segment_is_an_offset_only_where_it_is_asked_for() -> None:
