@@ -9,7 +9,8 @@
 Archive:   plan_archive, export_stream, follow_stream, rotate_stream, compact_archive, convert_archive, hold_archive,
            release_archive
 Streams:   list_streams, ephemeral_stream, sweep_scope, StreamManager
-Look:      list_archives, show_archive, show_timeline, write_report, check_archive, get_event, read_archive
+Look:      list_archives, show_archive, show_timeline, show_status, write_report, check_archive, get_event,
+           read_archive
 Restore:   import_stream, warm_archive, translate
 Mirror:    copy_stream, append_streams, join_streams, replicate_stream, promote_replica,
            move_stream

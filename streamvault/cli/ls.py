@@ -33,10 +33,10 @@ def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
     results.table(
         {"ARCHIVE": False, "GENERATIONS": True, "EVENTS": True, "BYTES": True, "LAYOUT": False, "NEWEST": False},
         [
-            (_path(archive, root), "?", "?", "?", "?", "cannot be read")
+            (path_below(archive, root), "?", "?", "?", "?", "cannot be read")
             if archive.problem
             else (
-                _path(archive, root),
+                path_below(archive, root),
                 _generations(archive),
                 events_text(archive.events, archive.bytes) or "-",
                 bytes_text(archive.bytes),
@@ -54,6 +54,6 @@ def _generations(archive: ArchiveSummary) -> str:
     return f"{archive.generations_in_force:,}" + (f" ({', '.join(remarks)})" if remarks else "")
 
 
-def _path(archive: ArchiveSummary, root: str) -> str:
+def path_below(archive: ArchiveSummary, root: str) -> str:
     """Return an archive's address relative to the listed root; if they are the same, its stream."""
     return archive.archive.removeprefix(root).removeprefix("/") or archive.stream_name

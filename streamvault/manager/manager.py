@@ -87,6 +87,7 @@ class StreamManager:
         run_demo = staticmethod(streamvault.run_demo)
         show_archive = staticmethod(streamvault.show_archive)
         show_queue = staticmethod(streamvault.show_queue)
+        show_status = staticmethod(streamvault.show_status)
         show_timeline = staticmethod(streamvault.show_timeline)
         skip_foreign = staticmethod(streamvault.skip_foreign)
         sweep_scope = staticmethod(streamvault.sweep_scope)

@@ -1,4 +1,4 @@
-"""Options of *report*."""
+"""Options of *report* and *status*."""
 
 from __future__ import annotations
 
@@ -29,3 +29,13 @@ class ReportOptions(Options):
         Field(description="The archived stream, to also report what of it is not archived yet."),
         CommandLine(metavar="STREAM", environment=False),
     ] = ""
+
+
+class StatusOptions(Options):
+    """Options of *status*."""
+
+    metrics: Annotated[
+        Path | None,
+        Field(description="Also write the figures as metrics for Prometheus. An existing file is replaced."),
+        FILE,
+    ] = None

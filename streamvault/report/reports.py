@@ -1,10 +1,11 @@
-"""Report of *report*."""
+"""Reports of *report* and *status*."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from streamvault.common.report import Report
+from streamvault.manifests.verbs.reports import ArchiveSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,3 +29,38 @@ class PageReport(Report):
     unarchived: int | None = None
     warnings: tuple[str, ...] = ()
     total_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveStatus(ArchiveSummary):
+    """The status of an archive or a table.
+
+    Attributes:
+        newest_age: how long before the status the newest generation was taken, in seconds; None if there is none.
+        spans_planned: number of spans of the unfinished generation.
+        spans_done: number of these whose ranges are archived. If an event is larger than a span, some spans have no
+            range, and not all get done.
+    """
+
+    newest_age: float | None = None
+    spans_planned: int = 0
+    spans_done: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusReport(Report):
+    """The status of the archives and tables below a root.
+
+    Attributes:
+        root: the root's URI.
+        seen: when it was read, RFC 3339.
+        statuses: the archives and tables, in the order of their paths.
+        metrics_file: the file with the metrics; empty if none was asked for.
+        warnings: which of them cannot be read, and why.
+    """
+
+    root: str
+    seen: str
+    statuses: tuple[ArchiveStatus, ...]
+    metrics_file: str = ""
+    warnings: tuple[str, ...] = ()

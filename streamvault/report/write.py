@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,6 +15,7 @@ from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.verbs.show import list_archives
 from streamvault.objectstore.errors import InvalidRoot
 from streamvault.objectstore.uri import RootAddress
+from streamvault.report.files import replace_file
 from streamvault.report.history import MAX_MARKS, ArchiveHistory, read_history, spans_of
 from streamvault.report.options import ReportOptions
 from streamvault.report.reports import PageReport
@@ -160,7 +160,7 @@ def _unarchived(uri: str, history: ArchiveHistory) -> int:
 def _written(page: ReportPage, report: PageReport, options: ReportOptions) -> PageReport:
     charts = tuple(_svgs(page, options.svg)) if options.svg else ()
     if options.output:
-        _replace(options.output, page.html())
+        replace_file(options.output, page.html())
     return replace(report, file=str(options.output or ""), charts=charts)
 
 
@@ -170,20 +170,5 @@ def _svgs(page: ReportPage, folder: Path) -> Iterator[str]:
     for section in page.sections:
         for chart in section.charts:
             file = folder / section.title / f"{chart.name}.svg"
-            _replace(file, svg_of(chart))
+            replace_file(file, svg_of(chart))
             yield str(file)
-
-
-def _replace(file: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        made = file.with_name(f".{file.name}.{os.getpid()}")
-        try:
-            made.write_text(text, encoding="utf-8")
-            made.replace(file)
-        finally:
-            made.unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise Failed(f"the file cannot be written ({reason})", where=str(file), todo="Use another folder.") from None

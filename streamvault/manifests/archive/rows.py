@@ -15,7 +15,7 @@ from streamvault.manifests.format.field_types import Checksum, Count, Digest, Of
 from streamvault.manifests.format.jsonfile import File, Model, decide_file, decode
 from streamvault.objectstore.bulk import get_all
 from streamvault.objectstore.errors import NoSuchObject
-from streamvault.objectstore.store import SMALL
+from streamvault.objectstore.store import SMALL, ObjectInfo
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
 
@@ -115,19 +115,27 @@ def find_rows(place: Place, span: GenerationSpan, *, attempt: int = 1) -> Iterat
         Damaged: a row cannot be read.
     """
     store, prefix = place
-    listed = (
-        (found.key, min(found.size, SMALL))
-        for found in store.list(prefix + work_folder(span, attempt))
-        if (key := parse_row(found.key.removeprefix(prefix))) is not None and key.attempt == attempt
-    )
+    sized = ((found.key, min(found.size, SMALL)) for found in _listed(place, span, attempt))
     try:
-        for name, data in get_all(store, listed):
+        for name, data in get_all(store, sized):
             key = parse_row(name.removeprefix(prefix))
             if key is not None:
                 where = f"{store.uri}/{name}"
                 yield key.segment, _checked(decode(FinishedSpan, data, where), key.offset, where)
     except NoSuchObject:
         return
+
+
+def count_rows(place: Place, span: GenerationSpan, *, attempt: int = 1) -> int:
+    """Return the number of a generation's rows: one LIST for a thousand, and none is read."""
+    return sum(1 for _ in _listed(place, span, attempt))
+
+
+def _listed(place: Place, span: GenerationSpan, attempt: int) -> Iterator[ObjectInfo]:
+    store, prefix = place
+    for found in store.list(prefix + work_folder(span, attempt)):
+        if (key := parse_row(found.key.removeprefix(prefix))) is not None and key.attempt == attempt:
+            yield found
 
 
 def _checked(row: FinishedSpan, start: int, where: str) -> FinishedSpan:

@@ -28,6 +28,9 @@ class ArchiveSummary(Report):
         problem: why the archive cannot be read; empty if it can.
         table: the table's name, if it is a table that a handoff made; otherwise empty.
         unfinished_generation: number of a generation whose export has begun and is not finished; 0 if there is none.
+        unchecked_generations: number of generations in force that have not been read back; 0 for a table.
+        held_generations: number of generations in force that have a hold of their own.
+        gap_bytes: number of bytes in gaps of all generations.
     """
 
     archive: str
@@ -42,6 +45,9 @@ class ArchiveSummary(Report):
     problem: str = ""
     table: str = ""
     unfinished_generation: int = 0
+    unchecked_generations: int = 0
+    held_generations: int = 0
+    gap_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

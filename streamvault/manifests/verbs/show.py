@@ -218,6 +218,8 @@ def _counted(summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
         generations_in_force=len(listing.spans),
         first_generation=listing.spans[0].first if listing.spans else 0,
         generation=listing.newest,
+        unchecked_generations=0 if summary.table else len(listing.unchecked),
+        held_generations=len(listing.holds),
     )
 
 
@@ -225,15 +227,17 @@ def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> Arch
     """Add the totals of the manifests, which are read one at a time."""
     if not listing.spans or listing.orphans:
         raise manifest_lost(listing, archive.uri)
-    events = size = 0
+    events = size = gaps = 0
     for span in listing.spans:
         manifest = archive.read_manifest(span)
         events += manifest.events
         size += manifest.bytes
+        gaps += sum(gap.end - gap.start for gap in manifest.gaps)
     return replace(
         _counted(summary, listing),
         created=str(manifest.document()["created"]),
         events=events,
         bytes=size,
+        gap_bytes=gaps,
         layout="table" if archive.table else manifest.layout,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.queue_ import _show as show_queue
 from streamvault.cli.rotate import _show as show_rotation
 from streamvault.cli.show import _show as show_manifest
+from streamvault.cli.status import _show as show_status
 from streamvault.cli.streams import _show as show_streams
 from streamvault.cli.timeline import _show as show_timeline
 from streamvault.common.report import Cost, GapReport
@@ -24,6 +26,7 @@ from streamvault.exporter.reports import ExportReport
 from streamvault.importer.reports import ImportReport, MovedBoundary
 from streamvault.manager.reports import StreamSummary
 from streamvault.manifests.verbs.reports import ArchiveSummary, CheckReport, Timeline, TimelineEntry
+from streamvault.report.reports import ArchiveStatus, StatusReport
 from streamvault.requests.reports import QueueReport, WaitingRequest
 from streamvault.rotation.reports import RotateReport, StoppedReport
 
@@ -233,9 +236,17 @@ def _summaries(count: int) -> list[ArchiveSummary]:
         ArchiveSummary(
             archive=f"{ROOT}/{LONG}", stream_name=LONG, generations_in_force=673, first_generation=2, generation=674,
             created=WHEN, events=10_123_456_789, bytes=2**40 + number, layout="chunks", unfinished_generation=675,
+            unchecked_generations=12, held_generations=3, gap_bytes=2**30,
         )
         for number in range(count)
     ]  # fmt: skip
+
+
+def _statuses() -> tuple[ArchiveStatus, ...]:
+    return tuple(
+        ArchiveStatus(**asdict(summary), newest_age=1e6, spans_planned=20_000, spans_done=12_345)
+        for summary in _summaries(2)
+    )
 
 
 def _entries() -> tuple[TimelineEntry, ...]:
@@ -273,6 +284,7 @@ def _waiting(reason: str) -> WaitingRequest:
 
 TABLES: dict[str, tuple[Callable[..., None], tuple[Any, ...]]] = {
     "ls": (show_ls, (ROOT, _summaries(2))),
+    "status": (show_status, (StatusReport(root=ROOT, seen=WHEN, statuses=_statuses()),)),
     "timeline": (show_timeline, (Timeline(archive=ROOT, stream_name=LONG, expired_up_to=0, entries=_entries()),)),
     "show": (show_manifest, (ROOT, _manifest())),
     "streams": (

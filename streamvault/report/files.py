@@ -1,0 +1,27 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from streamvault.common.errors import Failed
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Write a file whole or not at all: beside it, then renamed.
+
+    Raises:
+        Failed: it cannot be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        made = file.with_name(f".{file.name}.{os.getpid()}")
+        try:
+            made.write_text(text, encoding="utf-8")
+            made.replace(file)
+        finally:
+            made.unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Failed(f"the file cannot be written ({reason})", where=str(file), todo="Use another folder.") from None

@@ -1,0 +1,288 @@
+"""The status of archives below a root, and its metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from streamvault import export_stream, hold_archive, show_status, write_table
+from streamvault.cli import main
+from streamvault.common.errors import Failed
+from streamvault.common.progress import Progress
+from streamvault.common.times import now_utc
+from streamvault.exporter import task as exporting
+from streamvault.layouts.object_keys import GenerationSpan, manifest_key
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.plan import current_plan
+from streamvault.manifests.archive.rows import FinishedSpan
+from streamvault.manifests.verbs.read_back import read_back
+from streamvault.report import status
+from streamvault.report.metrics import METRICS, metrics_text
+from streamvault.report.reports import ArchiveStatus, StatusReport
+from streamvault.sparkrun.inline import InlineRunner
+from tests.unit.small_archives import NAME, Vault, a_root, archive_of, replace_object
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "status.md"
+SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)+)\} (\S+)')
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+UNESCAPED = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
+
+Samples = dict[tuple[str, str, str], float]
+
+
+def parsed(text: str) -> Samples:
+    """Read metrics as Prometheus does: name, archive (or root) and table → value; each name with its type, once."""
+    found: Samples = {}
+    declared = ""
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            declared = line.removeprefix("# TYPE ").removesuffix(" gauge")
+            assert not any(name == declared for name, _, _ in found)
+        elif not line.startswith("# HELP "):
+            match = SAMPLE.fullmatch(line)
+            assert match is not None, line
+            assert match[1] == declared
+            labels = {
+                name: re.sub(r"\\.", lambda escape: UNESCAPED[escape[0]], value)
+                for name, value in LABEL.findall(match[2])
+            }
+            found[match[1], labels.get("archive", labels.get("root", "")), labels.get("table", "")] = float(match[3])
+    assert text.endswith("\n")
+    return found
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    vault = Vault(tmp_path)
+    vault.create(segments=2)
+    vault.add(b"one", b"two")
+    return vault
+
+
+@pytest.fixture(params=["memory", "file"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "memory":
+        return a_root()
+    (tmp_path / "a root").mkdir()
+    return (tmp_path / "a root").as_uri()
+
+
+def stopped_export(vault: Vault, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Stop an export after it has written so many rows."""
+    real = exporting.leave_row
+    left: list[FinishedSpan] = []
+
+    def leave(*args: object, **kwargs: object) -> FinishedSpan:
+        if len(left) >= rows:
+            raise Failed("stopped for a test")
+        left.append(real(*args, **kwargs))  # type: ignore[arg-type]
+        return left[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "leave_row", leave)
+        with pytest.raises(Failed, match="stopped for a test"):
+            export_stream(vault.uri(), vault.root, range_size=8 * 1024, master="inline[1]")
+
+
+def test_newest_generation_and_what_was_read_back(vault: Vault, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = Vault(vault.folder, root)
+    for payload in (b"three", b"four"):
+        vault.export()
+        vault.add(payload)
+    archive = archive_of(root)
+    taken = archive.manifest().created
+    monkeypatch.setattr(status, "now_utc", lambda: taken + timedelta(hours=3))
+    (one,) = show_status(root).statuses
+    assert (one.archive, one.generation, one.events, one.problem) == (vault.archive, 2, 6, "")
+    assert (one.created, one.newest_age) == (str(archive.manifest().document()["created"]), 3 * 3600)
+    assert (one.unchecked_generations, one.held_generations, one.unfinished_generation, one.gap_bytes) == (2, 0, 0, 0)
+    hold_archive(vault.archive, "audit", generation=2)
+    read_back(archive, lambda: InlineRunner(1), Progress())
+    (one,) = show_status(root).statuses
+    assert (one.unchecked_generations, one.held_generations) == (0, 1)
+    monkeypatch.setattr(status, "now_utc", lambda: taken - timedelta(hours=3))
+    assert [one.newest_age for one in show_status(root).statuses] == [0.0]
+
+
+def test_gaps_are_counted(vault: Vault) -> None:
+    vault.export()
+    vault.add(b"three")
+    vault.truncate(vault.described.tail)
+    vault.export(same_stream=True)
+    (one,) = show_status(vault.root).statuses
+    assert (one.generation, one.gap_bytes) == (2, 2 * (8 + len(b"three")))
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_unfinished_run_says_how_far_it_is(
+    vault: Vault, root: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *, published: bool
+) -> None:
+    vault = Vault(vault.folder, root)
+    if published:
+        vault.export()
+    vault.add(*[b"x" * 1000] * 40)
+    number = 1 + published
+    planned = 2 * 5
+    for rows in (0, 5):
+        stopped_export(vault, monkeypatch, rows)
+        (one,) = show_status(root).statuses
+        assert (one.unfinished_generation, one.spans_planned, one.spans_done) == (number, planned, rows)
+    capfd.readouterr()
+    assert main(["status", root]) == 0
+    assert f"{number}: 5 of {planned} ranges" in capfd.readouterr().out
+    export_stream(vault.uri(), vault.root, master="inline")
+    (one,) = show_status(root).statuses
+    assert (one.generation, one.unfinished_generation, one.spans_planned, one.spans_done) == (number, 0, 0, 0)
+
+
+def test_planned_spans_are_those_that_a_run_archives(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but those before the head; an export that only has to commit has all."""
+    vault.export()
+    vault.add(*[b"x" * 1000] * 20)
+    vault.truncate(vault.described.tail)
+    vault.add(*[b"x" * 1000] * 20)
+
+    def stop(*_: object) -> None:
+        raise Failed("stopped for a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "commit", stop)
+        with pytest.raises(Failed, match="stopped"):
+            export_stream(vault.uri(), vault.root, range_size=4096, same_stream=True, master="inline")
+    (one,) = show_status(vault.root).statuses
+    plan, _ = current_plan(archive_of(vault.root).place, GenerationSpan.of(2))
+    assert plan is not None
+    assert plan.gaps
+    assert one.spans_done == one.spans_planned > 0
+
+
+def test_run_that_is_published_meanwhile_is_finished(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped_export(vault, monkeypatch, 0)
+    real = status.current_plan
+
+    def late(*args: object) -> object:
+        export_stream(vault.uri(), vault.root, master="inline")
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(status, "current_plan", late)
+    (one,) = show_status(vault.root).statuses
+    assert (one.unfinished_generation, one.spans_planned, one.problem) == (0, 0, "")
+
+
+def test_metrics_are_those_of_the_status(
+    vault: Vault, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = Vault(vault.folder, root)
+    vault.export()
+    write_table(vault.archive, table="lake", master="inline")
+    vault.add(*[b"x" * 1000] * 40)
+    stopped_export(vault, monkeypatch, 3)
+    file = tmp_path / "metrics" / "status.prom"
+    report = show_status(root, metrics=file)
+    found = parsed(file.read_text())
+    assert report.metrics_file == str(file)
+
+    def of(name: str, table: str = "") -> float | None:
+        return found.get((f"streamvault_archive_{name}", vault.archive, table))
+
+    one = report.statuses[0]
+    taken = datetime.fromisoformat(one.created).timestamp()
+    values = {
+        "readable": 1, "generation": 1, "generations_in_force": 1, "newest_timestamp_seconds": taken, "events": 4,
+        "bytes": one.bytes, "gap_bytes": 0, "read_back": 0, "unchecked_generations": 1, "held_generations": 0,
+        "unfinished_runs": 1, "unfinished_spans": one.spans_planned, "unfinished_spans_done": 3,
+    }  # fmt: skip
+    assert {name: of(name) for name in METRICS} == values
+    assert (of("events", "lake"), of("readable", "lake"), of("read_back", "lake")) == (4, 1, None)
+    assert (
+        found["streamvault_status_timestamp_seconds", report.root, ""]
+        == datetime.fromisoformat(report.seen).timestamp()
+    )
+    read_back(archive_of(root), lambda: InlineRunner(1), Progress())
+    show_status(root, metrics=file)
+    found = parsed(file.read_text())
+    assert (of("read_back"), of("unchecked_generations")) == (1, 0)
+    assert [entry.name for entry in file.parent.iterdir()] == ["status.prom"]
+
+
+def test_labels_are_escaped() -> None:
+    names = ['memory://a"b/c', "memory://a\nb", "memory://a\\nb", "memory://\\", '",x="']
+    statuses = tuple(ArchiveStatus(archive=name, stream_name="a/b", generation=at) for at, name in enumerate(names))
+    text = metrics_text(StatusReport(root=names[0], seen="2026-01-31T18:00:00.5Z", statuses=statuses))
+    found = parsed(text)
+    generations = {name: value for (metric, name, _), value in found.items() if metric.endswith("archive_generation")}
+    assert generations == {name: at for at, name in enumerate(names)}
+    assert found["streamvault_status_timestamp_seconds", names[0], ""] == 1769882400.5
+
+
+def test_archive_that_cannot_be_read_is_a_line_and_a_warning(
+    vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault.export()
+    other = f"{vault.root}/other"
+    export_stream(vault.uri(), other, master="inline")
+    replace_object(vault.root, f"{NAME}/{manifest_key(GenerationSpan.of(1))}", b"{")
+    file = tmp_path / "status.prom"
+    assert main(["status", vault.root, "--metrics", str(file)]) == 0
+    out, err = capfd.readouterr()
+    lines = {line.split()[0]: line for line in out.splitlines()[2:]}
+    assert set(lines) == {str(NAME), f"other/{NAME}"}
+    assert "cannot be read" in lines[str(NAME)]
+    assert "cannot be read" not in lines[f"other/{NAME}"]
+    assert err.startswith(f"warning: {vault.archive}: ")
+    found = parsed(file.read_text())
+    assert {name for name, archive, _ in found if archive == vault.archive} == {"streamvault_archive_readable"}
+    assert found["streamvault_archive_readable", vault.archive, ""] == 0
+    assert found["streamvault_archive_readable", f"{other}/{NAME}", ""] == 1
+
+
+def test_metrics_stay_as_they_were_if_they_cannot_be_written(
+    vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault.export()
+    file = tmp_path / "status.prom"
+    file.write_text("as it was")
+    assert main(["status", "memory://nowhere/below", "--metrics", str(file)]) == 1
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        capfd.readouterr()
+        assert main(["status", vault.root, "--metrics", str(file)]) == 1
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert f"the file cannot be written (No space left on device): {file}" in err
+    assert [entry.name for entry in tmp_path.iterdir() if "status" in entry.name] == ["status.prom"]
+    assert file.read_text() == "as it was"
+
+
+def test_command_prints_a_line_for_each_archive(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", vault.root]) == 0
+    assert capfd.readouterr().out == f"no archives below {vault.root}\n"
+    vault.export()
+    assert main(["status", vault.root]) == 0
+    header, _, line = capfd.readouterr().out.splitlines()
+    assert header.split() == ["ARCHIVE", "NEWEST", "TAKEN", "AGE", "READ", "BACK"]
+    write_table(vault.archive, table="lake", master="inline")
+    assert main(["status", vault.root]) == 0
+    *_, table = capfd.readouterr().out.splitlines()
+    assert (table.split()[:3], table.split()[-1]) == ([str(NAME), "(table", "lake)"], "-")
+    assert (line.split()[:2], line.split()[-1]) == ([str(NAME), "1"], "no")
+    hold_archive(vault.archive, "audit", generation=1)
+    assert main(["status", vault.root]) == 0
+    assert capfd.readouterr().out.splitlines()[0].split()[-1] == "HELD"
+    assert main(["status", vault.root, "--json"]) == 0
+    one, _ = json.loads(capfd.readouterr().out)["statuses"]
+    assert (one["archive"], one["held_generations"], one["unchecked_generations"]) == (vault.archive, 1, 1)
+
+
+def test_guide_names_the_metrics_that_are_written() -> None:
+    report = StatusReport(root="memory://a", seen=now_utc().isoformat(), statuses=())
+    written = set(re.findall(r"^# TYPE (\w+) gauge$", metrics_text(report), re.MULTILINE))
+    assert set(re.findall(r"\bstreamvault_\w+", GUIDE.read_text())) == written
