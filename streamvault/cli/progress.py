@@ -29,7 +29,7 @@ LINE_SECONDS = 10.0
 """Shortest time between two log lines about a phase."""
 
 
-class Rate:
+class RecentRate:
     """How many bytes a second a phase has processed in the last seconds.
 
     Bytes are reported in lots, each when the last of them is done, so a lot counts from the report before it: two lots
@@ -76,13 +76,13 @@ class LineProgress(Progress):
         self._clock = clock
         self._what, self._total, self._done = "", 0, 0
         self._logged = clock()
-        self._rate = Rate(clock)
+        self._rate = RecentRate(clock)
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
         """Log the phase and its total size."""
         self._what, self._total, self._done = plain(what), total_bytes, done_bytes
         self._logged = self._clock()
-        self._rate = Rate(self._clock)
+        self._rate = RecentRate(self._clock)
         done = f", {bytes_text(done_bytes)} done before" if done_bytes else ""
         _log.info("%s: %s%s", self._what, bytes_text(total_bytes), done)
 
@@ -130,7 +130,7 @@ class BarProgress(LineProgress):
             self._bars.start()
         self._finish()
         self._events = 0
-        self._rate = Rate()
+        self._rate = RecentRate()
         self._task = self._bars.add_task(
             plain(what), total=total_bytes, completed=done_bytes, events="", rate=self._rate
         )
@@ -178,13 +178,13 @@ class _StreamBar(PartProgress):
         super().__init__(whole, name)
         self._bars = bars
         self._task: TaskID | None = None
-        self._rate = Rate()
+        self._rate = RecentRate()
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
         """See `Progress.begin`."""
         self.end()
         text = plain(f"{self.name}: {what}")
-        self._rate = Rate()
+        self._rate = RecentRate()
         self._task = self._bars.add_task(text, total=total_bytes, completed=done_bytes, events="", rate=self._rate)
 
     def advance(self, events: int, size: int) -> None:  # noqa: ARG002
@@ -207,7 +207,7 @@ def _rate_text(task: Task) -> str:
     return _speed_text(task.fields["rate"], task.remaining or 0)
 
 
-def _speed_text(rate: Rate, left: float) -> str:
+def _speed_text(rate: RecentRate, left: float) -> str:
     speed = rate.per_second()
     return f"{bytes_text(round(speed))}/s, {seconds_text(max(left, 0) / speed)} left" if speed else ""
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from streamvault.cli.progress import LINE_SECONDS, RATE_SECONDS, BarProgress, LineProgress, Rate, _rate_text
+from streamvault.cli.progress import LINE_SECONDS, RATE_SECONDS, BarProgress, LineProgress, RecentRate, _rate_text
 
 
 def test_each_stream_has_a_bar_while_its_phase_lasts() -> None:
@@ -40,7 +40,7 @@ def test_each_stream_has_a_bar_while_its_phase_lasts() -> None:
 
 def test_lots_reported_in_a_row_are_no_burst() -> None:
     now = 100.0
-    rate = Rate(lambda: now)
+    rate = RecentRate(lambda: now)
     assert rate.per_second() == 0
     now += 20
     rate.add(1000)
@@ -50,7 +50,7 @@ def test_lots_reported_in_a_row_are_no_burst() -> None:
 
 def test_a_rate_is_that_of_the_last_seconds() -> None:
     now = 100.0
-    rate = Rate(lambda: now)
+    rate = RecentRate(lambda: now)
     now += 10
     rate.add(1_000_000)
     now += RATE_SECONDS + 10
