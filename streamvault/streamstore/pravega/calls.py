@@ -13,7 +13,13 @@ import grpc
 from tenacity import stop_after_delay
 
 from streamvault.common.retries import attempts
-from streamvault.streamstore.errors import AccessDenied, RequestFailed, StreamStoreError, WireError
+from streamvault.streamstore.errors import (
+    AccessDenied,
+    RequestFailed,
+    StreamStoreError,
+    StreamStoreUnavailable,
+    WireError,
+)
 from streamvault.streamstore.pravega.controller_pb2_grpc import ControllerServiceStub
 from streamvault.streamstore.pravega.patience import unavailable
 from streamvault.streamstore.pravega.settings import PravegaSettings, not_trusted
@@ -33,6 +39,7 @@ _HINTS = (
     ("andshake failed", "the TLS handshake with Pravega's controller failed"),
     ("errors resolving", "the host name of Pravega's controller does not resolve"),
 )
+_NO_SUCH_HOST = "Domain name not found"
 _NOT_TRUSTED = ("CERTIFICATE_VERIFY_FAILED", "ostname Verification", "not in peer certificate")
 
 
@@ -49,6 +56,7 @@ class ControllerCalls:
         self._channel: grpc.Channel | None = None
         self._stub: Any = None
         self._closed = False
+        self._has_answered = False
         self._metadata: list[tuple[str, str]] = []
         if settings.username:
             login = base64.b64encode(f"{settings.username}:{settings.password}".encode()).decode()
@@ -67,24 +75,36 @@ class ControllerCalls:
 
         Raises:
             NotFound: the controller answers NOT_FOUND.
-            StreamStoreUnavailable: it could not be reached for the settings' timeout.
+            StreamStoreUnavailable: it could not be reached for the settings' timeout, or there is no host of its name
+                and it has never answered.
             AccessDenied: the login is rejected or lacks permission, or the certificate is not trusted.
             RequestFailed: it failed for the settings' timeout.
         """
         limit = self._settings.timeout
-        retrying = attempts(
-            lambda error: _is_lost(error) or _may_pass(error), stop_after_delay(limit), first=0.1, longest=2
-        )
+        retrying = attempts(self._is_retried, stop_after_delay(limit), first=0.1, longest=2)
         try:
             return retrying(lambda: self._ask(method, request, seconds or limit, done))
         except (grpc.RpcError, OSError) as error:
             if isinstance(error, grpc.RpcError) and not _is_lost(error):
                 raise self._problem(method, error) from None
             details = (error.details() or "") if isinstance(error, grpc.RpcError) else ""
+            if _NO_SUCH_HOST in details and not self._has_answered:
+                what, todo = "there is no host of this name", "Check the name of Pravega's controller in the URI."
+                raise StreamStoreUnavailable(what, where=self._settings.address, todo=todo) from None
             what = next((what for text, what in _HINTS if text in details), "Pravega's controller does not answer")
             raise unavailable(what, self._settings.address, limit) from None
 
+    def _is_retried(self, error: BaseException) -> bool:
+        if not self._has_answered and isinstance(error, grpc.RpcError) and _NO_SUCH_HOST in (error.details() or ""):
+            return False
+        return _is_lost(error) or _may_pass(error)
+
     def _ask(self, method: str, request: Any, seconds: float, done: Callable[[], bool] | None) -> Any:
+        answer = self._answer(method, request, seconds, done)
+        self._has_answered = True
+        return answer
+
+    def _answer(self, method: str, request: Any, seconds: float, done: Callable[[], bool] | None) -> Any:
         asked = getattr(self._ready(), method)
         if done is None:
             return asked(request, timeout=seconds, metadata=self._metadata)

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from streamvault.streamstore.errors import NoSuchScope, RequestFailed
+from streamvault.streamstore.errors import NoSuchScope, RequestFailed, StreamStoreUnavailable
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.calls import ControllerCalls
@@ -27,13 +27,13 @@ SCOPE = pb.ScopeInfo(scope="plant")
 class Failing(ControllerServiceServicer):
     """A controller whose first calls fail."""
 
-    def __init__(self, failures: int, code: grpc.StatusCode) -> None:
-        self.failures, self.code, self.asked = failures, code, 0
+    def __init__(self, failures: int, code: grpc.StatusCode, details: str = "/hostTaskIndex/localhost/plant") -> None:
+        self.failures, self.code, self.details, self.asked = failures, code, details, 0
 
     def createScope(self, _request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
         self.asked += 1
         if self.asked <= self.failures:
-            context.abort(self.code, "/hostTaskIndex/localhost/plant")
+            context.abort(self.code, self.details)
         return pb.CreateScopeStatus(status=pb.CreateScopeStatus.SUCCESS)
 
 
@@ -81,6 +81,20 @@ def test_other_failure_is_reported_at_once(code: grpc.StatusCode) -> None:
     with served(controller, timeout=30) as calls, pytest.raises(RequestFailed):
         calls.call("createScope", SCOPE)
     assert controller.asked == 1
+
+
+def test_wrong_host_name_is_reported_at_once_unless_it_was_right_before() -> None:
+    lost = "errors resolving nowhere:9090: [address lookup failed for nowhere:9090: Domain name not found]"
+    controller = Failing(2, grpc.StatusCode.UNAVAILABLE, lost)
+    with served(controller, timeout=30) as calls:
+        with pytest.raises(StreamStoreUnavailable, match=r"no host of this name: 127.0.0.1:[0-9]+\. Check the name"):
+            calls.call("createScope", SCOPE)
+        assert controller.asked == 1
+        controller.failures = 0
+        calls.call("createScope", SCOPE)
+        controller.failures = controller.asked + 2
+        calls.call("createScope", SCOPE)
+    assert controller.asked == 5
 
 
 class Deleting(Failing):
