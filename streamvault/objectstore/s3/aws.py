@@ -45,7 +45,7 @@ def resolve_access(bucket: str) -> S3Access:
         bundle = session.get_config_variable("ca_bundle")
         profile = session.profile
     except (BotoCoreError, ValueError) as error:
-        raise ObjectStoreError(f"invalid AWS configuration: {error}") from None
+        raise _invalid(error) from None
     return S3Access(
         endpoint=endpoint.rstrip("/"),
         region=region,
@@ -80,7 +80,12 @@ def open_client(access: S3Access) -> Any:
             ),
         )
     except (BotoCoreError, ValueError) as error:
-        raise ObjectStoreError(f"invalid AWS configuration: {error}") from None
+        raise _invalid(error) from None
+
+
+def _invalid(error: Exception) -> ObjectStoreError:
+    todo = "An endpoint is http://HOST:PORT or https://HOST:PORT." if "endpoint" in str(error) else ""
+    return ObjectStoreError(f"invalid AWS configuration: {error}", todo=todo)
 
 
 @lru_cache(maxsize=4)

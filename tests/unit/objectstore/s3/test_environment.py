@@ -151,7 +151,7 @@ def test_wrong_endpoint_is_still_an_error(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     assert access_from_environment() is None
-    with pytest.raises(Problem):
+    with pytest.raises(Problem, match=r"Invalid endpoint: minio:9000\. An endpoint is http://HOST:PORT"):
         resolve_access("bucket")
 
 
