@@ -176,7 +176,7 @@ def test_wrong_targets_are_refused(streams: Streams, capfd: pytest.CaptureFixtur
         return f"{code} {error}"
 
     assert refused(streams.source, streams.source).startswith("2 streamvault: source and target are the same stream")
-    assert refused(f"local://{streams.folder}/scope/none", streams.target).startswith("1 ")
+    assert refused(f"local://{streams.folder}/scope/none", streams.target).startswith("5 ")
     with streams.store as store:
         store.create_stream(TARGET, StreamConfiguration())
     assert refused(streams.source, streams.target).startswith("4 streamvault: the stream exists")
