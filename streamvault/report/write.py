@@ -22,14 +22,13 @@ from streamvault.report.reports import PageReport
 from streamvault.streamstore.arithmetic.cuts import live_between, sealed_ends
 from streamvault.streamstore.errors import InvalidName, NoSuchSegment
 from streamvault.streamstore.open_stream import open_stream
+from streamvault.streamstore.uri import is_stream
 
 if TYPE_CHECKING:
     from streamvault.report.page import ReportPage
 
 MAX_SECTIONS = 25
 """Archives of a root that get a section with charts; of more, the page has the table only."""
-
-STREAM_SCHEMES = ("pravega://", "pravega+tls://", "local://")
 
 
 @verb(ReportOptions)
@@ -53,7 +52,7 @@ def write_report(place: str, options: ReportOptions) -> PageReport:
     if options.output is None and options.svg is None:
         raise Usage("nothing to write", todo="Give -o FILE for a page, or --svg FOLDER for the charts.")
     check_packages()
-    made, report = _stream_page(place, options) if place.startswith(STREAM_SCHEMES) else _archive_page(place, options)
+    made, report = _stream_page(place, options) if is_stream(place) else _archive_page(place, options)
     return _written(made, report, options)
 
 
