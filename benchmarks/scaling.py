@@ -107,27 +107,40 @@ def _tasks(setting: Setting, length: int, repeats: int, results: Results) -> Non
     workload = Workload(length // SIZE, SIZE, 1)
     source = setting.stream("one-segment")
     workload.fill(setting.store, source)
-    found: dict[int, list[float]] = {1: [], 2: []}
+    found: dict[int, list[Outcome]] = {1: [], 2: []}
     for repeat in range(repeats):
-        for tasks, seconds in found.items():
+        for tasks, outcomes in found.items():
             root = f"tasks-{tasks}-{repeat}"
             setting.settle()
-            report = setting.export(source, root, *CHUNKS, "--master", f"local[{tasks}]").report
-            seconds.append(report["seconds"])
-            say(f"  {repeat + 1}/{repeats} {tasks} tasks: {seconds[-1]:.1f} s")
+            outcomes.append(setting.export(source, root, *CHUNKS, "--master", f"inline[{tasks}]"))
+            say(f"  {repeat + 1}/{repeats} {tasks} tasks: {outcomes[-1].report['seconds']:.1f} s")
     setting.store.delete(source)
-    rows = []
-    for tasks, seconds in found.items():
-        against = [one / mine for one, mine in zip(found[1], seconds, strict=True)]
-        rows.append(
-            (
-                f"{tasks} task{'s' if tasks > 1 else ''}",
-                "1" if tasks == 1 else spread_text(spread(against), 2),
-                spread_text(spread([workload.bytes / one / MB for one in seconds]), 0),
-            )
+    seconds = {tasks: [one.report["seconds"] for one in outcomes] for tasks, outcomes in found.items()}
+    used = {
+        tasks: [one.processor_seconds / workload.bytes * 1e9 for one in outcomes] for tasks, outcomes in found.items()
+    }
+    rows = [
+        (
+            f"{tasks} task{'s' if tasks > 1 else ''}",
+            _times([one / mine for one, mine in zip(seconds[1], seconds[tasks], strict=True)]),
+            spread_text(spread([workload.bytes / one / MB for one in seconds[tasks]]), 0),
+            spread_text(spread(used[tasks]), 2),
+            _times([mine / one for one, mine in zip(used[1], used[tasks], strict=True)]),
         )
-    heads = (f"export of one segment of {workload.bytes / MB:,.0f} MB as chunks", "times one task", "MB/s")
-    results.add("tasks", table(heads, rows), {str(tasks): seconds for tasks, seconds in found.items()})
+        for tasks in found
+    ]
+    heads = (
+        f"export of one segment of {workload.bytes / MB:,.0f} MB as chunks",
+        "times one task",
+        "MB/s",
+        "processor s/GB",
+        "times one task's",
+    )
+    results.add("tasks", table(heads, rows), {"seconds": seconds, "processor seconds per GB": used})
+
+
+def _times(ratios: list[float]) -> str:
+    return "1" if set(ratios) == {1.0} else spread_text(spread(ratios), 2)
 
 
 def _resume(setting: Setting, length: int, repeats: int, results: Results) -> None:

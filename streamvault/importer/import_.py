@@ -87,7 +87,8 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
     at = options.at_time
     generation = options.generation if at is None else generation_at(source, at)
     with open_stream(stream) as target:
-        begun = None if generation is not None else planner.plan_unfinished(unfinished_import(target))
+        unfinished = unfinished_import(target)
+        begun = None if generation is not None else planner.plan_unfinished(unfinished)
         planned = begun or planner.plan(generation)
         selection, history = planned.selection, planned.selection.source.history
         is_own_name = (target.store.uri, target.name) == (history.generations[-1].manifest.source, history.stream)
@@ -106,13 +107,13 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
             progress.warn(warning)
         report = replace(_report(stream, planned, at), gaps=gaps, warnings=tuple(warnings))
         run = ImportRun(target, plan, window=options.window, read_back=options.read_back)
-        restored = run.find_finished()
+        restored = None if unfinished is None else run.find_finished()
         if restored is not None and is_own_name:
             check_not_source(target, restored, plan)
         unchanged = restored is not None
         if not unchanged:
-            planner.check_same_options(unfinished_import(target), plan, stream)
-            run.check_free()
+            planner.check_same_options(unfinished, plan, stream)
+            run.check_free(unfinished)
         if options.dry_run:
             groups.plan()
             return replace(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from streamvault.common.progress import Progress
 from streamvault.importer.fill import FillTask, TargetSegment, TargetSpan, compare_segment, fill_segment
 from streamvault.importer.jobs import FillJobs
-from streamvault.importer.ownership import finishing_under_lease, lease_stream, reporting_lost_lease, unfinished_import
+from streamvault.importer.ownership import finishing_under_lease, lease_stream, reporting_lost_lease
 from streamvault.importer.plan import RestorePlan
 from streamvault.importer.target import Target, target_exists_error
 from streamvault.importer.unfinished import Unfinished
@@ -97,13 +97,15 @@ class ImportRun:
         """Bytes that this run has appended so far, without filler."""
         return self._moved
 
-    def check_free(self) -> None:
+    def check_free(self, begun: str | None) -> None:
         """Check that the target is free or this import's own; changes nothing.
+
+        Args:
+            begun: what `unfinished_import` returned for the target.
 
         Raises:
             TargetTaken: it is neither.
         """
-        begun = unfinished_import(self._target)
         if begun is not None and begun != self._plan.import_id:
             with suppress(NoSuchScope, NoSuchStream):  # it was deleted meanwhile
                 raise target_exists_error(self._target.store, self._target.describe(), self._plan, begun)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from streamvault.common.progress import Progress
 from streamvault.common.verb import verb
+from streamvault.importer.ownership import unfinished_import
 from streamvault.importer.plan import RestorePlan
 from streamvault.importer.reader_groups import group_warnings
 from streamvault.importer.reports import MovedBoundary, renumbered
@@ -96,7 +97,7 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
                 reader_groups=groups,
                 warnings=warnings,
             )
-        copying.run(planned).check_free()
+        copying.run(planned).check_free(unfinished_import(target))
         copying.check_filler(planned)
         for warning in planned.warnings:
             progress.warn(warning)
