@@ -22,7 +22,7 @@ class Speed:
         return (size / 1e9 * self.gigabyte + objects / 1e6 * self.million) / 3600
 
 
-EXPORT = Speed(2.4, 197.0)
-IMPORT = Speed(1.6, 239.0)
-READ = Speed(1.2, 264.0)
+EXPORT = Speed(2.4, 189.0)
+IMPORT = Speed(1.6, 255.0)
+READ = Speed(1.1, 253.0)
 LIST = Speed(0.0, 10.0)
