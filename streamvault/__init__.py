@@ -10,7 +10,7 @@ Archive:   plan_archive, export_stream, follow_stream, rotate_stream, compact_ar
            release_archive
 Streams:   list_streams, ephemeral_stream, sweep_scope, StreamManager
 Look:      list_archives, show_archive, show_timeline, show_status, write_report, check_archive, get_event,
-           read_archive
+           read_archive, check_setup
 Restore:   import_stream, warm_archive, translate
 Mirror:    copy_stream, append_streams, join_streams, replicate_stream, promote_replica,
            move_stream

@@ -27,6 +27,7 @@ from streamvault.mirrors.move import move_stream as move_stream
 from streamvault.mirrors.promote import promote_replica as promote_replica
 from streamvault.mirrors.replicate import replicate_stream as replicate_stream
 from streamvault.mirrors.translate import translate as translate
+from streamvault.report.doctor import check_setup as check_setup
 from streamvault.report.status import show_status as show_status
 from streamvault.report.write import write_report as write_report
 from streamvault.requests.request import request_restore as request_restore

@@ -33,6 +33,7 @@ COMMANDS = {
     "ls": "List the archives and tables below a root.",
     "show": "Print the manifest of an archive's newest generation.",
     "timeline": "List an archive's generations, holds and checks.",
+    "doctor": "Check whether a stream can be archived from this machine.",
     "status": "Show how old and how complete archives are.",
     "report": "Draw an archive, a root or a stream as a web page.",
     "check": "Verify that an archive is complete and intact.",

@@ -25,7 +25,7 @@ from streamvault.lake.reports import HandoffReport
 from streamvault.manager.reports import StreamListing, SweepReport
 from streamvault.manifests.verbs.reports import ArchiveList, CheckReport, HoldReport, Timeline, WarmReport
 from streamvault.mirrors.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport, TranslateReport
-from streamvault.report.reports import PageReport, StatusReport
+from streamvault.report.reports import PageReport, SetupReport, StatusReport
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
 from streamvault.rotation.reports import CompactReport, FollowReport, RotateReport
 from streamvault.scopes.reports import ScopeReport
@@ -46,6 +46,7 @@ REPORTS: Mapping[str, type[Report]] = {
     "sweep": SweepReport,
     "ls": ArchiveList,
     "timeline": Timeline,
+    "doctor": SetupReport,
     "status": StatusReport,
     "report": PageReport,
     "check": CheckReport,

@@ -63,6 +63,7 @@ class StreamManager:
     if TYPE_CHECKING:  # for type checkers; at run time every public function is a method, see `__getattr__`
         append_streams = staticmethod(streamvault.append_streams)
         check_archive = staticmethod(streamvault.check_archive)
+        check_setup = staticmethod(streamvault.check_setup)
         compact_archive = staticmethod(streamvault.compact_archive)
         convert_archive = staticmethod(streamvault.convert_archive)
         copy_stream = staticmethod(streamvault.copy_stream)

@@ -1,4 +1,4 @@
-"""Options of *report* and *status*."""
+"""Options of *report*, *status* and *doctor*."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from streamvault.common.options import FILE, FOLDER, CommandLine, Options
+from streamvault.common.options import DURATION, FILE, FOLDER, CommandLine, Options
 
 
 class ReportOptions(Options):
@@ -39,3 +39,13 @@ class StatusOptions(Options):
         Field(description="Also write the figures as metrics for Prometheus. An existing file is replaced."),
         FILE,
     ] = None
+
+
+class DoctorOptions(Options):
+    """Options of *doctor*."""
+
+    time_limit: Annotated[
+        float,
+        Field(gt=0, description="How long all checks may take together; one that has not ended by then has failed."),
+        DURATION,
+    ] = 5.0

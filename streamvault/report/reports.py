@@ -1,8 +1,9 @@
-"""Reports of *report* and *status*."""
+"""Reports of *report*, *status* and *doctor*."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from streamvault.common.report import Report
 from streamvault.manifests.verbs.reports import ArchiveSummary
@@ -64,3 +65,42 @@ class StatusReport(Report):
     statuses: tuple[ArchiveStatus, ...]
     metrics_file: str = ""
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupCheck:
+    """One check of a set-up.
+
+    Attributes:
+        name: what was checked.
+        verdict: `ok`, `failed` or `not checked`.
+        found: what was found, or why it was not checked.
+        todo: what to do about it; empty if there is nothing to do.
+    """
+
+    name: str
+    verdict: Literal["ok", "failed", "not checked"]
+    found: str
+    todo: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupReport(Report):
+    """The checks of a set-up.
+
+    Attributes:
+        passed: whether no check failed.
+        setup: the checks, in the order in which they depend on each other.
+        warnings: where probe objects remain or may remain.
+        total_seconds: duration of the call; of the whole command on the command line.
+    """
+
+    passed: bool
+    setup: tuple[SetupCheck, ...]
+    warnings: tuple[str, ...] = ()
+    total_seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a check failed."""
+        return 0 if self.passed else 1

@@ -64,6 +64,12 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
     raise NoJava("no Java runtime", todo=_TODO)
 
 
+def java_version(home: Path) -> str:
+    """Return the version of a runtime; empty if it does not run."""
+    found = _look_at(home / "bin" / "java")
+    return "" if found is None else found[1]
+
+
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     if environment.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(environment["JAVA_HOME"]) / "bin" / "java"

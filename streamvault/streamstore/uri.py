@@ -63,6 +63,18 @@ class StoreAddress:
         store: StreamStore = getattr(import_module(scheme.module), scheme.store)(self.settings)
         return store
 
+    def reach(self, seconds: float) -> str:
+        """Connect to the server and return how it answers, as text; empty for a folder. Sends no login.
+
+        Raises:
+            StreamStoreError: it cannot be reached.
+        """
+        return _SCHEMES[self.scheme].reach(self.settings, seconds)
+
+    def limited(self, seconds: float) -> StoreAddress:
+        """Return the address for a store whose server may be silent for so long, and that retries no longer."""
+        return replace(self, settings=_SCHEMES[self.scheme].limit(self.settings, seconds))
+
     def lend(self) -> AbstractContextManager[StreamStore]:
         """Open the store for one of many tasks; a shareable store stays open for the next one in this process."""
         # what is kept must be a store of its own: a shared one is closed when its sharing ends
@@ -80,6 +92,8 @@ class _Scheme:
         settings: makes of the store's URI what the implementation is opened with.
         module, store: where the implementation is; imported when a store is opened.
         shared: whether an open store locks out no other user, so that it may stay open.
+        reach: see `StoreAddress.reach`; takes the settings.
+        limit: returns the settings with another time limit.
     """
 
     form: str
@@ -89,6 +103,8 @@ class _Scheme:
     module: str
     store: str
     shared: bool
+    reach: Callable[[Any, float], str] = lambda _settings, _seconds: ""
+    limit: Callable[[Any, float], Any] = lambda settings, _seconds: settings
 
     def address(self, name: str, location: str, *, target: bool = False) -> StoreAddress:
         """Return the address of a store whose location was checked; arguments as for `parse_stream`."""
@@ -214,6 +230,15 @@ def _pravega_settings(uri: str, target: bool) -> Any:
     )
 
 
+def _reach_pravega(settings: Any, seconds: float) -> str:
+    answer: str = import_module("streamvault.streamstore.pravega.reach").reach(settings, seconds)
+    return answer
+
+
+def _limit_pravega(settings: Any, seconds: float) -> Any:
+    return replace(settings, timeout=seconds)
+
+
 def _folder(uri: str, _target: bool) -> str:
     return uri.removeprefix("local://")
 
@@ -226,6 +251,8 @@ _PRAVEGA = _Scheme(
     module="streamvault.streamstore.pravega.store",
     store="PravegaStore",
     shared=True,
+    reach=_reach_pravega,
+    limit=_limit_pravega,
 )
 
 _SCHEMES = {

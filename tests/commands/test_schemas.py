@@ -86,6 +86,7 @@ def test_archives(vault: Vault, printed: Print) -> None:
     printed("hold", vault.archive, "audit")
     printed("release", vault.archive, "audit")
     printed("timeline", vault.archive)
+    printed("doctor", vault.uri(), vault.root, "--time-limit", "60s")
     printed("status", vault.root, "--metrics", str(vault.folder / "status.prom"))
     printed("report", vault.archive, "-o", str(vault.folder / "report.html"), "--stream", vault.uri())
     printed("convert", vault.archive, "memory://converted", "--layout", "chunks", *INLINE)

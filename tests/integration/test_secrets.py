@@ -78,6 +78,7 @@ def test_no_command_shows_or_stores_a_secret(root: str, shell: Shell, tmp_path: 
         ("ls", root),
         ("show", archive),
         ("timeline", archive),
+        ("doctor", source, root, "--time-limit", "60s"),
         ("status", root, "--metrics", str(tmp_path / "status.prom")),
         ("hold", archive, "audit"),
         ("check", archive, "--read-data", *inline),

@@ -20,11 +20,11 @@ from streamvault.common.errors import Problem
 from streamvault.streamstore.arithmetic.cut_option import load_cut
 
 COMMANDS = ("export", "import", "copy", "append", "join", "replicate", "promote", "move", "translate", "streams",
-            "sweep", "ls", "show", "timeline", "status", "report", "check", "get", "cat", "plan", "convert", "handoff",
-            "ddl", "compact", "rotate", "follow", "hold", "release", "request-restore", "work", "queue", "warm",
-            "demo")  # fmt: skip
-READING = {"translate", "streams", "ls", "show", "timeline", "status", "report", "check", "get", "cat", "plan", "ddl",
-           "follow", "queue", "demo"}  # fmt: skip
+            "sweep", "ls", "show", "timeline", "doctor", "status", "report", "check", "get", "cat", "plan", "convert",
+            "handoff", "ddl", "compact", "rotate", "follow", "hold", "release", "request-restore", "work", "queue",
+            "warm", "demo")  # fmt: skip
+READING = {"translate", "streams", "ls", "show", "timeline", "doctor", "status", "report", "check", "get", "cat",
+           "plan", "ddl", "follow", "queue", "demo"}  # fmt: skip
 COMPUTING = {"export", "import", "copy", "append", "join", "replicate", "promote", "move", "check", "convert",
              "handoff", "compact", "rotate", "follow", "work", "demo"}  # fmt: skip
 CUT = '{"a/b/0.#epoch.0": 8}'
