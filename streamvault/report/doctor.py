@@ -22,7 +22,7 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.report.options import DoctorOptions
 from streamvault.report.reports import SetupCheck, SetupReport
 from streamvault.sparkrun.java import java_home, java_version
-from streamvault.streamstore.errors import NoSuchStream
+from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 
@@ -154,7 +154,12 @@ def _stream_checks(address: StoreAddress, name: StreamName, silence: float) -> l
 
     def stream() -> str:
         with limited.open() as store:
-            if not store.exists(name):
+            try:
+                exists = store.exists(name)
+            except StreamStoreUnavailable as error:  # although its port was reached
+                todo = "Check that it is the controller's gRPC port, 9090 by default, and that the controller is well."
+                raise StreamStoreUnavailable(error.what, where=error.where, todo=todo) from None
+            if not exists:
                 raise NoSuchStream("no such stream", where=f"{address}/{name}", todo="Check the scope and the name.")
         return f"{name} exists, and may be looked at"
 

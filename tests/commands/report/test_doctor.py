@@ -9,6 +9,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,16 @@ def test_a_wrong_host_name_and_a_closed_port_are_told_apart() -> None:
         closed.bind(("127.0.0.1", 0))  # and does not listen
         report = check_setup(f"pravega://127.0.0.1:{closed.getsockname()[1]}/scope/stream", time_limit=PATIENT)
     assert "cannot connect (Connection refused)" in told(report, "controller")
+
+
+def test_another_port_than_the_controllers_is_told() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        report = check_setup(f"pravega://127.0.0.1:{other.server_port}/scope/stream", time_limit=5)
+        other.shutdown()
+    assert results(report)["controller"] == "ok"
+    assert "does not answer" in told(report, "stream")
+    assert "the controller's gRPC port" in told(report, "stream")
 
 
 def test_a_bucket_that_is_missing(
