@@ -42,9 +42,9 @@ print(*sorted(bag.dags))
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the wheel, which is built from the sdist, and the sdist."""
+    """What a release consists of, whose wheel was tried in an environment of its own."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run(["uv", "build", "--quiet", "--out-dir", folder, ROOT], check=True, timeout=300)
+    subprocess.run([ROOT / "bin" / "release", folder], check=True, timeout=300)
     return folder
 
 
@@ -70,7 +70,12 @@ def test_wheel_and_sdist_have_one_package(built: Path) -> None:
     assert "streamvault/streamstore/pravega/controller_pb2.py" in names
     assert "streamvault/__init__.pyi" in names  # the package reads it
     assert "streamvault/py.typed" in names
-    (sdist,) = built.glob("*.tar.gz")
+    (image,) = built.glob("*-image.tar.gz")
+    with tarfile.open(image) as archive:
+        sent = {name.split("/")[0] for name in archive.getnames()}
+    let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert sent == let_through | {".dockerignore", "Dockerfile"}
+    (sdist,) = set(built.glob("*.tar.gz")) - {image}
     with tarfile.open(sdist) as archive:
         links = [member.name for member in archive.getmembers() if not member.isfile() and not member.isdir()]
         tops = {name.split("/")[1] for name in archive.getnames()}

@@ -1,0 +1,224 @@
+"""Each runbook, followed command by command after its accident, brings everything back, and the schedule runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault.common.errors import Failed
+from streamvault.exporter import task as exporting
+from streamvault.manifests.archive.rows import FinishedSpan
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
+from tests.pages import DOCS, Page, command_lines
+from tests.streams import append_events, events_of, make_stream
+
+ORDERS = StreamName("shop", "orders")
+AGAIN = "The schedule runs again"
+
+
+@dataclass
+class Site:
+    """Two clusters, in folders, and a root for archives."""
+
+    folder: Path
+    capfd: pytest.CaptureFixture[str]
+
+    def page(self, name: str) -> Page:
+        places = {f"pravega://{where.upper()}:9090": f"local://{self.folder}/{where}" for where in ("here", "there")}
+        return Page(f"runbooks/{name}.md", places | {"s3://vault": f"file://{self.folder}/vault"}, self.capfd)
+
+    def schedule(self, code: int = 0) -> dict[str, Any]:
+        """Run what the timer runs, as the index of the runbooks says."""
+        page = self.page("index")
+        (line,) = command_lines((DOCS / page.file).read_text())
+        return page.command(line, code)
+
+    def store(self, where: str = "here") -> LocalStore:
+        return LocalStore(self.folder / where)
+
+    def add(self, *payloads: bytes, name: StreamName = ORDERS, where: str = "here") -> None:
+        with self.store(where) as store:
+            for segment in sorted(store.describe(name).tail.offsets):
+                append_events(store, name, segment, payloads)
+
+    def payloads(self, name: StreamName = ORDERS, where: str = "here") -> list[bytes]:
+        with self.store(where) as store:
+            return sorted(payload for _, payload in events_of(store, name))
+
+    def delete(self, name: StreamName = ORDERS, where: str = "here") -> None:
+        with self.store(where) as store:
+            store.delete(name)
+
+    def goes_on(self, page: Page, words: Sequence[str], where: str = "here") -> None:
+        """The schedule, as it is now, archives what comes."""
+
+        def newest() -> int:
+            report = page.command(words)
+            done = report["outcomes"][0]["result"] if "outcomes" in report else report
+            return int(done["generation"])
+
+        before = newest()
+        self.add(b"the next one", where=where)
+        assert newest() == before + 1
+
+
+@pytest.fixture
+def site(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A stream that a timer archives: two generations."""
+    monkeypatch.setenv("STREAMVAULT_MASTER", "inline[2]")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vault" / "backups").mkdir(parents=True)
+    (tmp_path / "vault" / "old-cluster").mkdir()
+    site = Site(tmp_path, capfd)
+    with site.store() as store:
+        make_stream(store, ORDERS, events=60, largest=2000)
+    site.schedule()
+    site.add(b"one more")
+    site.schedule()
+    return site
+
+
+def last_line(page: Page, section: str = AGAIN) -> list[str]:
+    """The rotation that a section ends with."""
+    return [line for line in page.left[section] if line[0] == "rotate"][-1]
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_stream_deleted(site: Site, *, taken: bool) -> None:
+    page, before = site.page("stream-deleted"), site.payloads()
+    site.delete()
+    if taken:
+        with site.store() as store:
+            store.create_stream(ORDERS, StreamConfiguration(scaling=Scaling(min_segments=3)))
+        site.add(b"too early")
+    site.schedule(code=4 if taken else 5)
+    page.run("What there is")
+    page.run("Keep it")
+    append = page.left["Restore"].pop()
+    assert append[0] == "append"
+    if taken:
+        page.run("If the name is in use")
+        site.delete()
+    page.run("Restore")
+    if taken:
+        assert "scaling policy keeps at least 3" in page.command(append, 4)["error"]["what"]
+        with site.store() as store:
+            changed = replace(store.describe(ORDERS).configuration, scaling=Scaling(min_segments=1))
+            store.update_stream(ORDERS, changed)
+        page.command(append)
+    assert site.payloads() == sorted([*before, *[b"too early"] * (3 if taken else 0)])
+    shown = site.page("stream-deleted").command(["show", "s3://vault/backups/shop/orders"])
+    Path("cut.json").write_text(json.dumps(shown["to"]))
+    page.run("Readers and writers")
+    schedule = last_line(page)
+    page.run(AGAIN)
+    site.goes_on(page, schedule)
+    assert list(page.left) == ([] if taken else ["If the name is in use"])
+
+
+@pytest.mark.parametrize("way", ["With a standby", "Without a standby"])
+def test_cluster_lost(site: Site, way: str) -> None:
+    page, before = site.page("cluster-lost"), site.payloads()
+    if way == "With a standby":
+        page.command(["replicate", "pravega://HERE:9090/shop/", "pravega://THERE:9090/shop/"])
+    else:
+        (site.folder / "there").mkdir()
+    site.add(b"lost")
+    shutil.rmtree(site.folder / "here")
+    page.run(way)
+    assert site.payloads(where="there") == before
+    schedule = last_line(page)
+    page.run(AGAIN)
+    site.goes_on(page, schedule, where="there")
+    assert len(page.left) == 1
+
+
+def damage(site: Site) -> Callable[[], None]:
+    """Lose an object of the archive; return what brings it back."""
+    store = RootAddress.parse(f"file://{site.folder}/vault/backups").open()
+    key = next(entry.key for entry in store.list("shop/orders/") if "/_" not in entry.key)
+    data = bytes(store.get(key))
+    store.delete([key])
+    return lambda: store.put(key, data)
+
+
+@pytest.mark.parametrize("way", ["The objects exist elsewhere", "The stream still has the events", "Nobody has them"])
+def test_archive_damaged(site: Site, way: str) -> None:
+    page, before = site.page("archive-damaged"), site.payloads()
+    bring_back = damage(site)
+    (found,) = page.run("How bad it is", 3, 0, 0)[:1]
+    assert found["damage"]
+    schedule = last_line(page, way)
+    if way == "The objects exist elsewhere":
+        bring_back()
+        page.run(way)
+    elif way == "The stream still has the events":
+        page.run(way)
+    else:
+        with site.store() as store:
+            store.truncate(StreamCut(ORDERS, store.describe(ORDERS).tail.offsets))
+        page.run(way, 3, 0, 0, 0)
+        rescued = [payload for payload in site.payloads(StreamName("shop", "rescued")) if payload.strip(b"\0")]
+        assert 0 < len(rescued) < len(before)
+        assert set(rescued) <= set(before)
+    site.goes_on(page, schedule)
+    assert len(page.left) == 2
+
+
+def test_run_hangs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = site.page("run-hangs")
+    site.add(b"three", b"four")
+    real, left = exporting.leave_row, list[FinishedSpan]()
+
+    def leave(*args: Any, **kwargs: Any) -> FinishedSpan:
+        if left:
+            raise Failed("it hangs")
+        left.append(real(*args, **kwargs))
+        return left[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "leave_row", leave)
+        site.schedule(code=1)
+    (status, _) = page.run("Does it get on?")
+    (one,) = status["statuses"]
+    assert one["unfinished_generation"] == 3
+    assert 0 < one["spans_done"] < one["spans_planned"]
+    (rehearsed,) = page.run("Is a server the reason?")
+    assert rehearsed["generation"] == 3
+    schedule = last_line(page)
+    after = page.run(AGAIN)
+    assert after[1]["statuses"][0]["unfinished_generation"] == 0
+    site.goes_on(page, schedule)
+    assert list(page.left) == []
+
+
+def test_old_cluster_back(site: Site) -> None:
+    page = site.page("old-cluster-back")
+    replicate = next(iter(page.left["Keep writers away"]))
+    page.command(replicate)
+    both = site.payloads()
+    site.add(b"never replicated")
+    promoted = page.command(["promote", "pravega://THERE:9090/shop/orders"])
+    site.add(b"newer", where="there")
+    Path("tail.json").write_text(json.dumps(promoted["tail"]))
+    page.run("Keep writers away", 6)
+    page.run("Keep what is there")
+    page.run("Bring over what is missing")
+    there = site.payloads(where="there")
+    missing = sorted(set(site.payloads()) - set(both))
+    assert missing == [b"never replicated"]
+    assert set(both) | {b"never replicated", b"newer"} == set(there)
+    page.run("The next standby")
+    assert site.payloads(StreamName("shop", "orders-2")) == there
+    schedule = last_line(page)
+    page.run(AGAIN)
+    site.goes_on(page, schedule, where="there")
+    assert list(page.left) == []

@@ -1,0 +1,47 @@
+"""The commands of examples/, as they are written but for their places, on a real Pravega and a real MinIO."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from streamvault.cli import main
+from streamvault.streamstore.model import StreamName
+from tests.integration.conftest import Place
+from tests.servers.examples import KUBERNETES, SYSTEMD, compose_commands, pod_commands, unit_commands
+from tests.streams import digest_of, make_stream
+
+SOURCES = re.compile(r"pravega://(?:controller\.example\.com|pravega-controller\.pravega|pravega):9090/\w+/")
+
+
+@pytest.mark.pravega
+@pytest.mark.minio
+def test_commands_of_the_examples_run(place: Place, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    make_stream(place.store, place.source, events=40, largest=2000)
+    scope, standby = place.source.scope, f"{place.source.scope}-standby"
+
+    def here(text: str) -> str:
+        text = text.replace("pravega://standby.example.com:9090/shop/", f"{place.server.uri}/{standby}/")
+        text = SOURCES.sub(f"{place.server.uri}/{scope}/", text)
+        return text.replace("s3://vault/backups", place.root).replace("/var/lib/streamvault", str(tmp_path))
+
+    def run(words: list[str], folder: Path | None = None) -> None:
+        if folder is not None:
+            (tmp_path / "streams.toml").write_text(here((folder / "streams.toml").read_text()))
+        words = [here(word).replace("/etc/streamvault", str(tmp_path)) for word in words]
+        ends = ["--for", "1s"] if words[0] == "follow" or "--follow" in words else []
+        runs = ["--master", "inline"] if words[0] != "status" else []
+        capfd.readouterr()
+        assert main([*words, *ends, *runs]) == 0, capfd.readouterr().err
+
+    for words in unit_commands():
+        run(words, SYSTEMD)
+    for words in pod_commands():
+        run(words, KUBERNETES)
+    for words in compose_commands():
+        run(words)
+    assert f'streamvault_archive_readable{{archive="{place.archive}"}} 1' in (tmp_path / "streamvault.prom").read_text()
+    replica = StreamName(standby, place.source.stream)
+    assert digest_of(place.store, replica) == digest_of(place.store, place.source)
