@@ -7,7 +7,7 @@
     import_stream("s3://vault/shop/orders", "pravega://localhost:9090/shop/restored")
 
 Archive:   plan_archive, export_stream, follow_stream, rotate_stream, compact_archive, convert_archive, hold_archive,
-           release_archive
+           release_archive, delete_archive
 Streams:   list_streams, ephemeral_stream, sweep_scope, StreamManager
 Look:      list_archives, show_archive, show_timeline, show_status, write_report, check_archive, get_event,
            read_archive, check_setup

@@ -15,6 +15,7 @@ from streamvault.manager.listing import list_streams as list_streams
 from streamvault.manager.manager import StreamManager as StreamManager
 from streamvault.manager.sweep import sweep_scope as sweep_scope
 from streamvault.manifests.verbs.check import check_archive as check_archive
+from streamvault.manifests.verbs.delete import delete_archive as delete_archive
 from streamvault.manifests.verbs.get import get_event as get_event
 from streamvault.manifests.verbs.hold import hold_archive as hold_archive
 from streamvault.manifests.verbs.hold import release_archive as release_archive

@@ -48,6 +48,7 @@ COMMANDS = {
     "follow": "Archive a stream as it grows.",
     "hold": "Keep a generation and those after it from expiring.",
     "release": "Release a hold, so that the generations it kept may expire.",
+    "delete": "Delete an archive.",
     "request-restore": "Queue a restore for a worker.",
     "work": "Process the requests of a queue until interrupted.",
     "queue": "Show a queue of requests; retry, drop or skip some.",

@@ -23,7 +23,14 @@ from streamvault.importer.reports import ImportReport
 from streamvault.joining.reports import StitchReport
 from streamvault.lake.reports import HandoffReport
 from streamvault.manager.reports import StreamListing, SweepReport
-from streamvault.manifests.verbs.reports import ArchiveList, CheckReport, HoldReport, Timeline, WarmReport
+from streamvault.manifests.verbs.reports import (
+    ArchiveList,
+    CheckReport,
+    DeleteReport,
+    HoldReport,
+    Timeline,
+    WarmReport,
+)
 from streamvault.mirrors.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport, TranslateReport
 from streamvault.report.reports import PageReport, SetupReport, StatusReport
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
@@ -58,6 +65,7 @@ REPORTS: Mapping[str, type[Report]] = {
     "follow": FollowReport,
     "hold": HoldReport,
     "release": HoldReport,
+    "delete": DeleteReport,
     "request-restore": RequestReport,
     "work": WorkReport,
     "work-request": FinishedRequest,

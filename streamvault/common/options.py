@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
@@ -26,7 +28,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from streamvault.common.errors import Usage
+from streamvault.common.errors import Problem, Usage
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import parse_percent, parse_size, size_text
 from streamvault.common.times import duration_text, parse_duration, parse_moment
@@ -124,11 +126,26 @@ class Options(BaseModel):
     @classmethod
     def _raise_usage(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if isinstance(values, dict):
-            values = {name: _plain(value) for name, value in values.items()}
+            values = {name: cls._plain(name, value) for name, value in values.items()}
         try:
             return handler(values)
         except ValidationError as error:
             raise cls._usage(error) from None
+
+    @classmethod
+    def _plain(cls, keyword: str, value: Any) -> Any:
+        """Return an integer of another type, such as NumPy's, as an int, and the text of a size or a time as a number.
+
+        Raises:
+            Usage: the text is none.
+        """
+        if isinstance(value, str) and (declared := cls.keyword_fields().get(keyword)) is not None:
+            form = command_line(declared)
+            try:
+                return value if form.parse is None else form.parse(value)
+            except ValueError as error:
+                raise Usage(f"{form.option(keyword)} is not valid: {str(error).rstrip('.')}") from None
+        return index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else value
 
     @classmethod
     def keyword_fields(cls) -> dict[str, FieldInfo]:
@@ -184,6 +201,38 @@ class Options(BaseModel):
         return Usage(what, where=form.text(value) if isinstance(value, int | float) else repr(value))
 
 
+_FLAG = re.compile(r"(?<!\w)'[a-z-]+ [^']*'|`[^`]*`|(--[a-z](?:[a-z-]*[a-z])?)(?: ([A-Za-z]+))?")
+"""An option with the word after it; also a whole command line, which stays as it is."""
+
+
+@contextmanager
+def in_keywords(kind: type[Options]) -> Iterator[None]:
+    """Let the errors of a call name a verb's options as the caller does: ``range_size``, not ``--range-size``."""
+    try:
+        yield
+    except Problem as problem:
+        forms = {
+            command_line(declared).option(keyword): (keyword, declared)
+            for keyword, declared in kind.keyword_fields().items()
+        }
+
+        def named(match: re.Match[str]) -> str:
+            keyword, declared = forms.get(match[1], ("", None))
+            word = match[2] or ""
+            if declared is None:
+                return match[0]
+            if word and (word.isupper() or f"'{word}'" in str(declared.annotation)):
+                return f"{keyword}={word}" if word.isupper() else f"{keyword}={word!r}"
+            is_set = declared.annotation is bool and match.start() > 0
+            return f"{keyword}{'=True' if is_set else ''}{' ' if word else ''}{word}"
+
+        problem.what, problem.where, problem.todo = (
+            _FLAG.sub(named, text) for text in (problem.what, problem.where, problem.todo)
+        )
+        problem.args = (problem.what,)
+        raise
+
+
 class Watched(Options):
     """Options of a verb that reports its progress."""
 
@@ -197,11 +246,6 @@ class Rehearsed(Options):
     dry_run: Annotated[bool, Field(description="Write nothing; print what would be done and what S3 would charge.")] = (
         False
     )
-
-
-def _plain(value: Any) -> Any:
-    """Return an integer of another type, such as NumPy's, as an int; any other value as it is."""
-    return index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else value
 
 
 def command_line(declared: FieldInfo) -> CommandLine:

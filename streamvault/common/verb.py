@@ -10,7 +10,7 @@ from inspect import Parameter, Signature, signature
 from types import NoneType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args, overload
 
-from streamvault.common.options import Options, Watched
+from streamvault.common.options import Options, Watched, in_keywords
 from streamvault.common.progress import Progress
 from streamvault.common.report import TimedReport
 
@@ -66,7 +66,7 @@ def verb(kind: Callable[Keywords, O]) -> _Decorator[Keywords, O]:
     """Make a function a verb: its parameter ``options`` becomes a keyword argument for each option.
 
     The verb rejects options that are not valid, supplies a `Progress` if none is given, and notes in the report how
-    long a call took.
+    long a call took. Its errors name options as keywords.
 
     Args:
         kind: the options class. If it is `Watched`, the function's last parameter is ``progress``.
@@ -119,8 +119,8 @@ class _Decorator(Generic[Keywords, O]):
             given = called.bind(*args, **kwargs).arguments
             progress = given.pop("progress", None)
             positional = [given.pop(one.name, one.default) for one in arguments]
-            options = self.kind(**given)
-            return with_options(*positional, options, progress or Progress())
+            with in_keywords(self.kind):
+                return with_options(*positional, self.kind(**given), progress or Progress())
 
         names = tuple(one.name for one in arguments)
         vars(public).update(

@@ -107,6 +107,7 @@ def settle(archive: Archive, draft: Callable[[], PlannedGeneration]) -> PlannedG
         if not created:
             continue  # another run was first; its plan may have ended meanwhile
         listing = archive.listing()
+        archive.check_open(listing)
         # An index without a manifest is of this plan only if the plan has ended: another run publishes it right now.
         lost = plan.span in listing.orphans or (
             plan.span in listing.begun and not has_ended(archive.place, plan.span, attempt)

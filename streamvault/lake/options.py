@@ -96,4 +96,4 @@ class ReadOptions(CatOptions):
     """Options of `read_archive`, some of which no command line has."""
 
     columns: Annotated[Sequence[str] | None, Field(description="Which columns to compute; all if not given.")] = None
-    window: Annotated[int, Field(description="Maximum data to buffer in memory (bytes).")] = READ_WINDOW
+    window: Annotated[int, Field(description="Maximum data to buffer in memory (bytes)."), SIZE] = READ_WINDOW

@@ -37,6 +37,8 @@ _WORK = re.compile(r"([0-9]{10})(?:-([0-9]{10}))?")
 _TABLE = re.compile(r"[a-z0-9_]{1,128}")
 _LINE = re.compile(r"[A-Za-z0-9-]{1,64}")
 _TABLE_FILE = re.compile(rf"generation=([1-9][0-9]{{0,9}})/{_SEGMENT}-([0-9]{{19}})\.parquet")
+_PLAN = re.compile(r"_work/([0-9]{10})(?:-([0-9]{10}))?/(?:[0-9]{4}/)?(?:plan|ended)\.json")
+_PROBE = re.compile(r"_work/probe-[0-9a-f]{16}/[^/]+")
 _ROW = re.compile(rf"_work/([0-9]{{10}})(?:-([0-9]{{10}}))?/(?:([0-9]{{4}})/)?{_SEGMENT}/([0-9]{{19}})\.json")
 
 
@@ -323,6 +325,22 @@ def parse_row(key: str) -> RowKey | None:
     if span is None or segment is None or offset > MAX_INT63 or (match[3] is not None and attempt < 2):
         return None
     return RowKey(span, segment, offset, attempt)
+
+
+def is_record(key: str) -> bool:
+    """Check whether a key is that of a manifest, an index, a mark, or a file of unfinished work: what is no data.
+
+    A decision is not one: the newest always stays.
+    """
+    plan = _parse_span(_PLAN.fullmatch(key)) is not None or _PROBE.fullmatch(key) is not None
+    return plan or parse_record(key) is not None or parse_row(key) is not None
+
+
+def table_of(key: str) -> str:
+    """Return the name of the table that a key belongs to, its files or its records; empty if it is of none."""
+    root, _, rest = key.partition("/")
+    name, slash, _ = rest.partition("/")
+    return name if slash and root in {"table", "_table"} and _TABLE.fullmatch(name) else ""
 
 
 def parse_table_file(key: str) -> TableFileKey | None:

@@ -67,6 +67,7 @@ class StreamManager:
         compact_archive = staticmethod(streamvault.compact_archive)
         convert_archive = staticmethod(streamvault.convert_archive)
         copy_stream = staticmethod(streamvault.copy_stream)
+        delete_archive = staticmethod(streamvault.delete_archive)
         drop_failed = staticmethod(streamvault.drop_failed)
         export_stream = staticmethod(streamvault.export_stream)
         follow_stream = staticmethod(streamvault.follow_stream)

@@ -218,6 +218,21 @@ class WarmOptions(Rehearsed, Watched):
     ] = POLL_SECONDS
 
 
+class DeleteOptions(Options):
+    """Options of *delete*."""
+
+    yes: Annotated[
+        bool,
+        Field(description="Delete it; without this option, only print what would be deleted."),
+        CommandLine().destroying(),
+    ] = False
+    unfinished: Annotated[
+        bool,
+        Field(description="Also if an export is not finished; one that is running ends with a conflict."),
+        CommandLine().destroying(),
+    ] = False
+
+
 class HoldOptions(Rehearsed):
     """Options of *hold*."""
 

@@ -6,7 +6,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any
 
-from streamvault.common.options import Options
+from streamvault.common.options import Options, in_keywords
 from streamvault.common.progress import Progress
 from streamvault.scopes.uri import has_scope
 
@@ -44,7 +44,8 @@ def taking_scopes(function: Any) -> Any:
         if not has_scope(function, arguments):
             return function(*args, **kwargs)
         progress = given.pop("progress", None) or Progress()
-        return with_options(*arguments, kind(**given), progress)
+        with in_keywords(kind):
+            return with_options(*arguments, kind(**given), progress)
 
     vars(public).update(with_options=with_options, declared=declared)
     return public

@@ -89,6 +89,7 @@ def test_archives(vault: Vault, printed: Print) -> None:
     printed("doctor", vault.uri(), vault.root, "--time-limit", "60s")
     printed("status", vault.root, "--metrics", str(vault.folder / "status.prom"))
     printed("report", vault.archive, "-o", str(vault.folder / "report.html"), "--stream", vault.uri())
+    printed("delete", vault.archive)
     printed("convert", vault.archive, "memory://converted", "--layout", "chunks", *INLINE)
     printed("compact", vault.archive, *INLINE)
     vault.add(b"more")

@@ -263,7 +263,7 @@ def test_catalog_with_more_generations_than_the_table_is_a_conflict(ground: Grou
     before = contents(ground.vault.root)
     with pytest.raises(Conflict, match="the catalog has the table up to generation 2") as error:
         ground.hand_off()
-    assert "--table" in str(error.value)
+    assert "table" in str(error.value)
     assert contents(ground.vault.root) == before, "nothing is written"
 
 

@@ -115,7 +115,7 @@ def test_server_without_conditional_uploads_gets_whole_large_events_or_none(
     append_events(place.store, place.source, segment, [b"small", bytes(range(256)) * 4096 * 20, b"last"])
     monkeypatch.setattr(large, "_creates_only", lambda *_: False)
     options = {"layout": layout, "compress": compress, "range_size": 8 * MIB, "master": "inline"}
-    with pytest.raises(Failed, match=r"a large event exceeds the window.*Use --window 2[01]MiB"):
+    with pytest.raises(Failed, match=r"a large event exceeds the window.*Use window 2[01]MiB"):
         export_stream(place.uri, place.root, window=16 * MIB, **options)  # type: ignore[arg-type]
     export_stream(place.uri, place.root, window=21 * MIB, **options)  # type: ignore[arg-type]
     assert check_archive(place.archive, read_data=True, master="inline").ok

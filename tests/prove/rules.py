@@ -33,6 +33,8 @@ ARCHIVED_GROUPS = "tests/commands/importer/test_archived_groups.py"
 CARRIED = "tests/commands/mirrors/test_carried_groups.py"
 GROUP_STATE = "tests/unit/streamstore/pravega/test_group_state.py"
 
+DELETE = "tests/commands/manifests/test_delete.py"
+
 RULES: tuple[Mutant, ...] = (
     Mutant(
         "plan-of-another",
@@ -322,6 +324,78 @@ RULES: tuple[Mutant, ...] = (
         tests=(COMPACT,),
         same="a range in force that begins where a replaced one does is longer: its chunk has another key, and a "
         "shorter one that begins there is not in force",
+    ),
+    Mutant(
+        "delete-unseen",
+        "deletion of an archive: what was published before it had begun is seen",
+        "manifests/verbs/delete.py",
+        "            _check_unchanged(archive, fenced, newest)\n",
+        "",
+        tests=(DELETE,),
+    ),
+    Mutant(
+        "delete-behind-another-fence",
+        "deletion of an archive: it is decided only behind the decision that was in force in the listing",
+        "manifests/verbs/delete.py",
+        "if now.decision == fence else None",
+        "if not now.decision.is_deleted else None",
+        tests=(DELETE,),
+    ),
+    Mutant(
+        "delete-held",
+        "deletion of an archive: a hold keeps it",
+        "manifests/verbs/delete.py",
+        "    if listing.holds:",
+        "    if False:",
+        tests=(DELETE,),
+    ),
+    Mutant(
+        "delete-locked",
+        "deletion of an archive: S3's locks are looked at before it is decided",
+        "manifests/verbs/delete.py",
+        "        _check_locks(source)\n",
+        "        pass\n",
+        tests=(DELETE,),
+    ),
+    Mutant(
+        "delete-unfinished",
+        "deletion of an archive: an unfinished plan keeps it",
+        "manifests/verbs/delete.py",
+        "if unfinished and not options.unfinished:",
+        "if False:",
+        tests=(DELETE,),
+    ),
+    Mutant(
+        "delete-foreign",
+        "deletion of an archive: foreign objects stay",
+        "manifests/verbs/delete.py",
+        "    return is_record(key) or",
+        "    return True or",
+        tests=(DELETE,),
+    ),
+    Mutant(
+        "deleted-is-new",
+        "deletion of an archive: its address is not used again",
+        "manifests/archive/archive.py",
+        "        if listing.decision.deletion:\n            what, todo",
+        "        if False:\n            what, todo",
+        tests=(DELETE,),
+    ),
+    Mutant(
+        "deleted-in-force",
+        "deletion of an archive: nothing is in force any more, whatever comes late",
+        "manifests/archive/marks.py",
+        "if self.is_deleted or span.first <= self.dropped:",
+        "if span.first <= self.dropped:",
+        tests=(DELETE,),
+    ),
+    Mutant(
+        "published-while-deleted",
+        "deletion of an archive: a run looks for it after it has published, whoever put the manifest",
+        "manifests/archive/archive.py",
+        "        self.check_open(listing)  # what a deletion",
+        "        # what a deletion",
+        tests=(DELETE,),
     ),
     Mutant(
         "truncate-with-a-hole",

@@ -99,9 +99,9 @@ class Archive:
         """Return the records of one of the archive's tables."""
         return TableArchive(self.root, self.stream, name, self.store)
 
-    def listing(self) -> Listing:
-        """Return the generations in force and their marks."""
-        return read_listing(self.place)
+    def listing(self, keys: list[str] | None = None) -> Listing:
+        """Return the generations in force and their marks; ``keys`` as for `read_listing`."""
+        return read_listing(self.place, keys=keys)
 
     def generations(self) -> list[int]:
         """Return the numbers of the generations in force, ascending; empty if there is no archive."""
@@ -117,14 +117,18 @@ class Archive:
         return self.stable(lambda listing: self.read_manifest(self._span(listing, generation)))
 
     def newest(self) -> Manifest | None:
-        """Return the newest generation's manifest; None if there is no archive.
+        """Return the newest generation's manifest, to which another is to be added; None if there is no archive.
 
         Raises:
             Damaged: as for `manifest`.
+            Conflict: the archive is being deleted, or was.
         """
-        return self.stable(
-            lambda listing: None if self._is_empty(listing) else self.read_manifest(self._span(listing, None))
-        )
+
+        def read(listing: Listing) -> Manifest | None:
+            self.check_open(listing)
+            return None if self._is_empty(listing) else self.read_manifest(self._span(listing, None))
+
+        return self.stable(read)
 
     def load(self, generation: int) -> Generation:
         """Return a generation in force, or the merged one that contains it, with its ranges, cross-checked.
@@ -171,7 +175,7 @@ class Archive:
                 if (listing.decision.number, listing.spans) == (before.decision.number, before.spans):
                     raise
 
-    def decide(self, change: Callable[[Listing], Decision | None]) -> tuple[Listing, bool]:
+    def decide(self, change: Callable[[Listing], Decision | None], *, deleting: bool = False) -> tuple[Listing, bool]:
         """Write the archive's next decision, based on what is in force now.
 
         If another run decides first, the change is evaluated again.
@@ -179,16 +183,23 @@ class Archive:
         Args:
             change: returns the next decision for a listing (`Listing.decision` and its methods); None if nothing is to
                 be decided, for example because it already holds. May be called several times.
+            deleting: whether it deletes the archive; nothing else is decided once a deletion has begun.
 
         Returns:
             The resulting listing, and whether this run wrote the decision.
 
         Raises:
-            Conflict: other runs were first too often.
+            Conflict: other runs were first too often; or the archive is being deleted, or was.
         """
         written = False
+
+        def evaluate(now: Listing) -> tuple[Listing, Decision | None]:
+            if not deleting:
+                self.check_open(now)
+            return now, change(now)
+
         for _ in range(DECIDE_TRIES):
-            listing, decision = self.stable(lambda now: (now, change(now)))
+            listing, decision = self.stable(evaluate)
             if decision is None:
                 return listing, written
             decision = decision.numbered(listing.decision.number + 1)
@@ -276,6 +287,7 @@ class Archive:
         return self.stable(lambda listing: self._published(listing, plan))
 
     def _published(self, listing: Listing, plan: GenerationModel) -> Manifest | None:
+        self.check_open(listing)
         where = f"{self.uri}, generation {plan.generation}"
         if plan.generation <= listing.dropped:
             raise _expired(where)
@@ -287,8 +299,25 @@ class Archive:
             raise Overtaken("another run has published this generation with different content", where=where)
         return found
 
+    def check_open(self, listing: Listing) -> None:
+        """Raise `Conflict` unless generations may be added to the archive: it is not being deleted, and was not."""
+        if listing.decision.deletion:
+            what, todo = self._deletion(listing)
+            raise Conflict(what, where=self.uri, todo=todo)
+
+    def _deletion(self, listing: Listing) -> tuple[str, str]:
+        """Return what to say of an archive that is being deleted, or was, and what to do."""
+        if listing.decision.deletion != "done":
+            return "the archive is being deleted", f"'streamvault delete {self.uri} --yes' finishes that."
+        return (
+            "the archive was deleted, and its address is not used again",
+            "Archive the stream below another root, or as another line (--line NAME).",
+        )
+
     def _is_empty(self, listing: Listing) -> bool:
-        """Check whether nothing has been published yet."""
+        """Check whether nothing has been published yet, or nothing is in force any more."""
+        if listing.decision.is_deleted:
+            return True
         return not listing.spans and not listing.dropped and not listing.orphans
 
     def _span(self, listing: Listing, generation: int | None) -> GenerationSpan:
@@ -314,7 +343,10 @@ class Archive:
             raise NoSuchArchive(what, where=self.uri, todo=todo)
         return listing.holder(generation) or GenerationSpan.of(generation)
 
-    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:  # noqa: ARG002  (a table adds a hint)
+    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:
+        if listing.decision.is_deleted:
+            what, todo = self._deletion(listing)
+            return NoSuchArchive(what, where=self.uri, todo=todo)
         return NoSuchArchive("no archive", where=self.uri, todo="'streamvault ls ROOT' lists the archives.")
 
     def _chosen(self, listing: Listing, generation: int | None) -> tuple[GenerationSpan, ...]:
@@ -378,9 +410,11 @@ class Archive:
         data, created = self._create_or_compare(manifest_key(manifest.span), manifest.encode(), is_same_manifest)
         if manifest.replaces:
             created = self._decide_merge(manifest, where, grace)
+        listing = self.listing()
+        self.check_open(listing)  # what a deletion did not see before it was decided must not be reported as archived
         if not created:
             return None
-        if manifest.generation <= self.listing().dropped:
+        if manifest.generation <= listing.dropped:
             raise _expired(where)  # this run was so late that its generation is out of force
         return Generation(manifest, by_segment(rows), self._reader_of(manifest), _sha256(data))
 
@@ -398,6 +432,7 @@ class Archive:
         Raises:
             Conflict, Damaged: it must not be published, see `commit`.
         """
+        self.check_open(listing)
         if manifest.generation <= listing.dropped:
             raise _expired(where)
         if listing.orphans:
@@ -454,9 +489,9 @@ class TableArchive(Archive):
     def _reader_of(self, manifest: Manifest) -> str:
         return table_layout(manifest.generation)
 
-    def listing(self) -> Listing:
+    def listing(self, keys: list[str] | None = None) -> Listing:
         """Return the generations in force; a table's plans are kept, and elsewhere than an archive's."""
-        return read_listing(self.place, has_plans=False)
+        return read_listing(self.place, has_plans=False, keys=keys)
 
     def _is_empty(self, listing: Listing) -> bool:
         # a table's first decision says where it begins, and precedes its first generation

@@ -85,8 +85,11 @@ class Listing:
     def missing(self) -> int | None:
         """The first generation that should be in force but has no manifest; None if there is none.
 
-        The newest generation never expires: if there is none above the head, manifests were lost.
+        The newest generation never expires: if there is none above the head, manifests were lost, or the archive was
+        deleted.
         """
+        if self.decision.is_deleted:
+            return None
         at = self.dropped + 1
         for first, last in self.spans:
             if first != at:
@@ -100,7 +103,7 @@ class Listing:
     @property
     def is_new(self) -> bool:
         """Whether nothing has been published."""
-        return not self.spans and (self.decision.empty or not self.dropped)
+        return not self.spans and not self.decision.deletion and (self.decision.empty or not self.dropped)
 
     @property
     def unfinished(self) -> bool:
@@ -133,18 +136,19 @@ class Listing:
         return found if at == originals.last + 1 else ()
 
 
-def read_listing(place: Place, *, has_plans: bool = True) -> Listing:
+def read_listing(place: Place, *, has_plans: bool = True, keys: list[str] | None = None) -> Listing:
     """Read which generations are in force: one LIST for some hundred generations, and one GET if there is a decision.
 
     Args:
         place: the folder of the archive or of the table's records.
         has_plans: whether unfinished generations have a plan in ``_work/``; a table's have not.
+        keys: all keys below ``_manifest/``, relative to the folder, if they were just listed.
 
     Raises:
         Damaged: the newest decision cannot be read.
     """
     store, prefix = place
-    keys = _keys(store, prefix)
+    keys = _keys(store, prefix) if keys is None else keys
     while True:
         numbers = [number for key in keys if (number := parse_decision(key)) is not None]
         decision = _decision(store, prefix, max(numbers, default=0))

@@ -21,6 +21,9 @@ Text = Annotated[str, Field(max_length=1000)]
 MAX_GRACE = 1e9
 """Seconds; 32 years."""
 
+Deletion = Literal["", "begun", "decided", "done"]
+"""How far the deletion of an archive is, see `Decision`."""
+
 
 class Checked(File):
     """The mark that all of a generation's data were read back and matched their digests.
@@ -76,6 +79,7 @@ class Decision(File):
     of force never comes back, and its objects may be deleted at any later time.
 
     Attributes:
+        format: 2 if there is a deletion: a release that knows nothing of it must not read or write the archive.
         dropped: generations up to this one have expired; 0 for none.
         swept: nothing is left of generations up to this one.
         merged: the merged generations, in order.
@@ -84,9 +88,12 @@ class Decision(File):
             decided it did not record it.
         empty: whether nothing had been published when it was decided: an archive that is converted from one whose first
             generations have expired begins so.
+        deletion: whether the archive is being deleted. "begun": all of it is in force, but nothing is published any
+            more; only this state may be taken back. "decided": nothing is in force, now or later. "done": and all of
+            it was deleted.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 1
     scope: str
     stream: str
     number: Count
@@ -97,6 +104,12 @@ class Decision(File):
     holds: tuple[Hold, ...] = ()
     begin: Cut | None = None
     empty: bool = False
+    deletion: Deletion = ""
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether all of the archive is out of force for good."""
+        return self.deletion in {"decided", "done"}
 
     def numbered(self, number: int) -> Self:
         """Return the decision with a number and the current time."""
@@ -136,12 +149,23 @@ class Decision(File):
         kept = tuple(one for one in self.holds if one.name != name or one.generation not in generations)
         return self._next(holds=kept)
 
+    def delete(self, deletion: Deletion) -> Self:
+        """Return the next decision, with another state of the archive's deletion; empty takes it back.
+
+        Raises:
+            ValueError: what is decided cannot be taken back.
+        """
+        if self.is_deleted and deletion != "done":
+            raise ValueError("the deletion is decided")
+        merged = () if deletion in {"decided", "done"} else self.merged
+        return self._next(deletion=deletion, format=2 if deletion else 1, merged=merged)
+
     def is_over(self, span: GenerationSpan) -> bool:
         """Check whether a generation's manifest is out of force for good.
 
         That is so because the head only rises, and merged generations only merge with more.
         """
-        if span.first <= self.dropped:
+        if self.is_deleted or span.first <= self.dropped:
             return True
         meets = [one.span for one in self.merged if one.span.first <= span.last and span.first <= one.span.last]
         return meets != [span] and any(one.first < span.first or span.last < one.last for one in meets)
@@ -152,6 +176,8 @@ class Decision(File):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
+        if (self.format == 2) != bool(self.deletion):
+            raise ValueError("the format does not go with the deletion")
         if self.swept > self.dropped:
             raise ValueError("generations were swept before they expired")
         spans = [one.span for one in self.merged]

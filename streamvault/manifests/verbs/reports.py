@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from streamvault.common.errors import Damaged
-from streamvault.common.report import Report, TimedReport
+from streamvault.common.report import Report, RunReport, TimedReport
 from streamvault.manifests.archive.damage import Lost, lost_text
 from streamvault.manifests.archive.history import History
 
@@ -31,6 +31,7 @@ class ArchiveSummary(Report):
         unchecked_generations: number of generations in force that have not been read back; 0 for a table.
         held_generations: number of generations in force that have a hold of their own.
         gap_bytes: number of bytes in gaps of all generations.
+        being_deleted: whether `delete` has begun to delete the archive, and has not finished.
     """
 
     archive: str
@@ -48,6 +49,7 @@ class ArchiveSummary(Report):
     unchecked_generations: int = 0
     held_generations: int = 0
     gap_bytes: int = 0
+    being_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +57,41 @@ class ArchiveList(Report):
     """What `ls` prints as JSON.
 
     Attributes:
-        archives: the archives and tables, in the order of their paths.
+        archives: the archives, in the order of their paths.
+        archive_tables: their tables, and those of streams.
     """
 
     archives: tuple[ArchiveSummary, ...]
+    archive_tables: tuple[ArchiveSummary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteReport(RunReport):
+    """Result of a deletion.
+
+    Attributes:
+        archive: the archive's URI.
+        generations: numbers of the generations in force when the deletion began.
+        unfinished_generations: numbers of the generations whose export or merge is not finished.
+        resumed: whether an earlier run had begun the deletion.
+        unchanged: whether an earlier run has deleted the archive, and nothing was left.
+        objects: number of objects that are deleted, or were.
+        bytes: their size in the store.
+        tables: names of the archive's tables, which stay.
+        foreign_objects: number of other objects below the archive's address, which stay.
+        foreign_keys: keys of the first of them, relative to the root.
+    """
+
+    archive: str
+    generations: tuple[int, ...] = ()
+    unfinished_generations: tuple[int, ...] = ()
+    resumed: bool = False
+    unchanged: bool = False
+    objects: int = 0
+    bytes: int = 0
+    tables: tuple[str, ...] = ()
+    foreign_objects: int = 0
+    foreign_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

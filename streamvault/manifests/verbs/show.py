@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from streamvault.common.errors import Damaged, Failed, Problem
+from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text
 from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.layouts.object_keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
@@ -26,21 +27,26 @@ from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import StreamName
 
 
-def list_archives(place: str) -> list[ArchiveSummary]:
+def list_archives(place: str, *, progress: Progress | None = None) -> list[ArchiveSummary]:
     """Return all archives and tables in a folder and the folders below it, in the order of their paths.
 
-    Lists each folder once, but never an archive's events or chunks: an archive takes two LIST, and a GET for each
-    generation.
+    Lists each folder once, but never an archive's events or chunks: an archive takes a LIST, and a GET for each
+    generation; the first one in a folder takes another LIST.
 
     Args:
         place: a root, a folder above roots, or one archive: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+        progress: is told how many archives were read, after each hundred.
 
     Raises:
         NoSuchPlace: the folder does not exist or is empty.
         Problem: the folder cannot be read. An unreadable archive or folder below it is returned with its `problem`.
     """
     address = RootAddress.parse(place).resolve()
-    archives = list(_archives(address))
+    archives: list[ArchiveSummary] = []
+    for archive in _archives(address):
+        archives.append(archive)
+        if progress is not None and len(archives) % SAID_AFTER == 0:
+            progress.say(f"{len(archives):,} archives read")
     if not archives:
         _check_there(address)
     return archives
@@ -111,6 +117,9 @@ _RECORDS = frozenset(folder.rstrip("/") for folder in (MANIFESTS, TABLES, WORK))
 _OWN = _RECORDS | {open_layout(name).keys.root.rstrip("/") for name in LAYOUTS} | {"table"}
 """The folders of an archive, which contain no other archives."""
 
+SAID_AFTER = 100
+"""Archives; how often `list_archives` says how far it is."""
+
 
 class NoSuchPlace(Failed):
     """There is no such folder, nor any object whose key has the prefix."""
@@ -120,9 +129,15 @@ def _archives(address: RootAddress) -> Iterator[ArchiveSummary]:
     """Yield the archives and tables, which are recognized by the names of folders, and each unreadable folder."""
     store = address.open()
     paths = [""]
+    above: set[str] = set()  # the folders that archives were found in: what else is there is probably an archive, too
     while paths:
         path = paths.pop()
         try:
+            if address.folder is None and path.rpartition("/")[0] in above:
+                folders, keys = _records(store, f"{path}/")
+                if found := list(_archives_in(address.below(path), folders, keys)):
+                    yield from found
+                    continue
             names = _folders(address, store, path)
         except AccessDenied as problem:
             if not path:
@@ -131,7 +146,10 @@ def _archives(address: RootAddress) -> Iterator[ArchiveSummary]:
             continue
         own = _RECORDS.intersection(names)
         if own:
-            yield from _archives_in(address.below(path), own)
+            if found := list(_archives_in(address.below(path), own)):
+                yield from found
+                above.add(path.rpartition("/")[0])
+                continue
             own = _OWN
         # A foreign key may have an empty part. A segment's folder may have an object for each event.
         names = [name for name in names if name and name not in own and not parse_segment(name)]
@@ -139,8 +157,37 @@ def _archives(address: RootAddress) -> Iterator[ArchiveSummary]:
         paths += reversed([each for each in below if not _is_loop(address, each)])
 
 
-def _archives_in(address: RootAddress, folders: Container[str]) -> Iterator[ArchiveSummary]:
-    """Yield the archive at an address, and its tables; ``folders`` are those of `_RECORDS` that it has."""
+def _records(store: ObjectStore, folder: str) -> tuple[set[str], list[str]]:
+    """Return which of `_RECORDS` a folder has, and all keys of its manifests, relative to it: mostly by one LIST."""
+    found: set[str] = set()
+    keys: list[str] = []
+    after: str | None = folder + min(_RECORDS)
+    while after is not None:
+        start, after = after, None
+        for entry in store.list(folder, start):
+            key = entry.key.removeprefix(folder)
+            name = key.partition("/")[0]
+            if name > max(_RECORDS):
+                break
+            found.add(name)
+            if f"{name}/" == MANIFESTS:
+                keys.append(key)
+            else:
+                after = f"{folder}{name}0"  # sorts behind all that is in that folder
+                break
+    return found & _RECORDS, keys
+
+
+def _archives_in(
+    address: RootAddress, folders: Container[str], keys: list[str] | None = None
+) -> Iterator[ArchiveSummary]:
+    """Yield the archive at an address, and its tables.
+
+    Args:
+        address: the archive's.
+        folders: which of `_RECORDS` it has.
+        keys: all keys of its manifests, relative to it, if they were listed.
+    """
     try:
         root, scope, stream = address.split()
         name = StreamName(scope, stream)
@@ -153,7 +200,7 @@ def _archives_in(address: RootAddress, folders: Container[str]) -> Iterator[Arch
             found.append(archive.table_archive(table))
     for each in found:
         has_plan = WORK.rstrip("/") in folders and not each.table
-        if (summary := _summary(each, has_plan=has_plan)) is not None:
+        if (summary := _summary(each, None if each.table else keys, has_plan=has_plan)) is not None:
             yield summary
 
 
@@ -190,14 +237,17 @@ def _check_there(address: RootAddress) -> None:
         raise NoSuchPlace("no such folder", where=address.uri, todo="Check the address.")
 
 
-def _summary(archive: Archive, *, has_plan: bool) -> ArchiveSummary | None:
+def _summary(archive: Archive, keys: list[str] | None, *, has_plan: bool) -> ArchiveSummary | None:
     summary = ArchiveSummary(
         archive=Archive(archive.root, archive.stream, archive.store).uri,
         table=archive.table,
         stream_name=str(archive.stream),
     )
     try:
-        listing = archive.listing()
+        listing = archive.listing(keys)
+        if listing.decision.is_deleted:
+            return None if listing.decision.deletion == "done" else replace(summary, being_deleted=True)
+        summary = replace(summary, being_deleted=bool(listing.decision.deletion))
         plan = current_plan(archive.place, GenerationSpan.of(listing.newest + 1))[0] if has_plan else None
     except (AccessDenied, Damaged) as problem:
         return replace(summary, problem=str(problem))

@@ -302,7 +302,7 @@ def test_conversion_compresses(vault: Vault) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Vault], object], str]] = {
-    "layout": (lambda v: export(v, layout="events"), r"cannot have layout events.* Use --layout chunks"),
+    "layout": (lambda v: export(v, layout="events"), r"cannot have layout events.* Use layout='chunks'"),
     "both": (lambda v: export(v, a_root(), content="bytes", layout="events"), r"cannot have layout events"),
     "content": (lambda v: export(v, content="events"), r"the archive holds bytes, not events: scope/stream, gen.* 1"),
     "rotate": (lambda v: rotate_stream(v.uri(), v.root, content="events", **INLINE), r"the archive holds bytes"),
@@ -338,7 +338,7 @@ def test_archive_of_events_stays_one(tmp_path: Path) -> None:
     vault.make(events=20)
     vault.export()
     vault.add(b"more")
-    with pytest.raises(Usage, match=r"the archive holds events, not bytes.*--content bytes"):
+    with pytest.raises(Usage, match=r"the archive holds events, not bytes.*content='bytes'"):
         export(vault, content="bytes")
     assert "content" not in show_archive(vault.archive).document()
 

@@ -74,10 +74,10 @@ def test_event_above_the_limit_is_refused_with_the_option_to_raise(place: Place)
     place.fill([b"first", bytes(9 * MIB)])
     for size in (8 * MIB, 9 * MIB - 1):
         accepted = rf"at offset 13, unless it has {9 * MIB} bytes \(at most {size} are accepted\)"
-        with pytest.raises(NotEvents, match=rf"{accepted}.*increase --largest-event"):
+        with pytest.raises(NotEvents, match=rf"{accepted}.*increase largest_event"):
             export_stream(place.uri(), place.root, largest_event=size, master="inline")
     assert export_stream(place.uri(), place.root, largest_event=9 * MIB, master="inline").events == 2
-    with pytest.raises(Usage, match="--largest-event must be at least 8MiB"):
+    with pytest.raises(Usage, match=r"^largest_event must be at least 8MiB"):
         export_stream(place.uri(), place.root, largest_event=8 * MIB - 1, master="inline")
 
 

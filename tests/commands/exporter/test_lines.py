@@ -34,7 +34,7 @@ def test_restored_stream_is_rotated_in_a_line_of_its_own(vault: Vault) -> None:
     rotate_stream(vault.uri(), vault.root, **RUN)
     restore(vault)
     before = contents(vault.root)
-    with pytest.raises(Conflict, match="--line NAME"):
+    with pytest.raises(Conflict, match="line=NAME"):
         rotate_stream(vault.uri(), vault.root, **RUN)
     first = rotate_stream(vault.uri(), vault.root, line="2", **RUN)
     vault.add(b"three")
@@ -69,5 +69,5 @@ def test_stream_is_followed_in_a_line(vault: Vault) -> None:
 
 @pytest.mark.parametrize("name", ["a/b", "..", "_x", "x" * 65, " "])
 def test_invalid_name_of_a_line_is_wrong_usage(vault: Vault, name: str) -> None:
-    with pytest.raises(Usage, match=r"--line is not valid: .*1 to 64 letters, digits and hyphens"):
+    with pytest.raises(Usage, match=r"^line is not valid: .*1 to 64 letters, digits and hyphens"):
         export_stream(vault.uri(), vault.root, line=name, **RUN)

@@ -176,7 +176,7 @@ def test_an_unfinished_run_without_groups_gets_none(
         patch.setattr(ExportRun, "_prove", killed)
         with pytest.raises(Killed):
             export(vault, reader_groups=False)
-    with pytest.raises(Usage, match="an unfinished run has other options: no --reader-groups"):
+    with pytest.raises(Usage, match="an unfinished run has other options: no reader_groups=True"):
         export(vault)
     report = export(vault, restart=True)
     assert report.gave_up is not None
@@ -290,9 +290,9 @@ def test_nothing_is_restored_if_no_groups_were_noted(vault: Vault, groups: Memor
     add(vault, 1)
     export(vault, reader_groups=False)
     assert "reader_groups" not in show_archive(vault.archive).document()
-    with pytest.raises(Usage, match="generation 2 was archived without --reader-groups"):
+    with pytest.raises(Usage, match="generation 2 was archived without reader_groups=True"):
         restore(vault)
-    with pytest.raises(Usage, match="requires --offsets keep"):
+    with pytest.raises(Usage, match="requires offsets='keep'"):
         restore(vault, offsets="shift", generation=1)
     with vault.store as store:
         assert not store.exists(THERE)

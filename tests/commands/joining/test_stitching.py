@@ -107,7 +107,7 @@ def test_transaction_that_ends_meanwhile_is_an_error_that_says_what_to_do(
     monkeypatch.setattr(LocalTransactions, "ping", ping)
     with pytest.raises(Failed, match="ended the transaction before it was complete") as caught:
         keyed.append("one")
-    assert "--to" in caught.value.todo
+    assert "to_cut" in caught.value.todo
     monkeypatch.undo()
     keyed.append("one")
     assert len(keyed.payloads("target")) == 40

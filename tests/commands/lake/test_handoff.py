@@ -137,9 +137,9 @@ def test_invalid_options_are_refused(vault: Vault, options: dict[str, str]) -> N
     ("catalog", "message"),
     [
         ("misspelt", "PyIceberg's configuration has no such catalog: 'misspelt'"),
-        ("rest:", "--catalog rest requires a URI"),
-        ("rest:host:8181", "--catalog rest requires a URI"),
-        ("sql:nonsense", "--catalog sql requires a URI"),
+        ("rest:", "catalog rest requires a URI"),
+        ("rest:host:8181", "catalog rest requires a URI"),
+        ("sql:nonsense", "catalog sql requires a URI"),
     ],
 )
 def test_catalog_that_cannot_exist_is_refused_before_anything_is_written(

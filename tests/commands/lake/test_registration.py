@@ -54,7 +54,7 @@ def test_second_registration_is_refused_before_anything_is_written(vault: Vault,
     before = contents(vault.root)
     with pytest.raises(Conflict, match=r"is registered as lake.t in .*cat.db") as refused:
         hand_off(vault, catalog, table)
-    assert "--table" in refused.value.todo
+    assert "table" in refused.value.todo
     assert contents(vault.root) == before
     assert hand_off(vault).registered == (2,)
 

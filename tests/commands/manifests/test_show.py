@@ -13,13 +13,16 @@ import pytest
 from streamvault import check_archive, export_stream, list_archives, write_table
 from streamvault.cli import main
 from streamvault.common.errors import Failed
+from streamvault.common.progress import Progress
 from streamvault.layouts.object_keys import MANIFESTS
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectInfo
 from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
 from tests.counting import counted
+from tests.streams import append_events
 from tests.unit.small_archives import NAME, Vault, a_root, objects_of
 
 EVENTS = 3
@@ -133,13 +136,73 @@ def test_list_archives_lists_no_data_objects(vault: Vault, monkeypatch: pytest.M
     assert listed == ["folders ", "list "]
 
 
-def test_listing_an_archive_takes_three_requests(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("generations", [1, 2])
+def test_listing_an_archive_takes_two_requests(vault: Vault, generations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is, of one generation: a LIST, and a GET for each; for the first archive of a folder, one LIST more."""
+    names = [StreamName("scope", f"stream{number}") for number in range(5)]
+    for generation in range(generations):
+        for name in names:
+            with vault.store as store:
+                if not generation:
+                    store.create_stream_and_scope(name, StreamConfiguration())
+                append_events(store, name, SegmentId(0, 0), [b"one"])
+            export_stream(vault.uri(name), vault.root, master="inline")
+    with counted(monkeypatch) as requests:
+        assert [found.stream_name for found in list_archives(vault.root)] == list(map(str, names))
+    of_the_folders = 1 + 1 + 1  # the place, the scope, the first archive
+    assert requests == [Requests(0, of_the_folders + 5, 5 * generations)]
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+def test_neighbours_of_an_archive_are_listed_with_all_they_have(vault: Vault, tmp_path: Path, place: str) -> None:
+    """What is told from one listing: tables, unfinished generations, and folders that only look like an archive."""
+    root = a_root() if place == "memory" else (tmp_path / "vault").as_uri()
+    (tmp_path / "vault").mkdir()
+    for name in ("a", "b", "c"):
+        stream = StreamName("scope", name)
+        with vault.store as store:
+            store.create_stream_and_scope(stream, StreamConfiguration())
+            append_events(store, stream, SegmentId(0, 0), [b"one"])
+        if name != "c":
+            export_stream(vault.uri(stream), root, master="inline")
+        write_table(vault.uri(stream), root=root, table="orders", master="inline")
+    objects_of(root).put("scope/b/_work/0000000001/x", b"")
+    objects_of(root).put("scope/bb/_other/_manifest/x", b"")
+    objects_of(root).put("scope/bc/inner/_manifest/x", b"")
+    found = [(one.stream_name, one.table) for one in list_archives(root)]
+    assert found == [
+        ("scope/a", ""),
+        ("scope/a", "orders"),
+        ("scope/b", ""),
+        ("scope/b", "orders"),
+        ("scope/c", "orders"),
+    ]
+    assert main(["ls", root, "--json"]) == 0
+
+
+def test_json_has_an_archive_once(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    vault.export()
+    for name in ("one", "two"):
+        write_table(vault.archive, table=name, master="inline")
+    capfd.readouterr()
+    assert main(["ls", vault.root, "--json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert [one["archive"] for one in document["archives"]] == [vault.archive]
+    assert [one["table"] for one in document["archive_tables"]] == ["one", "two"]
+
+
+def test_ls_says_how_far_it_is(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    class Said(Progress):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    monkeypatch.setattr("streamvault.manifests.verbs.show.SAID_AFTER", 2)
     for number in range(5):
         export(vault, f"{vault.root}/{number}")
-    with counted(monkeypatch) as requests:
-        assert len(list_archives(vault.root)) == 5
-    of_the_folders = 1 + 5 + 5  # the place, the roots, the scopes
-    assert requests == [Requests(0, of_the_folders + 5 * 2, 5)]
+    list_archives(vault.root, progress=Said())
+    assert said == ["2 archives read", "4 archives read"]
 
 
 def test_unreadable_folder_is_reported(

@@ -305,7 +305,7 @@ def test_groups_need_a_store_that_has_them_and_offsets(
     moving: Streams, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     call: Any = getattr(moving, verb)
-    with pytest.raises(Usage, match="requires --offsets keep"):
+    with pytest.raises(Usage, match="requires offsets='keep'"):
         call(reader_groups=True, offsets="shift")
     monkeypatch.undo()
     with pytest.raises(Usage, match="does not support reader groups"):

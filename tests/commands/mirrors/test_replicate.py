@@ -98,7 +98,7 @@ def test_head_is_kept(streams: Streams, end: str) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_filler_that_a_replica_has_does_not_count(streams: Streams) -> None:
     limited = {"filler_limit": 0, "offsets": "keep", "numbers": "map"}
-    with pytest.raises(Usage, match="more than --filler-limit 0"):
+    with pytest.raises(Usage, match="more than filler_limit 0"):
         streams.replicate(**limited)
     streams.replicate()
     streams.add(b"replicated")
@@ -109,7 +109,7 @@ def test_filler_that_a_replica_has_does_not_count(streams: Streams) -> None:
     assert streams.same_events()
     streams.add(b"lost")
     streams.truncate()
-    with pytest.raises(Usage, match="more than --filler-limit 0"):
+    with pytest.raises(Usage, match="more than filler_limit 0"):
         streams.replicate(**limited)
     streams.replicate()
     with killed_at("delete", NAME):
@@ -249,7 +249,7 @@ def test_archive_that_expires_inside_a_later_segment_keeps_shifted_offsets(strea
 
 def test_options_of_a_replica_stay(streams: Streams) -> None:
     streams.replicate()
-    with pytest.raises(Conflict, match="begun with --offsets keep --numbers map"):
+    with pytest.raises(Conflict, match="begun with offsets='keep' numbers='map'"):
         streams.replicate(offsets="shift")
 
 

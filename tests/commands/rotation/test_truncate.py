@@ -142,7 +142,7 @@ def test_head_beyond_the_archive_is_not_passed_over(tmp_path: Path) -> None:
         if vault is mine:
             mine.add(b"lost", b"more")
         vault.truncate(26 if vault is other else 24)
-        with pytest.raises(Conflict, match=r"nothing of the stream can be compared.*--same-stream") as caught:
+        with pytest.raises(Conflict, match=r"nothing of the stream can be compared.*same_stream=True") as caught:
             export(vault)
         assert caught.value.exit_code == 4
         assert archive_of(mine.root).generations() == [1]
@@ -206,7 +206,7 @@ def test_segment_that_has_expired_is_truncated_only_if_confirmed(tmp_path: Path)
     split(vault)
     vault.add(b"two")
     assert rotate(vault, keep=1).expired == (1,)
-    is_refused(vault, r"no longer has the bytes .* of segment 0\.#epoch\.0, .*--same-stream")
+    is_refused(vault, r"no longer has the bytes .* of segment 0\.#epoch\.0, .*same_stream=True")
     assert truncating(vault, same_stream=True).truncated
     assert payloads_of(vault) == []
 
@@ -219,7 +219,7 @@ def test_beginning_that_is_not_recorded_is_confirmed(tmp_path: Path, monkeypatch
     export(vault)
     vault.add(b"two")
     assert rotate(vault, keep=1).expired == (1,)
-    is_refused(vault, "whether they had all of it is not recorded.*--same-stream")
+    is_refused(vault, "whether they had all of it is not recorded.*same_stream=True")
     assert truncating(vault, same_stream=True).truncated
 
 

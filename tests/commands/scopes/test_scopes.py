@@ -189,7 +189,7 @@ def test_python_functions_take_scopes(scopes: Scopes) -> None:
     assert alone.ok
     with pytest.raises(TypeError, match="CheckReport is the report of one stream"):
         ScopeReport.of(alone)
-    with pytest.raises(Usage, match="--keep"):
+    with pytest.raises(Usage, match=r"^keep"):
         follow_stream(scopes.uri("shop/"), scopes.root, keep=0)
 
 

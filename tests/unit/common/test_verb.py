@@ -73,7 +73,7 @@ def test_options_are_given_as_keywords_or_as_they_are() -> None:
 
 
 def test_invalid_options_are_wrong_usage_and_unknown_names_are_not_python() -> None:
-    with pytest.raises(Usage, match="--size must be at least 1: 0"):
+    with pytest.raises(Usage, match=r"^size must be at least 1: 0"):
         send("it", to="there", size=0)
     for wrong in ({}, {"to": "there", "sice": 1}, {"to": "there", "what": "that"}):
         with pytest.raises(TypeError):

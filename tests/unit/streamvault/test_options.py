@@ -13,20 +13,28 @@ import pytest
 
 import streamvault
 from streamvault.cli import main
-from streamvault.common.errors import Usage
-from streamvault.common.options import command_line
+from streamvault.common.errors import Conflict, Usage
+from streamvault.common.options import command_line, in_keywords
 from streamvault.demo.options import DemoOptions
 from streamvault.exporter.options import ConvertOptions, ExportOptions
 from streamvault.importer.options import ImportOptions, RestoreOptions
 from streamvault.lake.options import CatOptions, DdlOptions, HandoffOptions
-from streamvault.manifests.options import CheckOptions, HoldOptions, ReleaseOptions, ShowOptions, WarmOptions
+from streamvault.manifests.options import (
+    CheckOptions,
+    DeleteOptions,
+    HoldOptions,
+    ReleaseOptions,
+    ShowOptions,
+    WarmOptions,
+)
 from streamvault.mirrors.options import CopyOptions, MoveOptions, PromoteOptions, ReplicateOptions
 from streamvault.requests.model import RestoreRequest
 from streamvault.requests.options import RequestOptions, WorkOptions
 from streamvault.rotation.options import CompactOptions, FollowOptions, RotateOptions
 
 KINDS = (
-    *(CatOptions, CheckOptions, CompactOptions, ConvertOptions, CopyOptions, DdlOptions, DemoOptions, ExportOptions),
+    *(CatOptions, CheckOptions, CompactOptions, ConvertOptions, CopyOptions, DdlOptions, DeleteOptions),
+    *(DemoOptions, ExportOptions),
     *(FollowOptions, HandoffOptions, HoldOptions, ImportOptions, MoveOptions, PromoteOptions, ReleaseOptions),
     *(ReplicateOptions, RequestOptions, RotateOptions, ShowOptions, WarmOptions, WorkOptions),
 )
@@ -60,13 +68,14 @@ def test_request_in_a_queue_has_the_options_of_a_restore() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"window": 1024}, r"--window must be at least 16MiB: 1KiB"),
-        ({"window": "much"}, r"--window is not valid: .*: 'much'"),
-        ({"layout": "pages"}, r"--layout must be 'events' or 'chunks': 'pages'"),
+        ({"window": 1024}, r"^window must be at least 16MiB: 1KiB"),
+        ({"window": "much"}, r"^window is not valid: 'much' is not a size\. Examples: 64MiB"),
+        ({"layout": "pages"}, r"^layout must be 'events' or 'chunks': 'pages'"),
         ({"compress": "zstd"}, r"layout events does not support the compression"),
-        ({"range_size": 0}, r"--range-size must be at least 1: 0"),
-        ({"range_size": "1"}, r"--range-size is not valid: .*: '1'"),
-        ({"range_size": True}, r"--range-size is not valid: .*: True"),
+        ({"range_size": 0}, r"^range_size must be at least 1: 0"),
+        ({"range_size": "0KiB"}, r"^range_size must be at least 1: 0"),
+        ({"range_size": "-1"}, r"^range_size is not valid: '-1' is not a size"),
+        ({"range_size": True}, r"^range_size is not valid: .*: True"),
     ],
 )
 def test_invalid_option_is_wrong_usage(options: dict[str, Any], message: str) -> None:
@@ -77,9 +86,9 @@ def test_invalid_option_is_wrong_usage(options: dict[str, Any], message: str) ->
 def test_text_is_no_flag() -> None:
     """A verb uses the argument itself, and "false" is true."""
     false: Any = "false"
-    with pytest.raises(Usage, match=r"--truncate-source is not valid: .*: 'false'"):
+    with pytest.raises(Usage, match=r"^truncate_source is not valid: .*: 'false'"):
         streamvault.rotate_stream("local:///a/b/c", "file:///d", truncate_source=false)
-    with pytest.raises(Usage, match=r"--repair is not valid: .*: 'false'"):
+    with pytest.raises(Usage, match=r"^repair is not valid: .*: 'false'"):
         streamvault.check_archive("file:///d/b/c", repair=false)
 
 
@@ -89,7 +98,7 @@ def test_address_that_is_no_text_is_wrong_usage(wrong: Any) -> None:
         streamvault.show_archive(wrong)
     with pytest.raises(Usage, match="not a stream's URI"):
         streamvault.export_stream(wrong, "file:///d")
-    with pytest.raises(Usage, match="--at is not a time"):
+    with pytest.raises(Usage, match=r"^at is not a time"):
         streamvault.import_stream("file:///d/b/c", "local:///a/b/c", at=wrong or 0)
 
 
@@ -109,6 +118,45 @@ def test_fingerprints_are_any_iterable_of_texts() -> None:
             ImportOptions(fingerprints=wrong)
 
 
+def test_sizes_times_and_shares_are_texts_as_on_the_command_line() -> None:
+    texts: dict[str, Any] = {"range_size": "1.5 GB", "window": "64MiB", "keep_for": "1h30m"}
+    options = RotateOptions(**texts)
+    assert (options.range_size, options.window, options.keep_for) == (1_500_000_000, 64 * 1024 * 1024, 5400.0)
+    share: Any = "10%"
+    assert CheckOptions(subset=share).subset == 0.1
+    wrong: Any
+    for wrong in ("soon", ""):
+        with pytest.raises(Usage, match=r"--keep-for is not valid: '.*' is not a duration"):
+            RotateOptions(keep_for=wrong)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("--keep-for must be positive", "keep_for must be positive"),
+        ("--keep, --keep-for and --until exclude each other", "keep, keep_for and until exclude each other"),
+        ("if it is, confirm it with --same-stream.", "if it is, confirm it with same_stream=True."),
+        ("--same-stream is not valid", "same_stream is not valid"),
+        ("Use --layout chunks, or another --line NAME.", "Use layout='chunks', or another line=NAME."),
+        ("Use --window 12MiB.", "Use window 12MiB."),
+        (
+            "run 'check --read-data --window 1' of it's kin --window",
+            "run 'check --read-data --window 1' of it's kin window",
+        ),
+        ("`export --layout chunks` or --nothing", "`export --layout chunks` or --nothing"),
+    ],
+)
+def test_errors_in_python_name_options_as_keywords(said: str, expected: str) -> None:
+    with pytest.raises(Conflict) as caught, in_keywords(RotateOptions):
+        raise Conflict(said, where="x", todo=said)
+    assert (caught.value.what, caught.value.where, caught.value.todo, caught.value.args) == (
+        expected,
+        "x",
+        expected,
+        (expected,),
+    )
+
+
 def test_integers_of_numpy_are_integers() -> None:
     numbers: Any = np.array([2])
     assert RotateOptions(keep=numbers[0]).keep == 2
@@ -125,6 +173,7 @@ DESTROYING = {
     "follow": {"--keep": "1", "--keep-for": "1d", "--truncate-source": "1"},
     "check": {"--repair": "1"},
     "promote": {"--seal-source": "1"},
+    "delete": {"--yes": "1", "--unfinished": "1"},
 }
 """The options that make a command delete, truncate or seal something, each with a valid value."""
 
@@ -135,7 +184,7 @@ def test_no_environment_variable_makes_a_command_destroy_anything(
 ) -> None:
     """A variable that was set for another command, or forgotten, must not delete, truncate or seal."""
     variable = f"STREAMVAULT_{option.removeprefix('--').replace('-', '_').upper()}"
-    places = {"check": ["memory://a/b/c"], "promote": ["local:///nowhere/b/c"]}
+    places = {"check": ["memory://a/b/c"], "delete": ["memory://a/b/c"], "promote": ["local:///nowhere/b/c"]}
     command = [verb, *places.get(verb, ["local:///nowhere/b/c", "memory://a"])]
     monkeypatch.setenv(variable, DESTROYING[verb][option])
     assert main(command) == 2

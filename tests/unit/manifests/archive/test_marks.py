@@ -98,7 +98,7 @@ def test_contradictory_decision_is_refused(change: Callable[[Decision], object])
     [
         ({"scope": "other"}, "another archive"),
         ({"number": 3}, "another archive"),
-        ({"format": 2}, "unsupported format version"),
+        ({"format": 3}, "unsupported format version"),
         ({"merged": [{"generation": 3, "first": 3}]}, "not a valid file"),
         ({"holds": [{"generation": 3, "name": "../a"}]}, "not a valid file"),
     ],
@@ -144,3 +144,20 @@ def test_decision_superseded_while_it_is_read_is_read_again(archive: Archive, mo
     monkeypatch.setattr(ObstoreStore, "get", late)
     listing: Listing = archive.listing()
     assert (listing.dropped, listing.decision.number) == (2, 2)
+
+
+def test_deletion_that_is_decided_is_not_taken_back() -> None:
+    begun = Decision(**OWNER, number=7).expire(2).merge(GenerationSpan(3, 5), 0).delete("begun")
+    assert (begun.format, begun.is_deleted, begun.is_over(GenerationSpan(3, 5))) == (2, False, False)
+    kept = begun.delete("")
+    assert (kept.format, kept.deletion, kept.merged) == (1, "", begun.merged)
+    decided = begun.delete("decided")
+    for span in (GenerationSpan(3, 5), GenerationSpan.of(6), GenerationSpan.of(7_000_000)):
+        assert decided.is_over(span)
+    for deletion in ("", "begun", "decided"):
+        with pytest.raises(ValueError, match="decided"):
+            decided.delete(deletion)
+    done = decided.delete("done")
+    assert (done.format, done.is_deleted) == (2, True)
+    with pytest.raises(ValueError, match="format"):
+        Decision(**OWNER, number=7, deletion="begun")

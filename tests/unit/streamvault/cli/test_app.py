@@ -21,8 +21,8 @@ from streamvault.streamstore.arithmetic.cut_option import load_cut
 
 COMMANDS = ("export", "import", "copy", "append", "join", "replicate", "promote", "move", "translate", "streams",
             "sweep", "ls", "show", "timeline", "doctor", "status", "report", "check", "get", "cat", "plan", "convert",
-            "handoff", "ddl", "compact", "rotate", "follow", "hold", "release", "request-restore", "work", "queue",
-            "warm", "demo")  # fmt: skip
+            "handoff", "ddl", "compact", "rotate", "follow", "hold", "release", "delete", "request-restore", "work",
+            "queue", "warm", "demo")  # fmt: skip
 READING = {"translate", "streams", "ls", "show", "timeline", "doctor", "status", "report", "check", "get", "cat",
            "plan", "ddl", "follow", "queue", "demo"}  # fmt: skip
 COMPUTING = {"export", "import", "copy", "append", "join", "replicate", "promote", "move", "check", "convert",
@@ -60,7 +60,7 @@ def test_each_command_has_help(name: str, capfd: pytest.CaptureFixture[str]) -> 
     assert err == ""
     assert {"--json", "--log-level"} <= set(options := re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE))
     name, _, subcommand = name.partition(" ")
-    assert ("--dry-run" in options) == (name not in READING)
+    assert ("--dry-run" in options) == (name not in READING | {"delete"})  # which only rehearses without --yes
     assert ("--master" in options) == (name in COMPUTING)
     assert " ".join(text.split()).endswith(EPILOG)
     assert re.findall(r"<(?:str|int|float|list\[)|\d[<>]=?x|x[<>]=?\d|\[required", text) == []  # Python's types, ranges

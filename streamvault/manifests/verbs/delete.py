@@ -1,0 +1,227 @@
+"""The *delete* command: deletes an archive, for good.
+
+An archive's keys are the stream's positions, so what a late deletion removes could be what a new archive has written
+there. So an address is never used again: the newest decision says that the archive was deleted, and stays.
+
+What another run publishes meanwhile must not go unseen. So a decision first stops all publications (*begun*). What the
+archive then has is compared with what was found before. Only if nothing was added is the deletion decided, by the next
+decision; else the first is taken back. A run looks for a deletion once more after it has published, so what it reports
+as archived is either seen here, or in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from streamvault.common.errors import Conflict
+from streamvault.common.sizes import generations_text
+from streamvault.common.times import moment_text
+from streamvault.common.verb import verb
+from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.layouts.object_keys import (
+    WORK,
+    GenerationSpan,
+    decision_key,
+    is_record,
+    parse_decision,
+    parse_work,
+    plan_key,
+    table_of,
+)
+from streamvault.manifests.archive.archive import Archive, NoSuchArchive
+from streamvault.manifests.archive.deleting import LockFilter
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.marks import Decision, Deletion
+from streamvault.manifests.options import DeleteOptions
+from streamvault.manifests.verbs.reports import DeleteReport
+from streamvault.objectstore.bulk import delete_all
+from streamvault.objectstore.errors import NoSuchObject
+from streamvault.objectstore.locks import Lock
+from streamvault.objectstore.store import ObjectInfo
+
+NAMED = 10
+"""Foreign objects that are named."""
+
+
+@verb(DeleteOptions)
+def delete_archive(archive: str, options: DeleteOptions) -> DeleteReport:
+    """Delete an archive: all generations, and what unfinished runs have left. Nothing brings them back.
+
+    A small file stays, which says that the archive was deleted; its address is never used again. Tables and objects
+    that are not the archive's stay, too.
+
+    Args:
+        archive: ``ROOT/SCOPE/STREAM``.
+        yes: delete it; without this, only report what would be deleted.
+        unfinished: also if an export or a merge is not finished. One that is running ends with a `Conflict`.
+
+    Raises:
+        NoSuchArchive: there is no archive.
+        Conflict: a generation has a hold, an object is locked by S3, an export or a merge is not finished, or a
+            generation was published meanwhile. Nothing was deleted, except if S3 locks an object that was not locked
+            before.
+    """
+    source = Archive.open(archive)
+    listing = source.listing()
+    found = _Contents.of(source)
+    if not (found.objects or listing.decision.deletion):
+        raise NoSuchArchive("no archive", where=source.uri, todo="'streamvault ls ROOT' lists the archives.")
+    report = DeleteReport(
+        archive=source.uri,
+        generations=listing.generations,
+        unfinished_generations=tuple(span.last for span in _unfinished(source, listing)),
+        resumed=listing.decision.deletion in {"begun", "decided"},
+        unchanged=listing.decision.deletion == "done" and not found.objects,
+        objects=found.objects,
+        bytes=found.bytes,
+        tables=tuple(sorted(found.tables)),
+        foreign_objects=found.foreign,
+        foreign_keys=tuple(source.prefix + key for key in found.foreign_keys),
+        dry_run=not options.yes,
+    )
+    _check(source, listing, options)
+    if not listing.decision.is_deleted:
+        _check_locks(source)
+    if not options.yes:
+        return report
+    _decide(source, listing.newest, options)
+    return replace(report, objects=_delete(source))
+
+
+@dataclass
+class _Contents:
+    """What lies below an archive's address."""
+
+    objects: int = 0
+    bytes: int = 0
+    tables: set[str] = field(default_factory=set)
+    foreign: int = 0
+    foreign_keys: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, archive: Archive) -> _Contents:
+        found = cls()
+        for entry in archive.store.list(archive.prefix):
+            key = entry.key.removeprefix(archive.prefix)
+            if _is_own(key):
+                found.objects += 1
+                found.bytes += entry.size
+            elif table := table_of(key):
+                found.tables.add(table)
+            elif parse_decision(key) is None:
+                found.foreign += 1
+                found.foreign_keys += [key] if found.foreign <= NAMED else []
+        return found
+
+
+def _is_own(key: str) -> bool:
+    return is_record(key) or any(open_layout(name).keys.parse(key) is not None for name in LAYOUTS)
+
+
+def _unfinished(archive: Archive, listing: Listing) -> Iterator[GenerationSpan]:
+    """Yield the generations that have a plan and are not in force, nor were: they may yet be published."""
+    for span in filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK))):
+        new = span.last > listing.newest or (span.is_merged and span not in listing.spans)
+        if new and not listing.decision.is_over(span):
+            try:
+                archive.store.size(archive.prefix + plan_key(span))
+            except NoSuchObject:
+                continue
+            yield span
+
+
+def _check(archive: Archive, listing: Listing, options: DeleteOptions) -> None:
+    """Raise `Conflict` if a generation is held, or may yet be published."""
+    if listing.holds:
+        number, names = next(iter(sorted(listing.holds.items())))
+        raise Conflict(
+            f"generation {number} has the hold {names[0]}; nothing was deleted",
+            where=archive.uri,
+            todo=f"'streamvault release {archive.uri} {names[0]}' removes it.",
+        )
+    unfinished = [span.last for span in _unfinished(archive, listing)]
+    if unfinished and not options.unfinished:
+        raise Conflict(
+            f"an export or a merge is running or was interrupted ({generations_text(unfinished)}); nothing was deleted",
+            where=archive.uri,
+            todo="Stop its schedule, and let it finish; or delete what it has written too, with --unfinished.",
+        )
+
+
+def _check_locks(archive: Archive) -> None:
+    locks = archive.root.open_locks()
+    lock = None if locks is None else locks.first_lock(entry.key for entry in _own(archive))
+    if lock is not None:
+        raise _locked(archive, lock, "nothing was deleted")
+
+
+def _decide(archive: Archive, newest: int, options: DeleteOptions) -> None:
+    """Decide the deletion, if the archive still has what was found, and nobody can add to it.
+
+    Raises:
+        Conflict: it has more, or a hold. Everything is in force again.
+    """
+
+    def begin(now: Listing) -> Decision | None:
+        _check(archive, now, options)
+        return None if now.decision.deletion else now.decision.delete("begun")
+
+    def follow(fence: Decision, deletion: Deletion) -> None:
+        # if somebody else has decided, what was seen behind this fence no longer counts
+        archive.decide(lambda now: now.decision.delete(deletion) if now.decision == fence else None, deleting=True)
+
+    while True:
+        archive.decide(begin, deleting=True)
+        fenced = archive.listing()  # what is published later than this is not reported as archived by its run
+        if fenced.decision.is_deleted:
+            return
+        if not fenced.decision.deletion:
+            continue  # another deletion has taken back what it had begun
+        try:
+            _check_unchanged(archive, fenced, newest)
+            _check(archive, fenced, options)
+        except Conflict:
+            follow(fenced.decision, "")
+            raise
+        follow(fenced.decision, "decided")
+
+
+def _check_unchanged(archive: Archive, listing: Listing, newest: int) -> None:
+    if listing.newest != newest:
+        raise Conflict(
+            f"generation {listing.newest} was published in the meantime; nothing was deleted",
+            where=archive.uri,
+            todo="Stop the schedule that archives the stream, and look again.",
+        )
+
+
+def _own(archive: Archive) -> Iterator[ObjectInfo]:
+    """Yield the archive's objects, without decisions: manifests first, since keys are listed in byte order."""
+    return (entry for entry in archive.store.list(archive.prefix) if _is_own(entry.key.removeprefix(archive.prefix)))
+
+
+def _delete(archive: Archive) -> int:
+    """Delete all objects of an archive whose deletion is decided; return their number.
+
+    Raises:
+        Conflict: S3 locks one of them.
+    """
+    locks = LockFilter(archive.root)
+    objects = delete_all(archive.store, locks.until_locked(entry.key for entry in _own(archive)))
+    if locks.found is not None:
+        raise _locked(archive, locks.found, "what is left stays hidden")
+    listing, _ = archive.decide(
+        lambda now: now.decision.delete("done") if now.decision.deletion == "decided" else None, deleting=True
+    )
+    archive.store.delete([archive.prefix + decision_key(number) for number in listing.older])
+    return objects
+
+
+def _locked(archive: Archive, lock: Lock, rest: str) -> Conflict:
+    until = "" if lock.until is None else f" until {moment_text(lock.until)}"
+    return Conflict(
+        f"S3 keeps an object from being deleted ({lock.reason}{until}); {rest}",
+        where=f"{archive.store.uri}/{lock.key}",
+        todo="Repeat the command when the lock has ended.",
+    )

@@ -1,0 +1,418 @@
+"""Deleting an archive, stopped or late at each of its calls, and beside exports, holds and other deletions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamvault import (
+    check_archive,
+    delete_archive,
+    export_stream,
+    hold_archive,
+    import_stream,
+    list_archives,
+    release_archive,
+    show_archive,
+    show_timeline,
+    write_table,
+)
+from streamvault.common.errors import Conflict
+from streamvault.layouts.layout import LayoutName
+from streamvault.layouts.object_keys import parse_decision
+from streamvault.manifests.archive.archive import NoSuchArchive
+from streamvault.manifests.verbs.reports import DeleteReport
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.sparkrun.errors import TaskFailed
+from tests.unit.locks import Locked
+from tests.unit.small_archives import (
+    NAME,
+    Vault,
+    a_root,
+    archive_of,
+    before_a_decision,
+    clear,
+    contents,
+    is_sound,
+    merge,
+    objects_of,
+)
+
+PREFIX = f"{NAME}/"
+BEING_DELETED = "the archive is being deleted"
+DELETED = "the archive was deleted, and its address is not used again"
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    """Three generations, in both layouts."""
+    vault = Vault(tmp_path)
+    vault.make(events=20, largest=2000)
+    vault.export("events")
+    for payload in (b"one", b"two"):
+        vault.add(payload)
+        vault.export("chunks")
+    return vault
+
+
+class Killed(BaseException):
+    """A process ends."""
+
+
+def delete(vault: Vault, *, unfinished: bool = False) -> DeleteReport:
+    return delete_archive(vault.archive, yes=True, unfinished=unfinished)
+
+
+def before_call(
+    monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], object], *, puts_only: bool = False
+) -> None:
+    """Run something before the put or delete of this number, from 1; then the call is made, however late that is."""
+    put, remove = ObstoreStore.put, ObstoreStore.delete
+    left = number
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            monkeypatch.setattr(ObstoreStore, "put", put)
+            monkeypatch.setattr(ObstoreStore, "delete", remove)
+            happens()
+
+    def late_put(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        count()
+        put(self, key, data)
+
+    def late_delete(self: ObstoreStore, keys: list[str]) -> None:
+        count()
+        remove(self, keys)
+
+    monkeypatch.setattr(ObstoreStore, "put", late_put)
+    if not puts_only:
+        monkeypatch.setattr(ObstoreStore, "delete", late_delete)
+
+
+def left(vault: Vault) -> list[str]:
+    """What is left of the archive, without its decisions."""
+    keys = (key.removeprefix(PREFIX) for key in contents(vault.root) if key.startswith(PREFIX))
+    return [key for key in keys if parse_decision(key) is None]
+
+
+def is_gone(vault: Vault) -> bool:
+    """Check that of the archive only one decision is left, which keeps its address from being used again."""
+    assert archive_of(vault.root).listing().decision.deletion == "done"
+    assert left(vault) == []
+    assert len(contents(vault.root)) == 1
+    assert list_archives(vault.root) == []
+    with pytest.raises(NoSuchArchive, match=DELETED):
+        show_archive(vault.archive)
+    with pytest.raises(Conflict, match=DELETED):
+        vault.export()
+    return True
+
+
+def test_without_yes_nothing_is_deleted(vault: Vault) -> None:
+    before = contents(vault.root)
+    report = delete_archive(vault.archive)
+    assert (report.dry_run, report.generations, report.objects) == (True, (1, 2, 3), len(before))
+    assert report.bytes == sum(map(len, before.values()))
+    assert contents(vault.root) == before
+
+
+def test_archive_is_deleted_and_its_address_is_not_used_again(vault: Vault) -> None:
+    before = contents(vault.root)
+    report = delete(vault)
+    assert (report.objects, report.resumed, report.unchanged) == (len(before), False, False)
+    assert is_gone(vault)
+    for reader in (show_timeline, check_archive):
+        with pytest.raises(NoSuchArchive, match=DELETED):
+            reader(vault.archive)
+    with pytest.raises(NoSuchArchive, match=DELETED):
+        import_stream(vault.archive, f"local://{vault.folder}/streams/scope/restored", master="inline")
+    with pytest.raises(NoSuchArchive, match=DELETED):
+        hold_archive(vault.archive, "late")
+    again = delete(vault)
+    assert (again.unchanged, again.objects) == (True, 0)
+    assert export_stream(vault.uri(), vault.root, line="2", master="inline").generation == 1
+
+
+def test_what_is_not_the_archives_stays_and_is_named(vault: Vault) -> None:
+    write_table(vault.archive, table="orders", format="parquet", master="inline")
+    store = objects_of(vault.root)
+    strangers = ["README", "chunks/0000000000.0000000000/notes", "events/x", "_work/notes", "_manifest/1.json"]
+    for key in strangers:
+        store.put(PREFIX + key, b"?")
+    tables = {key for key in contents(vault.root) if "table/" in key}
+    assert tables
+    report = delete(vault)
+    assert report.tables == ("orders",)
+    assert (report.foreign_objects, set(report.foreign_keys)) == (len(strangers), {PREFIX + key for key in strangers})
+    assert {PREFIX + key for key in left(vault)} == {PREFIX + key for key in strangers} | tables
+
+
+def test_merged_generations_and_what_they_replaced_are_deleted(vault: Vault) -> None:
+    merge(vault, 2, 3)
+    assert delete_archive(vault.archive).generations == (1, 3)
+    delete(vault)
+    assert is_gone(vault)
+
+
+def test_there_is_no_archive_to_delete(vault: Vault) -> None:
+    with pytest.raises(NoSuchArchive, match="no archive"):
+        delete_archive(f"{a_root()}/{NAME}", yes=True)
+
+
+def test_hold_keeps_the_archive(vault: Vault) -> None:
+    hold_archive(vault.archive, "audit", generation=2)
+    before = contents(vault.root)
+    for yes in (False, True):
+        with pytest.raises(Conflict, match="generation 2 has the hold audit; nothing was deleted"):
+            delete_archive(vault.archive, yes=yes)
+    assert contents(vault.root) == before
+    release_archive(vault.archive, "audit")
+    delete(vault)
+    assert is_gone(vault)
+
+
+def test_hold_that_is_first_keeps_the_archive(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    before_a_decision(monkeypatch, lambda: hold_archive(vault.archive, "audit"))
+    with pytest.raises(Conflict, match="has the hold audit"):
+        delete(vault)
+    assert is_sound(vault.root)
+    vault.add(b"more")
+    assert vault.export().generation == 4
+
+
+def test_object_that_s3_locks_keeps_the_archive(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(vault.root)
+    monkeypatch.setattr(RootAddress, "open_locks", lambda _: Locked(f"{PREFIX}chunks/"))
+    for yes in (False, True):
+        with pytest.raises(Conflict, match=r"retention \(COMPLIANCE\) until 2030-01-01T00:00:00Z\); nothing was"):
+            delete_archive(vault.archive, yes=yes)
+    assert contents(vault.root) == before
+
+
+def test_object_that_s3_locks_meanwhile_stops_the_deletion(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    locks = Locked()
+    monkeypatch.setattr(RootAddress, "open_locks", lambda _: locks)
+
+    def lock() -> None:
+        locks.locked = (f"{PREFIX}chunks/",)
+
+    before_a_decision(monkeypatch, lock)
+    before = contents(vault.root)
+    with pytest.raises(Conflict, match="what is left stays hidden"):
+        delete(vault)
+    assert set(before) <= set(contents(vault.root))
+    with pytest.raises(NoSuchArchive, match=BEING_DELETED):
+        show_archive(vault.archive)
+    locks.locked = ()
+    assert delete(vault).resumed
+    assert is_gone(vault)
+
+
+def test_unfinished_export_keeps_the_archive_unless_it_may_go(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault.add(b"more")
+
+    def kill() -> None:
+        raise Killed
+
+    before_call(monkeypatch, 2, kill)
+    with pytest.raises((Killed, TaskFailed)):
+        vault.export()
+    before = contents(vault.root)
+    for yes in (False, True):
+        with pytest.raises(Conflict, match=r"running or was interrupted \(generation 4\)"):
+            delete_archive(vault.archive, yes=yes)
+    assert contents(vault.root) == before
+    assert delete(vault, unfinished=True).unfinished_generations == (4,)
+    assert is_gone(vault)
+
+
+@pytest.mark.parametrize("layout", ["events", "chunks"])
+def test_export_that_is_late_at_any_write_reports_nothing_that_is_deleted(
+    tmp_path: Path, layout: LayoutName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever write of an export comes after the whole deletion: it ends with a conflict, and nothing is in force."""
+    number = 0
+    while True:
+        number += 1
+        vault = Vault(tmp_path / str(number))
+        vault.make(events=4, largest=100)
+        vault.export("events")
+        vault.add(b"more")
+        deleted: list[DeleteReport] = []
+        ended: Conflict | None = None
+
+        def meanwhile(vault: Vault = vault, deleted: list[DeleteReport] = deleted) -> None:
+            deleted.append(delete(vault, unfinished=True))
+
+        with monkeypatch.context() as patch:
+            before_call(patch, number, meanwhile, puts_only=True)
+            try:
+                vault.export(layout)
+            except Conflict as conflict:
+                ended = conflict
+        if not deleted:
+            assert ended is None
+            break
+        assert str(ended).startswith(DELETED)
+        assert archive_of(vault.root).generations() == []
+        delete(vault)
+        assert is_gone(vault)
+    assert number > 5
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_generation_that_is_published_meanwhile_keeps_the_archive(
+    vault: Vault, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the deletion has not seen stays: until nothing can be published, and no longer, generations are added."""
+    vault.add(b"more")
+    published: list[object] = []
+
+    def export() -> None:
+        try:
+            published.append(vault.export())
+        except Conflict as conflict:
+            published.append(conflict)
+
+    before_call(monkeypatch, number, export)
+    if number == 1:  # before the decision that nothing is published any more
+        with pytest.raises(Conflict, match="generation 4 was published in the meantime; nothing was deleted"):
+            delete(vault)
+        assert archive_of(vault.root).generations() == [1, 2, 3, 4]
+        assert is_sound(vault.root)
+        vault.add(b"and more")
+        assert vault.export().generation == 5
+    else:
+        delete(vault)
+        assert BEING_DELETED in str(published[0])
+        assert is_gone(vault)
+
+
+def test_run_that_publishes_once_more_what_another_has_published_sees_the_deletion(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two runs of a plan, the second finds the manifest; it must not report it either."""
+    vault.add(b"more")
+    archive = archive_of(vault.root)
+    put = ObstoreStore.put
+    manifest = f"{PREFIX}_manifest/0000000004.json"
+
+    def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        if key == manifest:
+            put(self, key, data)  # the other run's
+            monkeypatch.setattr(ObstoreStore, "put", put)
+            archive.decide(lambda now: now.decision.delete("begun"), deleting=True)
+        put(self, key, data)
+
+    monkeypatch.setattr(ObstoreStore, "put", late)
+    with pytest.raises(Conflict, match=BEING_DELETED):
+        vault.export()
+
+
+def test_deletion_that_is_killed_at_any_call_is_finished_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill() -> None:
+        raise Killed
+
+    states = set()
+    number = 0
+    while True:
+        number += 1
+        vault = Vault(tmp_path / str(number))
+        vault.make(events=4, largest=100)
+        vault.export("events")
+        vault.add(b"more")
+        vault.export("chunks")
+        with monkeypatch.context() as patch:
+            before_call(patch, number, kill)
+            try:
+                delete(vault)
+            except Killed:
+                pass
+            else:
+                break
+        state = archive_of(vault.root).listing().decision.deletion
+        states.add(state)
+        if state in {"", "begun"}:
+            assert is_sound(vault.root)
+        if state == "begun":
+            assert list_archives(vault.root)[0].being_deleted
+            with pytest.raises(Conflict, match=BEING_DELETED):
+                hold_archive(vault.archive, "late")
+        if state == "decided":
+            assert list_archives(vault.root)[0].being_deleted
+            with pytest.raises(NoSuchArchive, match=BEING_DELETED):
+                show_archive(vault.archive)
+            with pytest.raises(Conflict, match=BEING_DELETED):
+                vault.export()
+        assert delete(vault).resumed == (state in {"begun", "decided"})
+        assert archive_of(vault.root).listing().decision.deletion == "done"
+        assert left(vault) == []
+    assert {"", "begun", "decided"} <= states
+
+
+def test_deletion_that_is_late_at_any_call_deletes_nothing_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another deletion ends meanwhile, and the stream is archived again: there, nothing is missing."""
+    number = 0
+    while True:
+        number += 1
+        vault = Vault(tmp_path / str(number))
+        vault.make(events=4, largest=100)
+        vault.export("chunks")
+        archived: list[int] = []
+
+        def meanwhile(vault: Vault = vault, archived: list[int] = archived) -> None:
+            delete(vault)
+            with pytest.raises(Conflict, match=DELETED):
+                vault.export("chunks")
+            archived.append(export_stream(vault.uri(), vault.root, line="2", master="inline").events)
+
+        with monkeypatch.context() as patch:
+            before_call(patch, number, meanwhile)
+            delete(vault)
+        if not archived:
+            break
+        assert is_sound(f"{vault.root}/_line-2")
+        assert left(vault) == []
+        assert archive_of(vault.root).generations() == []
+    assert number > 4
+
+
+@pytest.mark.parametrize("number", [2, 3], ids=["before it looks", "before it decides"])
+def test_deletions_side_by_side_where_one_takes_back_what_it_began(
+    vault: Vault, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a fence that was taken back, anything may have been published: the other begins again."""
+    archive = archive_of(vault.root)
+
+    def take_back_and_export() -> None:
+        archive.decide(lambda now: now.decision.delete(""), deleting=True)
+        vault.add(b"more")
+        vault.export()
+
+    before_call(monkeypatch, number, take_back_and_export)
+    with pytest.raises(Conflict, match="generation 4 was published in the meantime"):
+        delete(vault)
+    assert archive.generations() == [1, 2, 3, 4]
+    assert is_sound(vault.root)
+
+
+def test_merge_that_is_late_stays_out_of_force(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    before_a_decision(monkeypatch, lambda: delete(vault, unfinished=True))
+    with pytest.raises(Conflict, match=DELETED):
+        merge(vault, 2, 3)
+    delete(vault)
+    assert is_gone(vault)
+
+
+def test_replaced_objects_are_cleared_before(vault: Vault) -> None:
+    merge(vault, 2, 3)
+    clear(vault)
+    delete(vault)
+    assert is_gone(vault)
