@@ -127,6 +127,7 @@ class StreamvaultSubmitHook(SparkSubmitHook):
         # spark-submit is installed beside the interpreter, whose folder may not be on the path
         variables["PATH"] = os.pathsep.join([variables.get("PATH", os.defpath), str(Path(sys.executable).parent)])
         variables.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        variables.setdefault("STREAMVAULT_PROGRESS_EVERY", "1m")
         if self.master.kind != "inline":
             try:
                 variables |= environment_for(self.master, java_home(variables))

@@ -8,6 +8,7 @@ reads nothing but the result.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -164,6 +165,26 @@ class Results:
 
         width = None if self._real.isatty() else _PIPED_COLUMNS
         return Console(file=self._real, width=width, markup=False, emoji=False, highlight=False)
+
+
+class LoggedResults(Results):
+    """A result's text as log lines of level *info*; payloads are not logged.
+
+    Args:
+        log: where they go.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        super().__init__()
+        self._log = log
+
+    def write(self, text: str) -> None:
+        """Log the lines of a text."""
+        for line in text.splitlines():
+            self._log.info("%s", line)
+
+    def raw(self, data: bytes) -> None:
+        """Log nothing."""
 
 
 def _unbroken(cell: str, is_number: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import traceback
@@ -16,10 +17,12 @@ import streamvault
 from streamvault.cli.clock import command_seconds
 from streamvault.cli.errors import CommandError, command_error
 from streamvault.cli.logs import configure_logs
-from streamvault.cli.output import OutputClosed, Results, print_stderr
+from streamvault.cli.output import LoggedResults, OutputClosed, Results, print_stderr
 from streamvault.cli.progress import LineProgress, watching
 from streamvault.common.errors import Failed, without_logins
 from streamvault.scopes.reports import ScopeReport
+
+_log = logging.getLogger("streamvault")
 
 
 class LogLevel(StrEnum):
@@ -116,10 +119,12 @@ class RunningCommand:
             self.write(report.to_json(), lambda results: show(results, report))
 
     def write(self, document: Mapping[str, Any], show: Callable[[Results], None]) -> None:
-        """Print a result: a JSON object, or what `show` prints."""
+        """Print a result: a JSON object, or what `show` prints, which else is logged if lines of level *info* are."""
         self.progress.end()
         if self.running.as_json:
             self.results.json(document)
+            if _log.isEnabledFor(logging.INFO):
+                show(LoggedResults(_log))
         else:
             show(self.results)
 

@@ -169,6 +169,19 @@ def test_replica_of_tasks_is_promoted(export: list[str], tmp_path: Path) -> None
         assert len({digest_of(store, name) for name in names}) == 1
 
 
+def test_task_log_has_the_result_as_text(export: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    exporting = ExportStreamOperator(task_id="t", conn_id="inline", stream=export[1], root=export[2], dry_run=True)
+    assert exporting.execute({"ti": Attempt()})["dry_run"]
+    assert f"streamvault: would write generation 1 of {export[2]}/scope/stream" in capfd.readouterr().out
+    exporting.dry_run = False
+    exporting.log_level = "warning"
+    assert exporting.execute({"ti": Attempt()})["generation"] == 1
+    assert "wrote generation" not in capfd.readouterr().out
+    exporting.log_level = "loud"
+    with pytest.raises(AirflowFailException, match="'--log-level': 'loud' is not one of"):
+        exporting.execute({"ti": Attempt()})
+
+
 def test_operator_runs_for_a_scope(export: list[str], tmp_path: Path) -> None:
     """One stream is damaged in the archive: the task says which, and the others are checked."""
     scope = export[1].removesuffix("stream")

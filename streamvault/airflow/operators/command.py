@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Collection, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any, ClassVar
@@ -13,10 +12,11 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef
 
 from streamvault.airflow.aws import aws_environment
+from streamvault.airflow.flags import flag
 from streamvault.airflow.options import OptionArgument, described, option_arguments
 from streamvault.airflow.outcome import report_of, reports_in
 from streamvault.airflow.pravega import PravegaHook
-from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
+from streamvault.airflow.submit import StreamvaultSubmitHook
 from streamvault.common.options import Options
 
 
@@ -38,10 +38,12 @@ class CommandOperator(SparkSubmitOperator):
             For a stream given by its URI, the worker's own environment applies.
         aws_conn_id: id of the connection of type ``aws`` for roots on S3; None: the worker's own environment applies.
         env_vars: additional environment variables for the driver; an empty value unsets one.
+        log_level: the lowest level of the command's log lines in the task's log: ``debug``, ``info`` (with the result
+            as text, and a line a minute that says how far it is), ``warning`` or ``error``.
         spark: `conf`, `driver_memory`, `num_executors` and the other arguments of `SparkSubmitOperator`.
     """
 
-    template_fields: Sequence[str] = ("conf", "name", "pravega_conn_id", "aws_conn_id", "env_vars")
+    template_fields: Sequence[str] = ("conf", "name", "pravega_conn_id", "aws_conn_id", "env_vars", "log_level")
     template_ext: Sequence[str] = ()
     ui_color = "#dcebf7"
 
@@ -83,6 +85,7 @@ class CommandOperator(SparkSubmitOperator):
         pravega_conn_id: str = PravegaHook.default_conn_name,
         aws_conn_id: str | None = "aws_default",
         name: str = "streamvault",
+        log_level: str = "info",
         **spark: Any,
     ) -> None:
         given = {argument: spark.pop(argument) for argument in self.arguments}
@@ -90,6 +93,7 @@ class CommandOperator(SparkSubmitOperator):
         super().__init__(conn_id=conn_id, name=name, **spark)
         self.pravega_conn_id = pravega_conn_id
         self.aws_conn_id = aws_conn_id
+        self.log_level = log_level
         for argument, value in given.items():
             setattr(self, argument, value)
 
@@ -112,8 +116,9 @@ class CommandOperator(SparkSubmitOperator):
     def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
         """Run the command and return its report."""
         hook = self._hook = self._get_hook()
-        outcome = hook.run(self.command())
-        self._log_document(outcome, context)
+        outcome = hook.run([*self.command(), "--log-level", str(self.log_level)])
+        if outcome.code and outcome.document is not None:
+            context["ti"].xcom_push(key="report", value=outcome.document)
         report = report_of(outcome)
         self._emit_events(report, context)
         return report
@@ -170,22 +175,13 @@ class CommandOperator(SparkSubmitOperator):
             use_krb5ccache=self._use_krb5ccache,
         )
 
-    def _log_document(self, outcome: Outcome, context: Any) -> None:
-        """Log the document; if the command failed, also push it as the XCom ``report``."""
-        if outcome.document is None:
-            return
-        self.log.info("%s", json.dumps(outcome.document))
-        if outcome.code:
-            for finding in outcome.document.get("findings", ()):
-                self.log.error("damaged: %s", finding)
-            context["ti"].xcom_push(key="report", value=outcome.document)
-
     def _emit_events(self, report: Mapping[str, Any], context: Any) -> None:
         if not self.written:
             return
         # an earlier attempt may have written and been killed before it could announce that
         reports = reports_in(report)
-        written = [each for each in reports if self.has_written(each) or context["ti"].try_number > 1]
+        may_have_written = context["ti"].try_number > 1
+        written = [each for each in reports if self.has_written(each) or may_have_written] if self._acts() else []
         others = {each[self.written] for each in reports if each not in written}
         # Airflow emits an event of each asset that a task has as an outlet when it succeeds
         self.outlets = [
@@ -199,6 +195,10 @@ class CommandOperator(SparkSubmitOperator):
                     context["outlet_events"][outlet].add(Asset(uri=each[self.written]), extra=self._event_extra(each))
                 elif isinstance(outlet, Asset) and outlet.uri == each[self.written]:
                     context["outlet_events"][outlet].extra.update(self._event_extra(each))
+
+    def _acts(self) -> bool:
+        """Return whether the command does what it says: it is no dry run."""
+        return not flag("dry_run", getattr(self, "dry_run", False))
 
     def _event_extra(self, report: Mapping[str, Any]) -> dict[str, Any]:
         moved = {**report, **(report.get("export") or {})}

@@ -104,8 +104,8 @@ def test_stream_in_a_line_is_left_out_of_its_scope() -> None:
 @pytest.mark.parametrize(
     ("options", "operator", "not_listed"),
     [
-        (RotationOptions, RotateArchiveOperator, {"hold", "deletions", "restart"}),
-        (ReplicationOptions, ReplicateStreamOperator, {"follow", "every", "idle", "lasting"}),
+        (RotationOptions, RotateArchiveOperator, {"hold", "deletions", "restart", "dry_run"}),
+        (ReplicationOptions, ReplicateStreamOperator, {"follow", "every", "idle", "lasting", "dry_run"}),
     ],
 )
 def test_list_has_the_options_of_its_operator(

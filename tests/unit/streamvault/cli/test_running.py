@@ -36,6 +36,18 @@ def command(work: Callable[[Progress], Any], *, as_json: bool = False, debug: bo
     return begun.exit_code
 
 
+def test_result_in_json_is_also_logged_as_text(capfd: pytest.CaptureFixture[str]) -> None:
+    """Only if log lines of level info are written; an event's payload never is."""
+    for level, logged in ((LogLevel.INFO, True), (LogLevel.WARNING, False)):
+        with Running(as_json=True, log_level=level).command() as begun:
+            begun.write({"value": 7}, lambda results: results.fields({"value": "7", "of": "9"}))
+            begun.write({"value": 8}, lambda results: results.raw(b"payload"))
+        out, err = capfd.readouterr()
+        assert out == '{"value": 7}\n{"value": 8}\n'
+        assert (" INFO streamvault: value  7\n" in err, " INFO streamvault: of     9\n" in err) == (logged, logged)
+        assert "payload" not in err
+
+
 def failing(error: BaseException) -> Callable[[Progress], Any]:
     def work(_progress: Progress) -> Any:
         raise error

@@ -172,7 +172,7 @@ def test_command_understands_every_option_of_its_operator(kind: type[CommandOper
     assert {*OPERATORS[kind], *given} <= set(operator.template_fields)
     read = load_command(kind.verb).make_context(kind.verb, operator.command()[1:])
     found = {name for name in read.params if getattr(read.get_parameter_source(name), "name", "") == "COMMANDLINE"}
-    assert set(kind.options_class.keyword_fields()) - found <= {"same_stream", "master", "dry_run", "ranges"}
+    assert set(kind.options_class.keyword_fields()) - found <= {"same_stream", "master", "ranges"}
 
 
 def test_arguments_of_an_operator_are_in_its_signature() -> None:
@@ -370,6 +370,26 @@ def test_assets_have_an_event_only_if_something_was_written(
     emitted = [(event.dest_asset_key.uri, event.extra) for event in events[alias].asset_alias_events]
     assert emitted == ([(written, extra)] if announced else [])
     assert events[asset].extra == (extra if announced else {})
+
+
+def test_dry_run_emits_no_event(end: Callable[[int, dict[str, Any]], None]) -> None:
+    """Nor does a retry, before which nothing can have been written."""
+    report = {"archive": ARCHIVE, "unchanged": False, "dry_run": True, **NUMBERS}
+    end(0, report)
+    alias, events = AssetAlias("archives"), OutletEventAccessors()
+    operator = ExportStreamOperator(task_id="t", **OF_A_STREAM, dry_run="yes", outlets=[Asset(ARCHIVE), alias])
+    assert "--dry-run" in operator.command()
+    assert operator.execute(context(Attempt(2), outlet_events=events)) == report
+    assert (operator.outlets, events[alias].asset_alias_events) == ([alias], [])
+
+
+@pytest.mark.parametrize("level", ["info", "warning"])
+def test_command_gets_the_log_level(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda _, words: ran.append(words) or Outcome(0, {"ok": True}))
+    given = {} if level == "info" else {"log_level": level}
+    CheckArchiveOperator(task_id="t", archive=ARCHIVE, **given).execute(context())
+    assert ran == [["check", ARCHIVE, "--log-level", level]]
 
 
 def test_each_archive_of_a_scope_has_an_event_of_its_own(end: Callable[[int, dict[str, Any]], None]) -> None:
