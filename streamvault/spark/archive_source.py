@@ -4,45 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from streamvault.common.times import moment_text
 from streamvault.lake.read import read_part
-from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.archive import Archive, NoSuchArchive
+from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.selection import RangePart, check_boundaries, select_parts
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark.batch_reader import BatchReader
-from streamvault.spark.columns import spark_schema
-from streamvault.spark.options import SourceOptions
+from streamvault.spark.options import NO_COLUMNS, SourceOptions
+from streamvault.spark.tables import options_for, schema_for
 from streamvault.streamstore.model import StreamCut, StreamName
 
-_OPTIONS = ("path", "generation", "from", "to", "startingOffsets", "endingOffsets", "columns", "verify")
+_START = ("from", "startingOffsets", "startingTimestamp")
+_END = ("to", "endingOffsets")
+_OPTIONS = ("path", "generation", *_START, *_END, "columns", "verify")
+_FIXED = {
+    "minPartitions": (
+        "",
+        "a partition is a range, which is compared with its digest as a whole",
+        "Call repartition on what was read, or export with a smaller range size.",
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadOptions:
-    """The parsed options."""
+    """The parsed options; `since` is the option ``startingTimestamp``."""
 
     root: RootAddress
     stream: StreamName
     generation: int | None
     from_cut: StreamCut | None
+    since: datetime | None
     to_cut: StreamCut | None
     columns: list[str] | None
     verify: bool
 
 
 def _read_options(given: Mapping[str, str]) -> _ReadOptions:
-    options = SourceOptions("streamvault", given, _OPTIONS)
-    archive = options.text("path")
+    options = SourceOptions("streamvault", given, _OPTIONS, _FIXED)
+    archive = options.uri()
     if archive is None:
-        raise options.wrong("path", "the option is missing", 'Use load("ROOT/SCOPE/STREAM").')
+        raise options.wrong("path", "the option is missing", f'Use load("ROOT/SCOPE/STREAM"). {NO_COLUMNS}')
     root, scope, name = RootAddress.parse(archive).split()
     stream = StreamName(scope, name)
-    start = options.cut(stream, "from", "startingOffsets", default="earliest")
-    end = options.cut(stream, "to", "endingOffsets", default="latest")
+    options.text(*_START)  # only one of them
+    start = options.cut(stream, *_START[:2], default="earliest", unbounded="earliest")
+    end = options.cut(stream, *_END, default="latest", unbounded="latest")
     if start == "latest" or end == "earliest":
         name = "from" if start == "latest" else "to"
         raise options.wrong(name, f"{start if name == 'from' else end!s} leaves nothing to read")
@@ -51,6 +65,7 @@ def _read_options(given: Mapping[str, str]) -> _ReadOptions:
         stream,
         options.number("generation", least=1),
         start if isinstance(start, StreamCut) else None,
+        options.moment("startingTimestamp"),
         end if isinstance(end, StreamCut) else None,
         options.words("columns"),
         options.flag("verify", default=False),
@@ -67,11 +82,11 @@ class ArchiveDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return an event's columns."""
-        return spark_schema(_read_options(self.options).columns)
+        return schema_for(self.options, lambda given: _read_options(given).columns)
 
     def reader(self, schema: StructType) -> ArchiveReader:
         """Return a reader of the archive as it is when the query is planned."""
-        return ArchiveReader(_read_options(self.options), schema)
+        return ArchiveReader(_read_options(options_for(self.options, schema)), schema)
 
 
 class ArchiveReader(BatchReader[RangePart]):
@@ -93,11 +108,24 @@ class ArchiveReader(BatchReader[RangePart]):
         history.generations[-1].manifest.require_events(archive.uri)
         parts = [
             part
-            for part in select_parts(history, options.from_cut, options.to_cut)
+            for part in select_parts(history, self._start(history), options.to_cut)
             if self._bounds.meet(part.segment, part.start, part.end)
         ]
         check_boundaries(archive.place, options.stream, parts)
         return parts
+
+    def _start(self, history: History) -> StreamCut | None:
+        since = self._options.since
+        if since is None:
+            return self._options.from_cut
+        start = history.begin_since(since)
+        if start is None:
+            newest = moment_text(history.newest.created)
+            raise NoSuchArchive(
+                f"no generation is from {moment_text(since)} or later; the newest is from {newest}",
+                where=self._archive().uri,
+            )
+        return start
 
     def _events(self, part: RangePart) -> Iterator[pa.RecordBatch]:
         archive = self._archive()

@@ -16,6 +16,27 @@ from streamvault.spark.columns import arrow_schema
 P = TypeVar("P")
 
 
+class _PushFilters:
+    """A reader's method ``pushFilters``.
+
+    PySpark refuses a reader with such a method if ``spark.sql.python.filterPushdown.enabled`` is not set, as some
+    readers rely on being asked. These do not: Spark applies all filters to the rows. So it passes for the method of the
+    base class, by which PySpark tells whether there is one.
+
+    Args:
+        bounds: what the filters limit.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._bounds.take(filters)
+        return filters
+
+
 class PartPartition(InputPartition, Generic[P]):
     """A part of an archive or a stream, which one task reads."""
 
@@ -34,10 +55,10 @@ class BatchReader(DataSourceReader, Generic[P]):
         self._schema = arrow_schema(schema)
         self._bounds = Bounds()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+    @property
+    def pushFilters(self) -> _PushFilters:  # noqa: N802  (Spark's name)
         """Use filters on epoch, segment and offset to skip parts; Spark still applies all filters to the rows."""
-        self._bounds.take(filters)
-        return filters
+        return _PushFilters(self._bounds)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the parts in which events may pass the filters."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from streamvault.common.errors import Usage
 from streamvault.common.sizes import parse_size
+from streamvault.common.times import parse_moment
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.uri import StoreAddress, parse_stream
@@ -16,7 +19,34 @@ T = TypeVar("T")
 _SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
 """Options that Spark itself adds."""
 
+NO_COLUMNS = "(A table in SQL can only be read, and must be created without columns.)"
+"""What to do if a table has no options, see `streamvault.spark.tables`."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOOLEANS = {"true": True, "false": False}
+
+_SCHEMES = {"tcp": "pravega", "tls": "pravega+tls"}
+"""Schemes of a controller's address as Pravega's clients write it, and ours."""
+
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+]*):/(?!/)")
+"""How Hadoop's paths spell ``SCHEME:///``, which the ``LOCATION`` of a table becomes."""
+
+_NOT_CREATED = "scopes and streams are not created"
+_CREATED_BEFORE = "Create the stream with its policies first."
+FIXED = {
+    "allow_create_scope": ("false", _NOT_CREATED, "Give false, and create the scope first."),
+    "allow_create_stream": ("false", _NOT_CREATED, "Give false, and create the stream first."),
+    **{
+        f"default_{name}": ("", _NOT_CREATED, _CREATED_BEFORE)
+        for name in (
+            *("num_segments", "scale_factor", "retention_duration_milliseconds", "retention_size_bytes"),
+            *("segment_target_rate_bytes_per_sec", "segment_target_rate_events_per_sec"),
+        )
+    },
+    "metadata": ("", "the source reads events only", "'streamvault streams' lists streams, 'timeline' stream cuts."),
+}
+"""Options of Pravega's own connector that have no effect here: the only value that means the same (empty if none does),
+why others are refused, and what to do instead."""
 
 
 class SourceOptions:
@@ -26,14 +56,25 @@ class SourceOptions:
         format_: the source's name, for messages.
         given: the options from Spark.
         known: all valid names.
+        fixed: names that others use, each with the only accepted value, the reason, and what to do; see `FIXED`.
 
     Raises:
-        Usage: an unknown option; lists the valid ones.
+        Usage: an unknown option, in which case the valid ones are listed; or another value than the accepted one.
     """
 
-    def __init__(self, format_: str, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        format_: str,
+        given: Mapping[str, str],
+        known: tuple[str, ...],
+        fixed: Mapping[str, tuple[str, str, str]] = FIXED,
+    ) -> None:
         self._format = format_
         self._given = {name.lower(): value for name, value in given.items()}
+        for name, (only, reason, todo) in fixed.items():
+            value = self._given.pop(name.lower(), None)
+            if value is not None and (not only or value.strip().lower() != only):
+                raise self.wrong(name, reason, todo)
         names = {name.lower() for name in known}
         unknown = sorted(name for name in self._given if name not in names and name not in _SPARKS_OWN)
         if unknown:
@@ -55,6 +96,11 @@ class SourceOptions:
             raise self.wrong(given[0], "the option is empty")
         return value
 
+    def uri(self) -> str | None:
+        """Return the option ``path``, which is the ``LOCATION`` of a table, too; None if it is not given."""
+        text = self.text("path")
+        return text and _ONE_SLASH.sub(r"\1:///", text, count=1)
+
     def number(self, name: str, *, least: int = 0) -> int | None:
         """Return an integer option; None if it is not given."""
 
@@ -69,6 +115,13 @@ class SourceOptions:
     def size(self, name: str) -> int | None:
         """Return a size in bytes (``1048576``, ``64MiB``); None if it is not given."""
         return self._read(name, parse_size, "Give a size, e.g. 64MiB.")
+
+    def moment(self, name: str) -> datetime | None:
+        """Return a time, given in milliseconds since 1970 or as RFC 3339; None if it is not given."""
+        text = self.text(name)
+        if text is None or not text.isdecimal():
+            return None if text is None else parse_moment(text, f"option {name} of format {self._format}")
+        return self._read(name, lambda millis: _EPOCH + timedelta(milliseconds=int(millis)), "Give milliseconds.")
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return a boolean option."""
@@ -88,11 +141,18 @@ class SourceOptions:
         text = self.text(name)
         return None if text is None else [word.strip() for word in text.split(",")]
 
-    def cut(self, stream: StreamName, *names: str, default: str) -> StreamCut | str:
-        """Return a stream cut (from JSON), ``earliest`` or ``latest``."""
+    def cut(self, stream: StreamName, *names: str, default: str, unbounded: str) -> StreamCut | str:
+        """Return a stream cut (from JSON, or as the Java client prints it), ``earliest`` or ``latest``.
+
+        Args:
+            stream: the stream of the cut.
+            names: the option's names.
+            default: ``earliest`` or ``latest``.
+            unbounded: what ``unbounded`` means, which Pravega's own connector has.
+        """
         text = self.text(*names) or default
-        if text.lower() in {"earliest", "latest"}:
-            return text.lower()
+        if (word := text.lower()) in {"earliest", "latest", "unbounded"}:
+            return unbounded if word == "unbounded" else word
         try:
             return StreamCut.from_json(text, stream)
         except InvalidCut as error:
@@ -110,7 +170,7 @@ class SourceOptions:
             return None
         try:
             return read(text)
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, OverflowError):
             raise self.wrong(name, f"{text!r} is not valid", todo) from None
 
 
@@ -122,7 +182,7 @@ def stream_of(options: SourceOptions) -> tuple[StoreAddress, StreamName]:
         InvalidName: the URI is not valid.
     """
     parts = {name: options.text(name) for name in ("controller", "scope", "stream")}
-    uri = options.text("path")
+    uri = options.uri()
     missing = [name for name, value in parts.items() if value is None]
     if uri is not None:
         if len(missing) < len(parts):
@@ -130,5 +190,7 @@ def stream_of(options: SourceOptions) -> tuple[StoreAddress, StreamName]:
         return parse_stream(uri)
     if missing:
         todo = 'Give controller (pravega://HOST:PORT), scope and stream, or load("pravega://HOST:PORT/SCOPE/STREAM").'
-        raise options.wrong(missing[0], "the option is missing", todo)
-    return parse_stream(f"{str(parts['controller']).rstrip('/')}/{parts['scope']}/{parts['stream']}")
+        raise options.wrong(missing[0], "the option is missing", f"{todo} {NO_COLUMNS}")
+    scheme, separator, place = str(parts["controller"]).rstrip("/").partition("://")
+    controller = f"{_SCHEMES.get(scheme.lower(), scheme)}{separator}{place}"
+    return parse_stream(f"{controller}/{parts['scope']}/{parts['stream']}")

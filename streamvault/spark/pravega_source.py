@@ -10,11 +10,11 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from streamvault.spark.batch_reader import BatchReader
-from streamvault.spark.columns import spark_schema
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink
 from streamvault.spark.pravega_stream import PravegaStreamReader
 from streamvault.spark.reading import Reading, read_options
 from streamvault.spark.segment_parts import SegmentPart, as_cut, known_parts, read_events, readable_parts
+from streamvault.spark.tables import options_for, schema_for
 from streamvault.spark.writing import write_options
 from streamvault.streamstore.store import StreamStore
 
@@ -29,15 +29,15 @@ class PravegaDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return an event's columns."""
-        return spark_schema(read_options(self.options).columns)
+        return schema_for(self.options, lambda given: read_options(given).columns)
 
     def reader(self, schema: StructType) -> PravegaReader:
         """Return a reader up to the tail that the stream has when the query is planned."""
-        return PravegaReader(read_options(self.options), schema)
+        return PravegaReader(read_options(options_for(self.options, schema), streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> PravegaStreamReader:  # noqa: N802  (Spark's name)
         """Return a reader of micro-batches, from one stream cut to the next."""
-        return PravegaStreamReader(read_options(self.options, streaming=True), schema)
+        return PravegaStreamReader(read_options(options_for(self.options, schema), streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> PravegaSink:
         """Return a sink that appends a data frame atomically."""
@@ -65,12 +65,13 @@ class PravegaReader(BatchReader[SegmentPart]):
         with reading.look() as (store, described):
             start, end = (as_cut(described, cut) for cut in (reading.from_cut, reading.to_cut))
             readable = readable_parts(reading, store, described, start, end)
-            return [part for whole in readable for part in self._split(store, whole)]
+            size = reading.split_size(sum(whole.end - whole.start for whole in readable))
+            return [part for whole in readable for part in self._split(store, whole, size)]
 
     def _events(self, part: SegmentPart) -> Iterator[pa.RecordBatch]:
         return read_events(self._reading, part, self._schema)
 
-    def _split(self, store: StreamStore, whole: SegmentPart) -> list[SegmentPart]:
+    def _split(self, store: StreamStore, whole: SegmentPart, size: int) -> list[SegmentPart]:
         """Split a part of a segment, and leave out the parts in which no event can pass the filters."""
         segment = whole.segment
         if not self._bounds.meet(segment, whole.start, whole.end):
@@ -79,10 +80,10 @@ class PravegaReader(BatchReader[SegmentPart]):
         part = replace(whole, high=high, emit_from=self._bounds.start_at)
         match self._reading.boundaries:
             case "walked":
-                parts = known_parts(segment, part.boundaries(self._reading, store))
+                parts = known_parts(segment, part.boundaries(store, self._reading.stream, size))
                 return [one for one in parts if self._bounds.meet(segment, one.start, one.high)]
             case "guessed":
                 # only parts at the end may be omitted, as each proves the next
-                return [one for one in part.guessed(self._reading.range_size) if one.start < high]
+                return [one for one in part.guessed(size) if one.start < high]
             case _:
                 return [part]

@@ -84,7 +84,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with reading.look() as (store, described):
             begin, until = (StreamCut.from_json(cut, reading.stream) for cut in (start, end))
             readable = readable_parts(reading, store, described, begin, until)
-            return [PartPartition(part) for whole in readable for part in self._split(store, whole)]
+            size = reading.split_size(sum(whole.end - whole.start for whole in readable))
+            return [PartPartition(part) for whole in readable for part in self._split(store, whole, size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a part's events."""
@@ -108,18 +109,20 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             low[segment] = max(begin.offsets.get(segment, 0), info.start_offset if info else 0)
         shares = share_out({segment: max(0, end - low[segment]) for segment, end in ahead.items()}, most)
         ends = {segment: begin.offsets.get(segment, 0) for segment in ahead}
+        apart = reading.split_size(sum(shares.values()))
         self._boundaries.clear()
         for segment, size in shares.items():
             start, end = low[segment], ahead[segment]
-            boundaries = SegmentPart(segment, start, min(start + size, end), end).boundaries(reading, store)
+            part = SegmentPart(segment, start, min(start + size, end), end)
+            boundaries = part.boundaries(store, reading.stream, apart)
             ends[segment] = boundaries[-1]
             self._boundaries[segment, start, ends[segment]] = boundaries
         return ends
 
-    def _split(self, store: StreamStore, whole: SegmentPart) -> list[SegmentPart]:
+    def _split(self, store: StreamStore, whole: SegmentPart, size: int) -> list[SegmentPart]:
         boundaries = self._boundaries.get((whole.segment, whole.start, whole.end))
         if boundaries is None and self._reading.boundaries == "walked":
-            boundaries = whole.boundaries(self._reading, store)
+            boundaries = whole.boundaries(store, self._reading.stream, size)
         return [whole] if boundaries is None else known_parts(whole.segment, boundaries)
 
 

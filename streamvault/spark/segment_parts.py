@@ -69,16 +69,16 @@ class SegmentPart:
         splitter = EventSplitter(self.start, self.segment.in_stream(stream), largest=largest, starts=True)
         return EventWalk(store, stream, self.segment, splitter, high=self.high, segment_end=self.end)
 
-    def boundaries(self, reading: Reading, store: StreamStore) -> list[int]:
-        """Return event boundaries about a range size apart, from `start` to the end of the last event. Reads it all.
+    def boundaries(self, store: StreamStore, stream: StreamName, size: int) -> list[int]:
+        """Return event boundaries about a size apart, from `start` to the end of the last event. Reads it all.
 
         Raises:
             NotAnEvent: the start or the end lies inside an event.
         """
-        walk = self.walk(store, reading.stream)
+        walk = self.walk(store, stream)
         found = [walk.end]
         for block in walk.blocks():
-            if block.end - found[-1] >= reading.range_size:
+            if block.end - found[-1] >= size:
                 found.append(block.end)
         return found if walk.end == found[-1] else [*found, walk.end]
 

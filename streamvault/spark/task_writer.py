@@ -49,9 +49,9 @@ def write_rows(writing: Writing, transactions: Transactions, batches: Iterator[p
 
 
 def _add(writing: Writing, segments: _Segments, batch: pa.RecordBatch) -> None:
-    events, keys = batch.column(writing.event), None
+    events, keys = batch.column(writing.payload), None
     if events.null_count:
-        raise Usage("an event is null", where=f"column event, to {writing.stream}", todo="Filter such rows out.")
+        raise Usage("an event is null", where=f"to {writing.stream}", todo="Filter such rows out.")
     if writing.routing_key is not None:
         keys = batch.column(writing.routing_key)
     places = segments.places(keys, batch.num_rows)

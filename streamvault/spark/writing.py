@@ -8,15 +8,22 @@ from dataclasses import dataclass
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from streamvault.common.errors import Usage
-from streamvault.spark.options import SourceOptions, stream_of
+from streamvault.spark.options import FIXED, SourceOptions, stream_of
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import StoreAddress
 
-_OPTIONS = ("path", "controller", "scope", "stream", "lease", "txnAppId", "txnVersion")
+_OPTIONS = ("path", "controller", "scope", "stream", "lease", "transaction_timeout_ms", "txnAppId", "txnVersion")
+_FIXED = {
+    **FIXED,
+    "exactly_once": ("true", "a write is always one transaction", "Give true."),
+    "read_after_write_consistency": ("true", "a write ends when its events can be read", "Give true."),
+    "transaction_status_poll_interval_ms": ("", "the interval is not configurable", "Omit the option."),
+}
 _LEASE_SECONDS = 600
 """Pravega's default maximum."""
 
-EVENT, ROUTING_KEY = "event", "routing_key"
+PAYLOADS, ROUTING_KEY = ("payload", "event"), "routing_key"
+"""Names of the columns; of the former one of both, the second of which is that of Pravega's own connector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,7 @@ class Writing:
         app: name of the writer; with `version` it names the write, so that a repetition writes nothing. Empty if the
             write has no name; a streaming query has a default.
         version: version of the write; None if the write has no name.
-        event: index of the column with events.
+        payload: index of the column with payloads.
         routing_key: index of the column with routing keys; None if there is none.
     """
 
@@ -39,7 +46,7 @@ class Writing:
     lease: int
     app: str
     version: int | None
-    event: int
+    payload: int
     routing_key: int | None
 
 
@@ -49,7 +56,7 @@ def write_options(given: Mapping[str, str], schema: StructType, *, overwrite: bo
     Raises:
         Usage: an option is not valid, or the columns are not those of events.
     """
-    options = SourceOptions("pravega", given, _OPTIONS)
+    options = SourceOptions("pravega", given, _OPTIONS, _FIXED)
     address, stream = stream_of(options)
     if overwrite:
         raise Usage("events cannot be overwritten", where=str(stream), todo="Use mode append.")
@@ -62,21 +69,31 @@ def write_options(given: Mapping[str, str], schema: StructType, *, overwrite: bo
             "the option is missing",
             "Give txnAppId and txnVersion together.",
         )
-    event, key = _columns(schema)
-    return Writing(address, stream, options.number("lease", least=10) or _LEASE_SECONDS, app or "", version, event, key)
+    payload, key = _columns(schema)
+    return Writing(address, stream, _lease(options), app or "", version, payload, key)
+
+
+def _lease(options: SourceOptions) -> int:
+    options.text("lease", "transaction_timeout_ms")  # only one of them
+    millis = options.number("transaction_timeout_ms", least=10_000)
+    return -(-millis // 1000) if millis else options.number("lease", least=10) or _LEASE_SECONDS
 
 
 def _columns(schema: StructType) -> tuple[int, int | None]:
     names = schema.fieldNames()
-    others = [name for name in names if name not in {EVENT, ROUTING_KEY}]
-    if EVENT not in names or others:
-        what = f"the column {EVENT} is missing" if EVENT not in names else "unknown column"
-        todo = f"Select {EVENT} (binary or string) and, optionally, {ROUTING_KEY} (string)."
+    payloads = [name for name in names if name in PAYLOADS]
+    others = [name for name in names if name not in {*PAYLOADS, ROUTING_KEY}]
+    if len(payloads) != 1 or others:
+        what = "unknown column" if payloads else f"the column {PAYLOADS[0]} is missing"
+        if len(payloads) > 1:
+            what, others = "the payload is given twice", payloads
+        todo = f"Select {PAYLOADS[0]} (binary or string) and, optionally, {ROUTING_KEY} (string)."
         raise Usage(what, where=", ".join(others or names), todo=todo)
-    event = names.index(EVENT)
+    (name,) = payloads
+    payload = names.index(name)
     key = names.index(ROUTING_KEY) if ROUTING_KEY in names else None
-    if not isinstance(schema[event].dataType, BinaryType | StringType):
-        raise Usage(f"the column {EVENT} is neither binary nor string", where=schema[event].dataType.simpleString())
+    if not isinstance(schema[payload].dataType, BinaryType | StringType):
+        raise Usage(f"the column {name} is neither binary nor string", where=schema[payload].dataType.simpleString())
     if key is not None and not isinstance(schema[key].dataType, StringType):
         raise Usage(f"the column {ROUTING_KEY} is not a string", where=schema[key].dataType.simpleString())
-    return event, key
+    return payload, key

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamvault import export_stream
 from streamvault.spark import register
+from streamvault.spark.registering import PUSH_DOWN
 from streamvault.sparkrun.java import java_home
 from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
@@ -178,6 +179,36 @@ def test_archive_is_read_with_all_columns_and_only_needed_ranges(
         assert (nothing.rdd.getNumPartitions(), nothing.count()) == (1, 0)
 
 
+def test_formats_are_found_without_registration_and_are_tables_of_sql(
+    spark: SparkSession, pravega: PravegaServer, store: StreamStore, source: StreamName, bucket: str, tmp_path: Path
+) -> None:
+    events = wanted(store, source)
+    roots = (f"s3://{bucket}/found", f"file://{tmp_path}/vault")
+    for root in roots:
+        export_stream(f"{pravega.uri}/{source}", root, layout="chunks", master="inline[2]")
+    found = spark.newSession()  # which knows nothing of what was registered
+    assert found.conf.get(PUSH_DOWN) == "false"
+    assert rows(found.read.format("streamvault").load(f"{roots[0]}/{source}")) == events
+    tables = {
+        "on_s3": f"USING streamvault LOCATION '{roots[0]}/{source}' TBLPROPERTIES ('owner of it' = 'we')",
+        "in_a_folder": f"USING streamvault LOCATION '{roots[1]}/{source}'",
+        "by_path": f"USING streamvault OPTIONS (path '{tmp_path}/vault/{source}', generation '1')",
+        "live": f"USING pravega OPTIONS (controller '{pravega.uri}', scope '{source.scope}', stream '{source.stream}')",
+    }
+    for name, statement in tables.items():
+        found.sql(f"CREATE TABLE {name} {statement}")
+        assert rows(found.table(name)) == events, name
+    one = events[len(events) // 2]
+    found.conf.set(PUSH_DOWN, "true")
+    chosen = found.sql(f"SELECT * FROM on_s3 WHERE epoch = {one[2]} AND segment = {one[3]} AND offset = {one[4]}")
+    assert (chosen.rdd.getNumPartitions(), rows(chosen)) == (1, [one])
+    with pytest.raises(PySparkException, match="no generation 7"):
+        found.sql("SELECT * FROM on_s3 WITH (generation '7')").collect()
+    for name in tables:
+        found.sql(f"DROP TABLE {name}")
+    assert rows(found.read.format("streamvault").load(f"{roots[1]}/{source}")) == events
+
+
 def test_invalid_option_is_one_line(spark: SparkSession) -> None:
     with pytest.raises(PySparkException, match=r"unknown option: option startat of format pravega\. Available:"):
         spark.read.format("pravega").option("startAt", "0").load("pravega://127.0.0.1:1/a/b")
@@ -198,7 +229,7 @@ def test_write_is_atomic_and_a_named_write_happens_once(
 ) -> None:
     name, events = target(store, scope_name), sorted(payload for _, payload in events_of(store, source))
     frame = spark.read.format("pravega").load(f"{pravega.uri}/{source}")
-    written = frame.selectExpr("payload AS event", "pointer AS routing_key")
+    written = frame.selectExpr("payload", "pointer AS routing_key")
     for _ in range(2):
         named = written.write.format("pravega").mode("append").option("txnAppId", "test").option("txnVersion", 1)
         named.save(f"{pravega.uri}/{name}")
@@ -211,7 +242,7 @@ def test_write_is_atomic_and_a_named_write_happens_once(
         assert where[payload] == router.segments[router.index_of(key)]
     # the last of the tasks fails: no event of the others is visible
     broken = written.selectExpr(
-        "IF(spark_partition_id() = 1, CAST(assert_true(length(event) < 0) AS BINARY), event) AS event"
+        "IF(spark_partition_id() = 1, CAST(assert_true(length(payload) < 0) AS BINARY), payload) AS payload"
     )
     with pytest.raises(PySparkException):
         broken.write.format("pravega").mode("append").save(f"{pravega.uri}/{name}")

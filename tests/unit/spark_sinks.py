@@ -119,7 +119,7 @@ class Place:
         return Writing(address, TARGET, 30, app, version, 0, 1 if key else None)
 
     def task(self, *events: bytes, query: str = "query") -> TaskDone:
-        rows = iter([pa.record_batch({"event": pa.array(events, pa.binary())})])
+        rows = iter([pa.record_batch({"payload": pa.array(events, pa.binary())})])
         return TaskDone(write_rows(self.writing(), self.transactions, rows), query)
 
     @property

@@ -8,6 +8,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.neighbours import joined
@@ -215,6 +216,25 @@ class History:
             return manifest.generation, manifest.from_
         found = bisect_left(originals, True, key=begins_before)
         return originals[found].generation, originals[found - 1].to if found else manifest.from_
+
+    def begin_since(self, moment: datetime) -> StreamCut | None:
+        """Return where the first original generation begins that was taken at a moment or later; None if none was.
+
+        What was written since the moment lies behind the cut: a generation's time is noted after its tail was taken.
+        """
+        begin = self.head
+        for part in self._originals():
+            if part.created >= moment:
+                return begin
+            begin = part.to
+        return None
+
+    def _originals(self) -> Iterator[Manifest | Replaced]:
+        """Yield the original generations, oldest first."""
+        for each in self.generations:
+            for one in each.manifest.replaces or (each.manifest,):
+                if one.generation <= self.generation:
+                    yield one
 
     def end(self, segment: SegmentId) -> int | None:
         """Return a segment's end (bytes) in the newest generation that has the segment; None if none has it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter
 
 from streamvault.common.errors import Problem
+from streamvault.common.times import now_utc
 from streamvault.lake.batches import EVENT_SCHEMA
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark import archive_source
 from streamvault.spark.archive_source import ArchiveDataSource
-from tests.unit.small_archives import KINDS, NAME, Vault
+from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, merge
 from tests.unit.spark_reads import events_in, read, text
 
 
@@ -27,6 +29,10 @@ from tests.unit.spark_reads import events_in, read, text
         ({"path": "s3://bucket/s/t", "generation": "0"}, "an integer of at least 1"),
         ({"path": "s3://bucket/s/t", "to": "earliest"}, "earliest leaves nothing to read"),
         ({"path": "s3://bucket/s/t", "layout": "events"}, "unknown option"),
+        ({"path": "s3://bucket/s/t", "minPartitions": "9"}, "Call repartition on what was read"),
+        ({"path": "s3://bucket/s/t", "from": "earliest", "startingTimestamp": "1"}, "another name of from"),
+        ({"path": "s3://bucket/s/t", "startingTimestamp": "9" * 20}, "is not valid: option startingTimestamp"),
+        ({"path": "s3://bucket/s/t", "startingTimestamp": "noon"}, "option startingTimestamp of format streamvault is"),
     ],
 )
 def test_invalid_option_is_refused(options: dict[str, str], said: str) -> None:
@@ -93,3 +99,37 @@ def test_generation_or_cuts_limit_what_is_read(tmp_path: Path) -> None:
     chosen = ArchiveDataSource({"path": vault.archive, "columns": "length, offset"})
     assert chosen.schema().fieldNames() == ["length", "offset"]
     assert EVENT_SCHEMA.names == ArchiveDataSource({"path": vault.archive}).schema().fieldNames()
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_starting_timestamp_begins_with_a_generation(tmp_path: Path, merged: bool) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    taken = []
+    for number in range(3):
+        vault.add(b"event %d" % number)
+        vault.export("chunks")
+        taken.append(archive_of(vault.root).manifest().created)
+        wait_for_another_millisecond(taken[-1])
+    if merged:
+        merge(vault, 1, 3)
+
+    def found(since: datetime, **options: str) -> list[bytes]:
+        moment = str(round(since.timestamp() * 1000))
+        made = ArchiveDataSource({"path": vault.archive, "startingTimestamp": moment, **options})
+        return [payload for _, payload in read(made)[1]]
+
+    later = timedelta(milliseconds=1)
+    assert found(taken[0]) == [b"event 0", b"event 1", b"event 2"]
+    assert found(taken[0] + later) == found(taken[1]) == [b"event 1", b"event 2"]
+    assert found(taken[1], generation="2") == [b"event 1"]
+    assert found(taken[2]) == [b"event 2"]
+    with pytest.raises(Problem, match=r"no generation is from .* or later; the newest is from"):
+        found(taken[2] + later)
+    with pytest.raises(Problem, match=r"no generation is from .* or later; the newest is from"):
+        found(taken[1] + later, generation="2")
+
+
+def wait_for_another_millisecond(moment: datetime) -> None:
+    while now_utc() <= moment:
+        pass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, LessThan
 
 from streamvault.common.errors import Failed, Problem
 from streamvault.spark import segment_parts
@@ -18,7 +18,7 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut
 from tests.streams import events_of, frame, make_stream, payloads
 from tests.unit.small_archives import NAME
-from tests.unit.spark_reads import FIRST, events_in, read, single, source, text
+from tests.unit.spark_reads import FIRST, events_in, read, single, source, text, uri
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from tests.unit.spark_reads import FIRST, events_in, read, single, source, text
         ({"controller": "pravega://h:1", "scope": "s"}, "the option is missing: option stream"),
         ({"path": "pravega://h:1/s/t", "scope": "s"}, "the stream is given twice"),
         ({"path": "s3://h:1/s/t"}, "not a stream's URI"),
-        ({"controller": "tcp://h:1", "scope": "s", "stream": "t"}, "not a stream's URI"),
+        ({"controller": "http://h:1", "scope": "s", "stream": "t"}, "not a stream's URI"),
         ({"path": "local:///a/s/t", "startOffset": "0"}, "unknown option: option startoffset"),
         ({"path": "local:///a/s/t", "from": "0"}, "a stream cut is a JSON object"),
         ({"path": "local:///a/s/t", "from": '{"a/b/0.#epoch.0": 1}'}, "segment of another stream"),
@@ -41,6 +41,10 @@ from tests.unit.spark_reads import FIRST, events_in, read, single, source, text
         ({"path": "local:///a/s/t", "rangeSize": "1KiB"}, "the range size must be at least 1048576 bytes"),
         ({"path": "local:///a/s/t", "maxBytesPerTrigger": "0"}, "must be positive"),
         ({"path": "local:///a/s/t", "columns": "pointer,key"}, "unknown column: key"),
+        ({"path": "local:///a/s/t", "metadata": "StreamInfo"}, "the source reads events only"),
+        ({"path": "local:///a/s/t", "startingTimestamp": "1"}, "Pravega does not keep the time of an event"),
+        ({"path": "local:///a/s/t", "minPartitions": "4"}, "Also give boundaries=walked or boundaries=guessed"),
+        ({"path": "local:///a/s/t", "minPartitions": "0", "boundaries": "walked"}, "an integer of at least 1"),
     ],
 )
 def test_invalid_option_is_one_line(options: dict[str, str], said: str) -> None:
@@ -61,6 +65,31 @@ def test_every_event_is_read_once(store: LocalStore, tmp_path: Path, boundaries:
         assert len(partitions) > len({pointer.segment for pointer, _ in wanted})
 
 
+@pytest.mark.parametrize("boundaries", ["walked", "guessed"])
+def test_there_are_as_many_partitions_as_wanted(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boundaries: str
+) -> None:
+    monkeypatch.setattr("streamvault.spark.reading._MIN_RANGE_SIZE", 1)
+    single(store, [b"x" * 999_992] * 12, segments=2)
+    partitions, found = read(source(tmp_path, boundaries=boundaries, minPartitions="8"))
+    assert found == list(events_of(store, NAME))
+    assert len(partitions) == 8
+    assert len(read(source(tmp_path, boundaries=boundaries))[0]) == 2
+
+
+def test_location_of_a_table_is_read(store: LocalStore, tmp_path: Path) -> None:
+    """Hadoop's paths have one slash behind the scheme where there is no host."""
+    single(store, [b"event"])
+    made = PravegaDataSource({"path": uri(tmp_path).replace(":///", ":/")})
+    assert read(made)[1] == list(events_of(store, NAME))
+
+
+def test_filters_are_optional_to_spark(tmp_path: Path) -> None:
+    """By this comparison, PySpark tells whether to insist on the setting that it calls `pushFilters` with."""
+    reader = source(tmp_path).reader(source(tmp_path).schema())
+    assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
+
+
 def test_events_between_two_cuts_are_read(store: LocalStore, tmp_path: Path) -> None:
     make_stream(store, NAME, events=500, largest=5000)
     described, wanted = store.describe(NAME), list(events_of(store, NAME))
@@ -69,6 +98,8 @@ def test_events_between_two_cuts_are_read(store: LocalStore, tmp_path: Path) -> 
     cut = text(described.head)
     assert read(source(tmp_path, endingOffsets=cut))[1] == []
     assert read(source(tmp_path, **{"from": cut}))[1] == wanted
+    assert read(source(tmp_path, start_stream_cut="unbounded", end_stream_cut="unbounded"))[1] == wanted
+    assert read(source(tmp_path, start_stream_cut=cut, end_stream_cut=cut))[1] == []
     beyond = StreamCut(NAME, {segment: offset + 8 for segment, offset in described.tail.offsets.items()})
     with pytest.raises(Problem, match="beyond the stream's tail"):
         read(source(tmp_path, to=text(beyond)))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
+from streamvault.common.errors import Problem
 from streamvault.spark.pravega_stream import PravegaStreamReader
 from streamvault.spark.segment_parts import DataLoss
 from streamvault.streamstore.local import LocalStore
@@ -126,6 +127,27 @@ def test_available_now_reads_what_is_there_at_its_start(store: LocalStore, tmp_p
     append_events(store, NAME, segment, [b"later"])
     store.scale(NAME, [segment], [store.describe(NAME).epochs[-1].segments[segment]])
     assert sorted(event for batch in following.follow() for event in batch) == sorted(wanted)
+
+
+def test_end_that_a_following_query_does_not_have_is_refused(tmp_path: Path) -> None:
+    made = source(tmp_path)
+    for options, said in (
+        ({"end_stream_cut": "latest"}, "Give unbounded, or use Trigger.AvailableNow"),
+        ({"minPartitions": "2"}, "Also give boundaries=walked, or maxBytesPerTrigger"),
+        ({"minPartitions": "2", "boundaries": "guessed"}, "Also give boundaries=walked, or maxBytesPerTrigger"),
+    ):
+        with pytest.raises(Problem, match=said):
+            source(tmp_path, **options).streamReader(made.schema())
+    source(tmp_path, end_stream_cut="unbounded").streamReader(made.schema())
+
+
+@pytest.mark.parametrize("options", [{"boundaries": "walked"}, {"maxBytesPerTrigger": "1GiB"}])
+def test_batch_has_as_many_partitions_as_wanted(store: LocalStore, tmp_path: Path, options: dict[str, str]) -> None:
+    single(store, [b"x" * 999_992] * 12, segments=2)
+    following = Following(tmp_path, minPartitions="6", **options)
+    end = following.reader.latestOffset(following.at, following.limit)
+    assert len(following.reader.partitions(following.at, end)) == 6
+    assert batch_of(following.reader, following.at, end) == list(events_of(store, NAME))
 
 
 def test_query_begins_at_the_tail_by_default(store: LocalStore, tmp_path: Path) -> None:
