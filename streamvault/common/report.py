@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from streamvault.common.notebook import html_of
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -20,6 +22,10 @@ class Report:
     def exit_code(self) -> int:
         """The exit code of a command with this result."""
         return 0
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return html_of(self.to_json())
 
 
 def attribute_names(kind: type[Any]) -> list[str]:

@@ -68,7 +68,8 @@ class Chart:
 def archive_charts(history: ArchiveHistory) -> list[Chart]:
     """Return an archive's charts."""
     charts = [_rates(history)] if len(history.points) > 1 else []
-    return [*charts, _generations(history), segments_chart(history.segments, "archived")]
+    generations = generations_chart(history.points, history.expired)
+    return [*charts, generations, segments_chart(history.segments, "archived")]
 
 
 def _rates(history: ArchiveHistory) -> Chart:
@@ -127,13 +128,19 @@ def _row(part: DrawnPart, keys: KeyRange) -> dict[str, Any]:
     }
 
 
-def _generations(history: ArchiveHistory) -> Chart:
-    size = ceil(len(history.points) / MAX_BARS)
-    groups = [history.points[at : at + size] for at in range(0, len(history.points), size)]
+def generations_chart(points: Sequence[RestorePoint], expired: int) -> Chart:
+    """Return the chart of an archive's generations.
+
+    Args:
+        points: the generations, oldest first.
+        expired: the newest generation that has expired; 0 if none has.
+    """
+    size = ceil(len(points) / MAX_BARS)
+    groups = [points[at : at + size] for at in range(0, len(points), size)]
     notes = [f"Each bar is of {size:,} generations."] if size > 1 else []
-    if history.expired:
-        notes.append(f"Expired: {generations_text(range(1, history.expired + 1))}.")
-    if history.gaps:
+    if expired:
+        notes.append(f"Expired: {generations_text(range(1, expired + 1))}.")
+    if any(point.gaps for point in points):
         notes.append("Red: bytes were truncated before they could be archived.")
     shown = {_state(group) for group in groups}
     domain = [state for state in STATES if state in shown]

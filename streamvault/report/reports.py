@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from streamvault.common.notebook import html_of
 from streamvault.common.report import Report
 from streamvault.manifests.verbs.reports import ArchiveSummary
 
@@ -30,6 +32,11 @@ class PageReport(Report):
     unarchived: int | None = None
     warnings: tuple[str, ...] = ()
     total_seconds: float = 0.0
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the charts as well, as long as their files exist."""
+        files = [file for file in map(Path, self.charts) if file.is_file()]
+        return html_of(self.to_json(), [(file.stem, file.read_text(encoding="utf-8")) for file in files])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from streamvault.common.errors import Usage
+from streamvault.common.notebook import charts_of, html_of
 from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
 from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.format.entries import (
@@ -224,3 +225,7 @@ class Manifest(GenerationModel):
         if self.events != sum(s.events for s in self.segments) or self.bytes != sum(s.bytes for s in self.segments):
             raise ValueError("the totals are not the sums over the segments")
         return self
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return html_of(self.document(), charts_of(self))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from streamvault.common.errors import Damaged
+from streamvault.common.notebook import charts_of, html_of
 from streamvault.common.report import Report, RunReport, TimedReport
 from streamvault.manifests.archive.damage import Lost, lost_text
 from streamvault.manifests.archive.history import History
@@ -292,3 +293,7 @@ class Timeline(Report):
     stream_name: str
     expired_up_to: int
     entries: tuple[TimelineEntry, ...]
+
+    def _repr_html_(self) -> str:
+        """See the base class."""
+        return html_of(self.to_json(), charts_of(self))
