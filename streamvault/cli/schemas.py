@@ -94,7 +94,7 @@ def schema_of(report: type[Report]) -> dict[str, Any]:
     """Return the JSON schema of a report."""
     generated = json.dumps(TypeAdapter(report).json_schema(mode="serialization"))
     schema = json.loads(generated.replace("__R_", ""))  # the type variable of a generic class
-    for name, kind in _classes(report).items():
+    for name, kind in nested_classes(report).items():
         described = schema if kind is report else schema["$defs"][name]
         texts = _texts(kind)
         described["description"] = _summary(kind)
@@ -116,12 +116,12 @@ def files() -> dict[Path, str]:
     return found
 
 
-def _classes(kind: type[Any]) -> dict[str, type[Any]]:
+def nested_classes(kind: type[Any]) -> dict[str, type[Any]]:
     """Return a report's class and those of its fields, by name."""
     found = {kind.__name__: kind}
     for hint in get_type_hints(kind).values():
         for each in _dataclasses_in(hint):
-            found |= _classes(each)
+            found |= nested_classes(each)
     return found
 
 
