@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from streamvault import check_archive, export_stream, import_stream, list_archives, rotate_stream
+from streamvault import (
+    check_archive,
+    delete_archive,
+    export_stream,
+    import_stream,
+    list_archives,
+    release_archive,
+    rotate_stream,
+)
 from streamvault.objectstore.errors import AccessDenied
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
@@ -70,6 +78,13 @@ def test_each_command_runs_with_its_own_policy(
     more(stream)
     report = rotate_stream(stream, root, layout=layout, keep=1, hold="audit", **SMALL)
     assert (report.generation, report.expired) == (3, (1, 2))
+    release_archive(archive, "audit")
+    use("export")
+    with pytest.raises(AccessDenied):
+        delete_archive(archive, yes=True)
+    use("rotate")
+    assert delete_archive(archive, yes=True).generations == (3,)
+    assert list_archives(root) == []
 
 
 def test_import_policy_refuses_writes(use: Callable[[str], None], stream: str, bucket_name: str) -> None:

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamvault import check_archive, compact_archive, convert_archive, export_stream, rotate_stream, write_report
-from streamvault.common.errors import Usage
+from streamvault import (
+    check_archive,
+    compact_archive,
+    convert_archive,
+    delete_archive,
+    export_stream,
+    rotate_stream,
+    write_report,
+)
+from streamvault.common.errors import Conflict, Usage
 from streamvault.layouts.object_keys import GenerationSpan, manifest_key
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
@@ -107,6 +115,25 @@ def test_locked_objects_of_merged_generations_are_reported(minio: S3Server, lock
     assert not waiting
     assert key in hidden(client, locked_bucket)
     assert check_archive(vault.archive, read_data=True, master="inline").ok
+
+
+def test_archive_with_a_locked_object_is_not_deleted(minio: S3Server, locked_bucket: str, tmp_path: Path) -> None:
+    client, vault = minio.client(), vault_in(tmp_path, locked_bucket)
+    key, before = key_of(vault, 2), hidden(client, locked_bucket)
+    client.put_object_legal_hold(Bucket=locked_bucket, Key=key, LegalHold={"Status": "ON"})
+    for yes in (False, True):
+        with pytest.raises(
+            Conflict, match=r"S3 keeps an object from being deleted \(legal hold\); nothing was deleted"
+        ):
+            delete_archive(vault.archive, yes=yes)
+    assert hidden(client, locked_bucket) == before
+    assert check_archive(vault.archive, read_data=True, master="inline").ok
+    client.put_object_legal_hold(Bucket=locked_bucket, Key=key, LegalHold={"Status": "OFF"})
+    report = delete_archive(vault.archive, yes=True)
+    assert report.generations == (1, 2, 3)
+    left = [entry.key for entry in archive_of(vault.root).store.list("")]
+    assert left == [f"{NAME}/_manifest/decisions/0000000003.json"]
+    assert key in hidden(client, locked_bucket)
 
 
 @pytest.mark.parametrize("name", ["0000000001.json", "data"])
