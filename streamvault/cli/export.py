@@ -22,6 +22,7 @@ def export(stream: StreamArgument, root: RootArgument, options: ExportOptions, *
 def _show(results: Results, report: ExportReport) -> None:
     if report.unchanged:
         results.line(f"nothing new since generation {report.generation} of {report.archive}")
+        results.fields({"fingerprint": report.fingerprint})
         return
     if report.dry_run:
         verb = "resume the unfinished" if report.resumed else "write"
@@ -29,14 +30,16 @@ def _show(results: Results, report: ExportReport) -> None:
     else:
         resumed = " (resumed an unfinished run)" if report.resumed else ""
         results.line(f"wrote generation {report.generation} of {report.archive}{resumed}")
+    about = "about " if report.events_estimated else ""
+    events = events_text(report.events, report.bytes)
     earlier = report.bytes - report.moved_bytes
     results.fields(
         {
             **plan_fields(report),
-            "events": events_text(report.events, report.bytes),
+            "events": events and about + events,
             "bytes": exact_text(report.bytes),
             "of these": f"{bytes_text(earlier)} archived by an earlier run" if earlier and not report.dry_run else "",
-            "ranges": f"{report.ranges:,}" if report.ranges else "",
+            "ranges": f"{about}{report.ranges:,}" if report.ranges else "",
             "fingerprint": report.fingerprint,
             "gaps": f"{len(report.gaps):,} (see the warnings)" if report.gaps else "",
             **cost_fields(report.cost),

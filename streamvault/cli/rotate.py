@@ -28,12 +28,13 @@ def _show(results: Results, report: RotateReport) -> None:
         results.line(
             f"{'would write' if report.dry_run else 'wrote'} generation {report.generation} of {report.archive}"
         )
+    about, events = "about " if export.events_estimated else "", events_text(export.events, export.bytes)
     stopped = report.stopped
     kept = "" if stopped is None else f"generation {stopped.generation}, because of {stopped.reason}"
     results.fields(
         {
             **plan_fields(export),
-            "events": "" if export.unchanged else events_text(export.events, export.bytes),
+            "events": "" if export.unchanged or not events else about + events,
             "bytes": "" if export.unchanged else exact_text(export.bytes),
             **cost_fields(export.cost),
             "hold": report.hold and f"{report.hold}, {would and 'would be '}on generation {report.generation}",

@@ -56,6 +56,7 @@ class PlannedGeneration:
         attempt: number of the plan, see `layouts.object_keys.work_folder`.
         resumed: whether an earlier or concurrent run created the plan.
         gave_up: the plan of the unfinished run that this one has given up; None if there was none.
+        fingerprint: that of the newest generation, if there is nothing new.
     """
 
     plan: Plan | None
@@ -63,6 +64,7 @@ class PlannedGeneration:
     attempt: int = 1
     resumed: bool = False
     gave_up: Plan | None = None
+    fingerprint: str = ""
 
     def described(self) -> dict[str, Any]:
         """Return the options of the plans that were resumed and given up, as reports have them."""
@@ -128,7 +130,7 @@ def draft_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> 
     Raises:
         Problem: as for `settle_plan`.
     """
-    newest = archive.newest()
+    newest, fingerprint = archive.newest_fingerprinted()
     generation = newest.generation + 1 if newest else 1
     span = GenerationSpan.of(generation)
     found, attempt = current_plan(archive.place, span)
@@ -155,7 +157,7 @@ def draft_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> 
             raise
         # Another run has published the generation meanwhile, and may have truncated the source to its end.
         return draft_plan(archive, store, options)
-    return PlannedGeneration(plan, newest, attempt, gave_up=found)
+    return PlannedGeneration(plan, newest, attempt, gave_up=found, fingerprint=fingerprint)
 
 
 def _give_up(archive: Archive, plan: Plan, attempt: int) -> bool:

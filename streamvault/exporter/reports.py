@@ -20,10 +20,11 @@ class ExportReport(RunReport):
         resumes: the options of that plan; None if there was none.
         gave_up: the options of the unfinished plan that was given up (`restart`); None if there was none.
         events: number of events of this generation; 0 if unchanged.
+        events_estimated: whether `events` and `ranges` are estimated from a sample of the stream, in a dry run.
         bytes: number of bytes of this generation, event headers included; 0 if unchanged.
         moved_bytes: the bytes moved by this run; the rest was moved by earlier runs.
         ranges: number of ranges of this generation.
-        fingerprint: SHA-256 of its manifest, hexadecimal; empty if there is no new one.
+        fingerprint: SHA-256 of the newest generation's manifest, hexadecimal; empty if it is still to be written.
         gaps: what was truncated before it could be archived.
         reader_groups: the reader groups that the newest generation has noted, each with its position in the stream.
         cost: the estimated cost, in a dry run.
@@ -36,6 +37,7 @@ class ExportReport(RunReport):
     resumes: dict[str, Any] | None = None
     gave_up: dict[str, Any] | None = None
     events: int = 0
+    events_estimated: bool = False
     bytes: int = 0
     moved_bytes: int = 0
     ranges: int = 0

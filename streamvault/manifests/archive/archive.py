@@ -123,10 +123,14 @@ class Archive:
             Damaged: as for `manifest`.
             Conflict: the archive is being deleted, or was.
         """
+        return self.newest_fingerprinted()[0]
 
-        def read(listing: Listing) -> Manifest | None:
+    def newest_fingerprinted(self) -> tuple[Manifest | None, str]:
+        """Return the same as `newest`, and the SHA-256 of the manifest's file, hexadecimal."""
+
+        def read(listing: Listing) -> tuple[Manifest | None, str]:
             self.check_open(listing)
-            return None if self._is_empty(listing) else self.read_manifest(self._span(listing, None))
+            return (None, "") if self._is_empty(listing) else self.read_fingerprinted(self._span(listing, None))
 
         return self.stable(read)
 
