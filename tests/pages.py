@@ -23,7 +23,8 @@ def blocks(text: str) -> list[str]:
     """The blocks of a page that have no language: what is typed at a prompt, and what is shown there."""
     return [
         re.sub(r"^ +", "", block, flags=re.MULTILINE)
-        for block in re.findall(r"^ *```\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+        for language, block in re.findall(r"^ *```(.*)\n((?:(?! *```).*\n)*) *```$", text, re.MULTILINE)
+        if not language
     ]
 
 

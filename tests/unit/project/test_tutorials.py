@@ -1,0 +1,41 @@
+"""The tutorials, one after the other as they are written, but for their folder."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.pages import DOCS, Page, command_lines
+
+TUTORIAL = ("first-archive", "first-restore", "first-table", "disaster-drill")
+
+
+def test_tutorials(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMVAULT_MASTER", "inline")
+    trial = tmp_path / "trial"
+    reports = {}
+    for name in TUTORIAL:
+        page = Page(f"tutorial/{name}.md", {"/tmp/trial": str(trial)}, capfd)
+        text = (DOCS / page.file).read_text()
+        assert sum(map(len, page.left.values())) == len(command_lines(text)), "each command is in a section"
+        for section in list(page.left):
+            if section == "The disaster":
+                shutil.rmtree(trial / "streams/demo/sales")
+                page.run(section, 5)
+            elif section == "A single event":
+                listed, _ = page.left.pop(section)
+                (event,) = page.command(listed)["events"]
+                assert page.command(["get", listed[1], event["pointer"]])["payload"]
+            else:
+                reports[section] = page.run(section)
+        for program in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+            exec(program.replace("/tmp/trial", str(trial)))
+            assert "events" in capfd.readouterr().out
+    first, second = reports["Archive it"][1], reports["Archive what has come since"][2]
+    assert (first["generation"], second["generation"]) == (1, 2)
+    assert first["events"] == second["events"] > 0
+    assert reports["Keep it up to date"][0]["unchanged"]
+    assert reports["The schedule runs again"][1]["archives"]
