@@ -15,12 +15,14 @@ MAX_ROWS = 20
 MAX_CHARACTERS = 200
 """Characters of a value that are shown."""
 
+_EMPTY: tuple[object, ...] = (None, "", (), [], {})
+
 _DRAWER = "streamvault.report.notebook"
 """The module that draws charts: of a room above, for it knows what results mean, and needs optional packages."""
 
 
 def html_of(fields: Mapping[str, Any], charts: Iterable[tuple[str, str]] = ()) -> str:
-    """Return a result as charts and a table.
+    """Return a result as charts and a table, in which empty fields are left out.
 
     Args:
         fields: the result's fields, plain values.
@@ -31,7 +33,8 @@ def html_of(fields: Mapping[str, Any], charts: Iterable[tuple[str, str]] = ()) -
         f'<img alt="{escape(title)}" style="max-width:100%" src="data:image/svg+xml;base64,{_base64(svg)}"/></figure>'
         for title, svg in charts
     ]
-    return "".join(drawn) + _table([(f"<b>{escape(name)}</b>", _cell(value)) for name, value in fields.items()])
+    rows = [(f"<b>{escape(name)}</b>", _cell(value)) for name, value in fields.items() if value not in _EMPTY]
+    return "".join(drawn) + _table(rows)
 
 
 def charts_of(value: object) -> Sequence[tuple[str, str]]:

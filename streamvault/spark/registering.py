@@ -50,7 +50,8 @@ def register(spark: SparkSession) -> None:
     On this machine the sources run with this program's Python unless ``PYSPARK_PYTHON`` names another.
 
     Args:
-        spark: a session; sessions created from it know the formats, too.
+        spark: a session. Others of the program, such as ``spark.newSession()``, find the formats only where
+            Streamvault is installed.
 
     Raises:
         SparkFailed: Spark's Python cannot run the sources: it does not exist, has another version, or lacks a library.

@@ -90,6 +90,7 @@ def test_any_report_is_a_table_of_bounded_size() -> None:
     assert "&lt;b&gt;&amp;" in html
     assert "1,234,567" in html
     assert "True" in html
+    assert "nothing" not in html
     assert html.count("{&quot;c&quot;: 2}") == MAX_ROWS
     assert "and 80 more" in html
     assert "and 30 more" in html
