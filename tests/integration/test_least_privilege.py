@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from streamvault import (
     check_archive,
+    compact_archive,
+    convert_archive,
     delete_archive,
     export_stream,
     import_stream,
     list_archives,
     release_archive,
     rotate_stream,
+    write_table,
 )
 from streamvault.objectstore.errors import AccessDenied
+from streamvault.objectstore.s3.access import S3Access, StaticKeys
+from streamvault.objectstore.s3.checksums import with_cheapest
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.minio import limited
 from tests.servers.s3 import S3Server
+from tests.servers.spoiling import SpoilingGateway
 from tests.streams import append_events, make_stream, payloads
 
 pytestmark = pytest.mark.minio
@@ -85,6 +94,40 @@ def test_each_command_runs_with_its_own_policy(
     use("rotate")
     assert delete_archive(archive, yes=True).generations == (3,)
     assert list_archives(root) == []
+
+
+def test_every_write_is_create_only(
+    minio: S3Server, stream: str, bucket_name: str, use_s3: Callable[[S3Server], None], tmp_path: Path
+) -> None:
+    """No server of the tests knows the policy of create-only.json, so a gateway enforces it as S3 describes it."""
+    policy = json.loads((POLICIES / "create-only.json").read_text())
+    (statement,) = policy["Statement"]
+    assert statement["Condition"]["Null"] == {"s3:if-none-match": "true"}
+    minio.make_bucket(bucket_name)
+    with SpoilingGateway(minio.endpoint) as gateway:
+        gateway.create_only = f"/{bucket_name}/backups/"
+        use_s3(dataclasses.replace(minio, endpoint=gateway.endpoint))
+        root = f"s3://{bucket_name}/backups"
+        archive = f"{root}/{NAME}"
+        with parse_stream(stream)[0].open() as store:
+            append_events(store, NAME, min(store.describe(NAME).tail.offsets), [b"x" * 17_000_000])
+        for _ in range(2):
+            rotate_stream(
+                stream, root, layout="chunks", range_size="1MiB", window="16MiB", keep=5, hold="audit", master="inline"
+            )
+            more(stream)
+        release_archive(archive, "audit")
+        assert compact_archive(archive, master="inline").runs
+        rotate_stream(stream, root, layout="events", range_size="1MiB", window="16MiB", keep=1, master="inline")
+        convert_archive(archive, f"{root}/converted", layout="events", master="inline")
+        write_table(archive, format="parquet", master="inline")
+        assert check_archive(archive, read_data=True, master="inline").ok
+        keys = StaticKeys(minio.access_key, minio.secret_key)
+        access = S3Access(gateway.endpoint, minio.region, virtual_host=False, keys=keys)
+        assert with_cheapest(access, bucket_name, "backups/").checksum == "CRC64NVME"
+        assert gateway.rejected == []
+        with pytest.raises(ClientError, match="AccessDenied"):
+            boto3.client("s3").put_object(Bucket=bucket_name, Key="backups/other", Body=b"x")
 
 
 def test_import_policy_refuses_writes(use: Callable[[str], None], stream: str, bucket_name: str) -> None:

@@ -38,7 +38,7 @@ def with_cheapest(access: S3Access, bucket: str, folder: str) -> S3Access:
     with suppress(BotoCoreError, ClientError, ObjectStoreError):
         client = open_client(access)
         try:
-            client.put_object(**place, Body=b"x", ChecksumCRC64NVME=_WRONG)
+            client.put_object(**place, Body=b"x", ChecksumCRC64NVME=_WRONG, IfNoneMatch="*")
         except ClientError as error:
             return replace(access, checksum="CRC64NVME") if code_of(error) in SPOILED_CODES else access
         client.delete_object(**place)
