@@ -58,13 +58,15 @@ def beside(tmp_path: Path) -> Path:
     return tmp_path / "beside"
 
 
-def test_wheel_and_sdist_have_one_package(built: Path) -> None:
+def test_wheel_and_sdist_have_one_package_and_those_by_which_spark_finds_it(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
     assert {re.sub(r"-.*(?=\.dist-info)", "", name.partition("/")[0]) for name in names} == {
         "streamvault",
         "streamvault.dist-info",
+        "pyspark_streamvault",
+        "pyspark_streamvault_pravega",
     }
     assert "streamvault/dags/archive_rotation.py" in names
     assert "streamvault/streamstore/pravega/controller_pb2.py" in names
