@@ -37,6 +37,13 @@ def aws_environment(conn_id: str) -> dict[str, str | None]:
     return variables
 
 
+def is_on_s3(value: Any) -> bool:
+    """Return whether an argument names a place on S3, or one of several does."""
+    if isinstance(value, list | tuple):
+        return any(map(is_on_s3, value))
+    return isinstance(value, str) and value.partition("://")[0].lower() == "s3"
+
+
 def s3_client(conn_id: str) -> Any:
     """Return a boto3 client for S3."""
     return _hook(conn_id).get_conn()

@@ -50,16 +50,17 @@ class OptionArgument:
             annotation = str | Sequence[str] | None
         elif form.parse is None and not form.choices:
             annotation = self.declared.annotation | annotation
-        return Parameter(
-            self.name, Parameter.KEYWORD_ONLY, default=False if self.is_flag else None, annotation=annotation
-        )
+        default: Any = False if self.is_flag else None
+        if self.declared.is_required():
+            default = Parameter.empty
+        return Parameter(self.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
     def description(self) -> str:
         """Return the argument's entry in a docstring."""
         text = self.declared.description or ""
         if self.option != f"--{self.name.replace('_', '-')}":
             text = f"``{self.option}``. {text}"
-        default = self.declared.default
+        default = None if self.declared.is_required() else self.declared.default
         if default and not self.is_repeated:
             text += f" Default: {command_line(self.declared).text(default)}."
         return described(self.name, text)
@@ -84,10 +85,19 @@ class OptionArgument:
         return words
 
 
-def option_arguments(kind: type[Options], omitted: Collection[str] = ()) -> tuple[OptionArgument, ...]:
-    """Return a verb's options as arguments, without those in `OMITTED` and ``omitted``."""
+def option_arguments(
+    kind: type[Options], omitted: Collection[str] = (), renamed: Mapping[str, str] | None = None
+) -> tuple[OptionArgument, ...]:
+    """Return a verb's options as arguments, without those in `OMITTED` and ``omitted``.
+
+    Args:
+        kind: the verb's options.
+        omitted: options to leave out.
+        renamed: the option → the argument's name, if it is another one.
+    """
+    names = renamed or {}
     return tuple(
-        OptionArgument(name, command_line(declared).option(keyword), declared)
+        OptionArgument(names.get(keyword, name), command_line(declared).option(keyword), declared)
         for name, keyword, declared in entry_fields(kind, omitted)
     )
 

@@ -54,6 +54,7 @@ class StreamvaultSubmitHook(SparkSubmitHook):
 
     Args:
         variables: environment variables for the driver, in addition to the worker's own; None unsets one.
+        distributed: whether the command runs tasks; if not, it needs no Spark.
         conf: Spark settings.
         conn_id: id of the connection of type ``spark``.
         options: other arguments of `SparkSubmitHook`.
@@ -68,12 +69,18 @@ class StreamvaultSubmitHook(SparkSubmitHook):
         *,
         variables: Mapping[str, str | None],
         conn_id: str,
+        distributed: bool = True,
         conf: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        self.get_connection(conn_id)  # raises; the provider's hook would fall back to YARN
+        self._distributed = distributed
+        if distributed:
+            self.get_connection(conn_id)  # raises; the provider's hook would fall back to YARN
         super().__init__(conn_id=conn_id, conf={**JAVA_SETTINGS, **(conf or {})}, **options)
         self._variables = dict(variables)
+        if not distributed:
+            self.master = Master.parse("inline")
+            return
         if self._connection["deploy_mode"] not in {None, "", "client"}:
             raise AirflowFailException(
                 f"connection {conn_id!r} has deploy mode {self._connection['deploy_mode']!r}. "
@@ -88,9 +95,9 @@ class StreamvaultSubmitHook(SparkSubmitHook):
         """Run a command and wait for it.
 
         Args:
-            arguments: command-line arguments; ``--master`` and ``--json`` are added.
+            arguments: command-line arguments; ``--master`` (if it has tasks) and ``--json`` are added.
         """
-        self._application_args = [*arguments, "--master", self.master.url, "--json"]
+        self._application_args = [*arguments, *(["--master", self.master.url] if self._distributed else []), "--json"]
         with _folder() as folder:
             environment = {**self._environment(), application.FOLDER: str(folder)}
             log_tail = ""
@@ -151,7 +158,8 @@ def _folder() -> Iterator[Path]:
 
 def _document(path: Path) -> dict[str, Any] | None:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        # a worker of a queue prints a line for each request before that
+        document = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
+    except (OSError, ValueError, IndexError):
         return None
     return document if isinstance(document, dict) else None

@@ -16,15 +16,24 @@ from typing import Any
 
 import psutil
 import pytest
+from airflow.sdk import AssetAlias
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from streamvault.airflow.operators import (
     CheckArchiveOperator,
     CopyStreamOperator,
+    DeleteArchiveOperator,
     ExportStreamOperator,
+    FollowStreamOperator,
+    HandoffTableOperator,
+    HoldArchiveOperator,
+    JoinStreamsOperator,
     MoveStreamOperator,
     PromoteReplicaOperator,
     ReplicateStreamOperator,
+    RequestRestoreOperator,
+    WorkQueueOperator,
 )
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.submit import StreamvaultSubmitHook
@@ -180,6 +189,38 @@ def test_task_log_has_the_result_as_text(export: list[str], capfd: pytest.Captur
     exporting.log_level = "loud"
     with pytest.raises(AirflowFailException, match="'--log-level': 'loud' is not one of"):
         exporting.execute({"ti": Attempt()})
+
+
+def test_operators_of_other_commands_run(export: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those without tasks need no Spark, and a worker's report is the last of the lines that it prints."""
+    monkeypatch.delenv("AIRFLOW_CONN_INLINE")
+    stream, root = export[1:3]
+    archive, queue, restored = f"{root}/scope/stream", f"{stream}-queue", f"{stream}-restored"
+
+    def task(kind: type[CommandOperator], **arguments: Any) -> dict[str, Any]:
+        context = {"ti": Attempt(), "outlet_events": OutletEventAccessors()}
+        return kind(task_id="t", aws_conn_id=None, **arguments).execute(context)
+
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "inline"}))
+    table = f"file://{tmp_path}/tables"
+    made = task(HandoffTableOperator, source=stream, root=table, format="parquet", outlets=[AssetAlias("tables")])
+    assert made["location"].startswith(table)
+    assert made["events"] > 2000
+    assert task(FollowStreamOperator, stream=stream, root=root, every="1s", idle="1s", lasting="1h")["made"] == 1
+    joined = task(JoinStreamsOperator, sources=[stream, archive], stream=f"{stream}-joined")
+    assert joined["sources"] == [stream, archive]
+    asked = task(RequestRestoreOperator, archive=archive, stream=restored, requests=queue)
+    worked = task(WorkQueueOperator, requests=queue, idle="0s")
+    assert (worked["done"], worked["failed"]) == (1, 0)
+    assert asked["queue"] == worked["queue"] == queue
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    assert task(HoldArchiveOperator, archive=archive, hold="audit", why="they ask")["name"] == "audit"
+    with pytest.raises(AirflowFailException, match="audit"):
+        task(DeleteArchiveOperator, archive=archive, yes=True)
+    with parse_stream(restored)[0].open() as store:
+        assert digest_of(store, StreamName("scope", "stream-restored")) == digest_of(
+            store, StreamName("scope", "stream")
+        )
 
 
 def test_operator_runs_for_a_scope(export: list[str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Operators: one for each command that moves or checks data, and one that waits for cold storage."""
+"""Operators: one for each command that does something, and one that waits for cold storage."""
 
 from __future__ import annotations
 
@@ -14,16 +14,56 @@ from streamvault.airflow.operators.mirrors import (
     PromoteReplicaOperator,
     ReplicateStreamOperator,
 )
+from streamvault.airflow.operators.queues import (
+    RequestRestoreOperator,
+    WorkQueueOperator,
+)
+from streamvault.airflow.operators.stitching import (
+    AppendStreamsOperator,
+    JoinStreamsOperator,
+)
+from streamvault.airflow.operators.tables import (
+    HandoffTableOperator,
+)
+from streamvault.airflow.operators.upkeep import (
+    CheckSetupOperator,
+    CompactArchiveOperator,
+    ConvertArchiveOperator,
+    DeleteArchiveOperator,
+    FollowStreamOperator,
+    HoldArchiveOperator,
+    PlanArchiveOperator,
+    ReleaseArchiveOperator,
+    ShowStatusOperator,
+    SweepScopeOperator,
+    WriteReportOperator,
+)
 from streamvault.airflow.operators.warm import WarmArchiveOperator
 
 __all__ = [
+    "AppendStreamsOperator",
     "CheckArchiveOperator",
+    "CheckSetupOperator",
+    "CompactArchiveOperator",
+    "ConvertArchiveOperator",
     "CopyStreamOperator",
+    "DeleteArchiveOperator",
     "ExportStreamOperator",
+    "FollowStreamOperator",
+    "HandoffTableOperator",
+    "HoldArchiveOperator",
     "ImportStreamOperator",
+    "JoinStreamsOperator",
     "MoveStreamOperator",
+    "PlanArchiveOperator",
     "PromoteReplicaOperator",
+    "ReleaseArchiveOperator",
     "ReplicateStreamOperator",
+    "RequestRestoreOperator",
     "RotateArchiveOperator",
+    "ShowStatusOperator",
+    "SweepScopeOperator",
     "WarmArchiveOperator",
+    "WorkQueueOperator",
+    "WriteReportOperator",
 ]

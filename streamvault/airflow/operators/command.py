@@ -10,14 +10,50 @@ from typing import Any, ClassVar
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef
+from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.aws import aws_environment
+from streamvault.airflow.aws import aws_environment, is_on_s3
 from streamvault.airflow.flags import flag
 from streamvault.airflow.options import OptionArgument, described, option_arguments
 from streamvault.airflow.outcome import report_of, reports_in
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import StreamvaultSubmitHook
 from streamvault.common.options import Options
+from streamvault.sparkrun.options import Distributed
+
+_CLUSTER_MODE = "the driver runs on the worker (deploy mode client): only it gets the logins, in its environment"
+_OWN_APPLICATION = "the operator submits the command of Streamvault"
+_RESUMES = "a retry runs the same command, which resumes the interrupted one"
+REFUSED = {
+    "application": _OWN_APPLICATION,
+    "application_args": _OWN_APPLICATION,
+    "java_class": _OWN_APPLICATION,
+    "deploy_mode": _CLUSTER_MODE,
+    "status_poll_interval": _CLUSTER_MODE,
+    "track_driver_via_k8s_api": _CLUSTER_MODE,
+    "yarn_track_via_rm_api": _CLUSTER_MODE,
+    "yarn_rm_auth": _CLUSTER_MODE,
+    "durable": _RESUMES,
+    "reconnect_on_retry": _RESUMES,
+    "openlineage_inject_parent_job_info": _OWN_APPLICATION,
+    "openlineage_inject_transport_info": _OWN_APPLICATION,
+}
+"""Arguments of `SparkSubmitOperator` that would have no effect, and why."""
+
+SPARK_FIELDS = (
+    "files",
+    "py_files",
+    "jars",
+    "driver_class_path",
+    "packages",
+    "exclude_packages",
+    "keytab",
+    "principal",
+    "proxy_user",
+    "post_submit_commands",
+    "properties_file",
+)
+"""Template fields of `SparkSubmitOperator`, besides those that every operator here has."""
 
 
 class CommandOperator(SparkSubmitOperator):
@@ -40,10 +76,19 @@ class CommandOperator(SparkSubmitOperator):
         env_vars: additional environment variables for the driver; an empty value unsets one.
         log_level: the lowest level of the command's log lines in the task's log: ``debug``, ``info`` (with the result
             as text, and a line a minute that says how far it is), ``warning`` or ``error``.
-        spark: `conf`, `driver_memory`, `num_executors` and the other arguments of `SparkSubmitOperator`.
+        spark: `conf`, `driver_memory`, `num_executors`, `jars`, `packages`, `files` and the other arguments of
+            `SparkSubmitOperator`, for Spark; those in `REFUSED` are an error.
     """
 
-    template_fields: Sequence[str] = ("conf", "name", "pravega_conn_id", "aws_conn_id", "env_vars", "log_level")
+    template_fields: Sequence[str] = (
+        "conf",
+        "name",
+        "pravega_conn_id",
+        "aws_conn_id",
+        "env_vars",
+        "log_level",
+        *SPARK_FIELDS,
+    )
     template_ext: Sequence[str] = ()
     ui_color = "#dcebf7"
 
@@ -58,6 +103,9 @@ class CommandOperator(SparkSubmitOperator):
     omitted: ClassVar[Collection[str]] = ()
     """Options that the operator does not have, besides those of `streamvault.airflow.options.OMITTED`."""
 
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Options whose name Airflow uses for something else → the argument's name."""
+
     options: ClassVar[tuple[OptionArgument, ...]] = ()
 
     written: ClassVar[str] = ""
@@ -70,7 +118,7 @@ class CommandOperator(SparkSubmitOperator):
         super().__init_subclass__(**others)
         if "options_class" not in vars(cls):
             return
-        cls.options = option_arguments(cls.options_class, cls.omitted)
+        cls.options = option_arguments(cls.options_class, cls.omitted, cls.renamed)
         cls.template_fields = (*cls.arguments, *(option.name for option in cls.options), *cls.template_fields)
         cls.__doc__ = _with_arguments(cls)
         if "__init__" not in vars(cls):
@@ -88,6 +136,9 @@ class CommandOperator(SparkSubmitOperator):
         log_level: str = "info",
         **spark: Any,
     ) -> None:
+        for argument, why in REFUSED.items():
+            if spark.get(argument) is not None and (argument, spark[argument]) != ("deploy_mode", "client"):
+                raise TypeError(f"{type(self).__name__} does not take {argument}: {why}")
         given = {argument: spark.pop(argument) for argument in self.arguments}
         given |= {option.name: spark.pop(option.name, option.parameter().default) for option in self.options}
         super().__init__(conn_id=conn_id, name=name, **spark)
@@ -99,15 +150,37 @@ class CommandOperator(SparkSubmitOperator):
 
     def command(self) -> list[str]:
         """Return the command and its arguments."""
-        words = [self.verb, *(str(self.resolve(argument)) for argument in self.arguments)]
+        words = [self.verb]
+        for argument in self.arguments:
+            words += self.words(argument)
         for option in self.options:
             words += option.words(self.resolve(option.name))
         return words
 
+    def words(self, argument: str) -> list[str]:
+        """Return the words of the command line for an argument."""
+        return [str(self.resolve(argument))]
+
     def resolve(self, argument: str) -> Any:
         """Return an argument's value for the command: a stream's URI instead of its name."""
         value = getattr(self, argument)
-        return self.stream_uri(value) if argument in {"stream", "source"} else value
+        return self.stream_uri(value) if value and argument in {"stream", "source"} else value
+
+    def require_end(self, what: str, *names: str) -> None:
+        """Check that the command ends by itself.
+
+        Args:
+            what: what has no end.
+            names: arguments, one of which gives it an end.
+
+        Raises:
+            AirflowFailException: none of them is given.
+        """
+        if all(getattr(self, name) in {None, ""} for name in names):
+            raise AirflowFailException(
+                f"{what} requires {' or '.join(names)}: a task must end. Give the time after which the next run goes "
+                "on, e.g. 1h."
+            )
 
     def connected_stream(self) -> str | None:
         """Return the stream, as given, for which the command needs the login of `pravega_conn_id`."""
@@ -139,12 +212,16 @@ class CommandOperator(SparkSubmitOperator):
     def variables(self) -> dict[str, str | None]:
         """Return the environment variables for the driver; None unsets one."""
         variables: dict[str, str | None] = {name: str(value) or None for name, value in (self.env_vars or {}).items()}
-        if self.aws_conn_id and any(getattr(self, argument).startswith("s3://") for argument in self.arguments):
+        if self.aws_conn_id and self.uses_s3():
             variables |= aws_environment(self.aws_conn_id)
         stream = self.connected_stream()
-        if stream is not None and "://" not in stream:
+        if stream and "://" not in stream:
             variables |= PravegaHook(self.pravega_conn_id).environment()
         return variables
+
+    def uses_s3(self) -> bool:
+        """Return whether the command needs the login of `aws_conn_id`."""
+        return any(is_on_s3(getattr(self, name)) for name in (*self.arguments, *(each.name for each in self.options)))
 
     def _get_hook(self) -> StreamvaultSubmitHook:
         return StreamvaultSubmitHook(
@@ -173,6 +250,8 @@ class CommandOperator(SparkSubmitOperator):
             properties_file=self.properties_file,
             yarn_queue=self._yarn_queue,
             use_krb5ccache=self._use_krb5ccache,
+            post_submit_commands=self.post_submit_commands,
+            distributed=issubclass(self.options_class, Distributed),
         )
 
     def _emit_events(self, report: Mapping[str, Any], context: Any) -> None:
@@ -198,7 +277,8 @@ class CommandOperator(SparkSubmitOperator):
 
     def _acts(self) -> bool:
         """Return whether the command does what it says: it is no dry run."""
-        return not flag("dry_run", getattr(self, "dry_run", False))
+        # Airflow's operators have a method of that name, which nothing calls
+        return not any(each.name == "dry_run" and flag(each.name, self.dry_run) for each in self.options)
 
     def _event_extra(self, report: Mapping[str, Any]) -> dict[str, Any]:
         moved = {**report, **(report.get("export") or {})}

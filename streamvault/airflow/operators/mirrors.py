@@ -110,10 +110,8 @@ class ReplicateStreamOperator(MirrorOperator):
         Raises:
             AirflowFailException: `follow` is given without `lasting`.
         """
-        if flag("follow", self.follow) and not self.lasting:
-            raise AirflowFailException(
-                "follow requires lasting: a task must end. Give the time after which the next run goes on, e.g. 1h."
-            )
+        if flag("follow", self.follow):
+            self.require_end("follow", "lasting")
         return super().command()
 
     def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException
@@ -16,21 +18,38 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _build_asset_profiles
 
 from streamvault.airflow.operators import (
+    AppendStreamsOperator,
     CheckArchiveOperator,
+    CheckSetupOperator,
+    CompactArchiveOperator,
+    ConvertArchiveOperator,
     CopyStreamOperator,
+    DeleteArchiveOperator,
     ExportStreamOperator,
+    FollowStreamOperator,
+    HandoffTableOperator,
+    HoldArchiveOperator,
     ImportStreamOperator,
+    JoinStreamsOperator,
     MoveStreamOperator,
+    PlanArchiveOperator,
     PromoteReplicaOperator,
+    ReleaseArchiveOperator,
     ReplicateStreamOperator,
+    RequestRestoreOperator,
     RotateArchiveOperator,
+    ShowStatusOperator,
+    SweepScopeOperator,
     WarmArchiveOperator,
+    WorkQueueOperator,
+    WriteReportOperator,
 )
-from streamvault.airflow.operators.command import CommandOperator
+from streamvault.airflow.operators.command import REFUSED, CommandOperator
 from streamvault.airflow.options import OptionArgument
 from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
+from streamvault.cli.app import COMMANDS as COMMANDS_OF_THE_PROGRAM
 from streamvault.cli.app import load_command
-from streamvault.common.options import DURATION, PERCENT, SIZE, TIME, command_line
+from streamvault.common.options import DURATION, PERCENT, SIZE, TIME, command_line, load_file
 from streamvault.streamstore.arithmetic.cut_option import load_cut
 from streamvault.streamstore.pravega.settings import PravegaSettings
 
@@ -57,6 +76,7 @@ def _connections(monkeypatch: pytest.MonkeyPatch) -> None:
 OF_AN_ARCHIVE: dict[str, Any] = {"archive": ARCHIVE}
 OF_A_STREAM: dict[str, Any] = {"stream": STREAM, "root": ROOT}
 OF_TWO: dict[str, Any] = {"source": "shop/a", "stream": "shop/b"}
+OF_SEVERAL: dict[str, Any] = {"sources": ["shop/a", ARCHIVE], "stream": "shop/b"}
 OPERATORS: dict[type[CommandOperator], dict[str, Any]] = {
     ExportStreamOperator: OF_A_STREAM,
     RotateArchiveOperator: OF_A_STREAM,
@@ -66,6 +86,22 @@ OPERATORS: dict[type[CommandOperator], dict[str, Any]] = {
     ReplicateStreamOperator: OF_TWO,
     PromoteReplicaOperator: {"stream": STREAM},
     MoveStreamOperator: OF_TWO,
+    AppendStreamsOperator: OF_SEVERAL,
+    JoinStreamsOperator: OF_SEVERAL,
+    HandoffTableOperator: {"source": ARCHIVE},
+    FollowStreamOperator: {**OF_A_STREAM, "lasting": "1h"},
+    ConvertArchiveOperator: {"archive": ARCHIVE, "root": "file:///other", "layout": "chunks"},
+    CompactArchiveOperator: OF_AN_ARCHIVE,
+    HoldArchiveOperator: {"archive": ARCHIVE, "hold": "audit"},
+    ReleaseArchiveOperator: {"archive": ARCHIVE, "hold": "audit"},
+    DeleteArchiveOperator: OF_AN_ARCHIVE,
+    SweepScopeOperator: {"scope": "shop"},
+    CheckSetupOperator: OF_A_STREAM,
+    PlanArchiveOperator: {"stream": STREAM},
+    ShowStatusOperator: {"root": ROOT},
+    WriteReportOperator: {"archive": ARCHIVE, "stream": STREAM},
+    RequestRestoreOperator: {"archive": ARCHIVE, "stream": STREAM, "requests": "shop/queue"},
+    WorkQueueOperator: {"requests": "shop/queue", "idle": "0s"},
 }
 A, B = "pravega://h:9090/shop/a", "pravega://h:9090/shop/b"
 STANDBY = "pravega://s:9090/shop/a"
@@ -137,6 +173,23 @@ COMMANDS: list[tuple[type[CommandOperator], dict[str, Any], str]] = [
         f"promote {STANDBY} --seal-source",
     ),
     (MoveStreamOperator, {"source": STREAM, "stream": "shop/b"}, f"move {STREAM} {B}"),
+    (AppendStreamsOperator, {**OF_SEVERAL, "distinct": True}, f"append {A} {ARCHIVE} --into {B} --distinct"),
+    (JoinStreamsOperator, {"sources": STREAM, "stream": "shop/b"}, f"join {STREAM} --into {B}"),
+    (HandoffTableOperator, {"source": "shop/a", "root": ROOT, "raw": 1}, f"handoff {A} --raw --root {ROOT}"),
+    (SweepScopeOperator, {"scope": "shop"}, "sweep pravega://h:9090/shop/"),
+    (SweepScopeOperator, {"scope": "local:///f/shop/"}, "sweep local:///f/shop/"),
+    (
+        WriteReportOperator,
+        {"archive": ARCHIVE, "file": "/p.html", "stream": "shop/a"},
+        f"report {ARCHIVE} --output /p.html --stream {A}",
+    ),
+    (
+        RequestRestoreOperator,
+        {"archive": ARCHIVE, "stream": "shop/a", "requests": "shop/b"},
+        f"request-restore {ARCHIVE} {A} --queue {B}",
+    ),
+    (WorkQueueOperator, {"requests": "shop/b", "idle": 0}, f"work {B} --idle 0"),
+    (DeleteArchiveOperator, OF_AN_ARCHIVE, f"delete {ARCHIVE}"),
 ]
 
 
@@ -158,21 +211,30 @@ def sample(option: OptionArgument) -> str:
     if literal is not None:
         return str(get_args(literal)[0])
     texts: dict[Any, str] = {SIZE.parse: "64MiB", DURATION.parse: "5m", PERCENT.parse: "10%"}
-    texts |= {load_cut: json.dumps(CUT), TIME.load: "2026-01-31T18:00:00Z"}
+    texts |= {load_file: __file__, load_cut: json.dumps(CUT), TIME.load: "2026-01-31T18:00:00Z"}
     return texts.get(form.parse or form.load, "3")
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_command_understands_every_option_of_its_operator(kind: type[CommandOperator]) -> None:
     """Each is given as a text; only those named here are not offered."""
-    given = {option.name: sample(option) for option in kind.options}
-    operator = kind(task_id="t", **OPERATORS[kind], **given)
+    given = {option.name: sample(option) for option in kind.options} | OPERATORS[kind]
+    operator = kind(task_id="t", **given)
     if isinstance(operator, RotateArchiveOperator):
         operator.deletions = STREAM
-    assert {*OPERATORS[kind], *given} <= set(operator.template_fields)
+    assert set(given) <= set(operator.template_fields)
     read = load_command(kind.verb).make_context(kind.verb, operator.command()[1:])
     found = {name for name in read.params if getattr(read.get_parameter_source(name), "name", "") == "COMMANDLINE"}
-    assert set(kind.options_class.keyword_fields()) - found <= {"same_stream", "master", "ranges"}
+    omitted = {*kind.omitted} - {"again"}
+    assert set(kind.options_class.keyword_fields()) - found - omitted <= {"same_stream", "master", "ranges"}
+
+
+def test_every_command_has_an_operator_or_needs_none() -> None:
+    """Those without print something to look at; a task calls the function of `streamvault` instead."""
+    verbs = {kind.verb for kind in OPERATORS} | {"warm"}
+    to_look_at = {"translate", "streams", "ls", "show", "timeline", "get", "cat", "ddl", "queue", "demo"}
+    assert verbs | to_look_at == set(COMMANDS_OF_THE_PROGRAM)
+    assert not verbs & to_look_at
 
 
 def test_arguments_of_an_operator_are_in_its_signature() -> None:
@@ -307,6 +369,62 @@ def test_too_great_a_lag_fails_the_task_without_a_retry(end: Callable[[int, dict
     assert attempt.pushed == {"report": lagging()}
 
 
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (ExportStreamOperator, {"stream": STREAM, "root": "S3://vault"}),
+        (HandoffTableOperator, {"source": STREAM, "root": "s3://tables"}),
+        (JoinStreamsOperator, {"sources": [STREAM, "s3://vault/a/b"], "stream": STREAM}),
+        (WorkQueueOperator, {"requests": STREAM, "idle": "0s"}),
+    ],
+)
+def test_command_has_the_login_of_s3_wherever_it_is_named(kind: type[CommandOperator], given: dict[str, Any]) -> None:
+    assert kind(task_id="t", **given).variables()["AWS_SECRET_ACCESS_KEY"] == "aws-secret"
+
+
+def test_spark_gets_the_arguments_of_its_operator() -> None:
+    given = {"jars": "a.jar", "packages": "g:a:1", "files": "f", "properties_file": "p", "driver_memory": "2g"}
+    operator = ExportStreamOperator(
+        task_id="t", **OF_A_STREAM, **given, deploy_mode="client", post_submit_commands=["true"], conf={"spark.x": "y"}
+    )
+    hook = operator._get_hook()
+    command = " ".join(hook._build_spark_submit_command("application.py"))
+    for name, value in given.items():
+        assert f"--{name.replace('_', '-')} {value} " in command
+    assert "--conf spark.x=y " in command
+    assert hook._post_submit_commands == ["true"]
+    assert set(SparkSubmitOperator.template_fields) - set(operator.template_fields) == {
+        "application",
+        "application_args",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_argument_without_an_effect_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=f"ExportStreamOperator does not take {name}: "):
+        ExportStreamOperator(task_id="t", **OF_A_STREAM, **{name: "cluster"})
+    assert name in inspect.signature(SparkSubmitOperator.__init__).parameters
+
+
+def test_every_argument_of_the_spark_operator_is_passed_on_or_refused() -> None:
+    own = {
+        name
+        for name, each in inspect.signature(SparkSubmitOperator.__init__).parameters.items()
+        if each.kind is each.KEYWORD_ONLY
+    }
+    passed = set(inspect.signature(SparkSubmitHook.__init__).parameters) - set(REFUSED)
+    assert own == passed - {"self"} | set(REFUSED)
+
+
+def test_command_without_tasks_needs_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    hook = HoldArchiveOperator(task_id="t", archive=ARCHIVE, hold="audit", conn_id="nonsense")._get_hook()
+    ran: list[str] = []
+    monkeypatch.setattr(hook, "submit", lambda *_, **__: ran.extend(hook._build_spark_submit_command("application.py")))
+    hook.run(["hold"])
+    assert ran == [sys.executable, "application.py", "hold", "--json"]
+
+
 @pytest.mark.parametrize("conn_id", ["in_the_cluster", "nonsense"])
 def test_hook_refuses_a_spark_connection_it_cannot_use(conn_id: str) -> None:
     with pytest.raises(AirflowFailException, match=f"connection '{conn_id}'"):
@@ -324,6 +442,12 @@ NUMBERS = {"generation": 2, "events": 7, "bytes": 70}
 @pytest.mark.parametrize(
     ("operator", "make_report", "written", "extra"),
     [
+        (
+            FollowStreamOperator(task_id="t", **OF_A_STREAM, lasting="1h"),
+            lambda same: {"made": int(not same), "expired_count": 0, **NUMBERS},
+            ARCHIVE,
+            NUMBERS,
+        ),
         (
             ExportStreamOperator(task_id="t", **OF_A_STREAM),
             lambda same: {"unchanged": same, **NUMBERS},
@@ -343,7 +467,7 @@ NUMBERS = {"generation": 2, "events": 7, "bytes": 70}
             LAG,
         ),
     ],
-    ids=["export", "rotate", "replicate"],
+    ids=["follow", "export", "rotate", "replicate"],
 )
 def test_assets_have_an_event_only_if_something_was_written(
     end: Callable[[int, dict[str, Any]], None],
@@ -423,8 +547,9 @@ def test_flag_may_be_written_in_several_ways(values: tuple[Any, ...], given: boo
         assert ("--seal-source" in operator.command()) is given, value
 
 
+OF_FLAGS: list[Any] = [ExportStreamOperator, ReplicateStreamOperator, DeleteArchiveOperator]
 FLAGS: list[tuple[Any, dict[str, Any], str]] = [
-    *((kind, given, each.name) for kind, given in OPERATORS.items() for each in kind.options if each.is_flag),
+    *((kind, OPERATORS[kind], each.name) for kind in OF_FLAGS for each in kind.options if each.is_flag),
     (WarmArchiveOperator, OF_AN_ARCHIVE, "wait"),
 ]
 
@@ -445,6 +570,9 @@ def test_flag_that_is_no_boolean_fails_the_task(kind: Any, given: dict[str, Any]
         # it would run one rotation for each past interval, and could expire generations to be kept
         (RotateArchiveOperator, {**OF_A_STREAM, "keep": 2}, "backfill", "a backfill would run one rotation now for"),
         (ReplicateStreamOperator, {**OF_TWO, "follow": True, "idle": "1m"}, "manual", "follow requires lasting: a tas"),
+        (FollowStreamOperator, OF_A_STREAM, "manual", "follow requires lasting: a task must end"),
+        (WorkQueueOperator, {"requests": "shop/q"}, "manual", "work requires idle or lasting: a task must end"),
+        (AppendStreamsOperator, {"sources": ["a/b", STREAM], "stream": "a/c"}, "manual", "sources: a/b is a stream of"),
         (ReplicateStreamOperator, {**OF_TWO, "most_lag": "300"}, "manual", "most_lag: '300' is not a duration"),
     ],
 )
