@@ -40,8 +40,8 @@ def command_lines(text: str, program: str = "streamvault") -> list[list[str]]:
         shown = block.replace("\\\n", " ")
         lines = re.findall(r"^\$ (.*)$", shown, re.MULTILINE) if "$ " in shown[:2] else shown.splitlines()
         for line in lines:
-            words = shlex.split(line, comments=True)
-            if words[:1] == [program]:
+            if line.startswith(f"{program} "):
+                words = shlex.split(re.sub(r"\s#.*", "", line))
                 ends = [words.index(end) for end in ("|", ">", "&&") if end in words]
                 found.append(words[1 : min(ends, default=None)])
     return found

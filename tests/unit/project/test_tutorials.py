@@ -1,4 +1,4 @@
-"""The tutorials, one after the other as they are written, but for their folder."""
+"""The tour of README.md and the tutorials, one after the other as they are written, but for their folder."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def test_tutorials(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setenv("STREAMVAULT_MASTER", "inline")
     trial = tmp_path / "trial"
     reports = {}
+    tour = Page("../README.md", {"/data": str(trial)}, capfd)
     for name in TUTORIAL:
         page = Page(f"tutorial/{name}.md", {"/tmp/trial": str(trial)}, capfd)
         text = (DOCS / page.file).read_text()
@@ -31,6 +32,9 @@ def test_tutorials(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatc
                 assert page.command(["get", listed[1], event["pointer"]])["payload"]
             else:
                 reports[section] = page.run(section)
+            if section == "A stream":
+                shown = tour.run("A tour")
+                assert [report.get("events") for report in shown] == [2000, None, 2000, 2000]
         for program in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
             exec(program.replace("/tmp/trial", str(trial)))
             assert "events" in capfd.readouterr().out
