@@ -119,9 +119,10 @@ def test_all_columns_of_a_stream_are_read(
 ) -> None:
     frame = (
         spark.read.format("pravega")
-        .option("controller", pravega.uri)
+        .option("controller", pravega.uri.replace("pravega://", "tcp://"))
         .option("scope", source.scope)
         .option("stream", source.stream)
+        .option("start_stream_cut", "unbounded")
     )
     assert rows(frame.load()) == wanted(store, source)
     narrow = frame.option("columns", "length,offset").load()
@@ -204,6 +205,10 @@ def test_formats_are_found_without_registration_and_are_tables_of_sql(
     assert (chosen.rdd.getNumPartitions(), rows(chosen)) == (1, [one])
     with pytest.raises(PySparkException, match="no generation 7"):
         found.sql("SELECT * FROM on_s3 WITH (generation '7')").collect()
+    following = found.readStream.option("startingOffsets", "earliest").table("live").writeStream
+    query = following.format("memory").queryName("followed").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert query.trigger(availableNow=True).start().awaitTermination(120)
+    assert sorted(rows(found.table("followed"))) == sorted(events)
     for name in tables:
         found.sql(f"DROP TABLE {name}")
     assert rows(found.read.format("streamvault").load(f"{roots[1]}/{source}")) == events

@@ -19,6 +19,7 @@ from streamvault.streamstore.model import StreamCut
 from tests.streams import events_of, frame, make_stream, payloads
 from tests.unit.small_archives import NAME
 from tests.unit.spark_reads import FIRST, events_in, read, single, source, text, uri
+from tests.unit.streamstore.test_model import java_cut
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,11 @@ def test_events_between_two_cuts_are_read(store: LocalStore, tmp_path: Path) -> 
     assert read(source(tmp_path, **{"from": cut}))[1] == wanted
     assert read(source(tmp_path, start_stream_cut="unbounded", end_stream_cut="unbounded"))[1] == wanted
     assert read(source(tmp_path, start_stream_cut=cut, end_stream_cut=cut))[1] == []
+    offsets = described.head.offsets
+    lists = [[one.number for one in offsets], [one.epoch for one in offsets], offsets.values()]
+    as_java = java_cut(":".join(["0", str(NAME), *(",".join(map(str, each)) for each in lists)]))
+    assert read(source(tmp_path, start_stream_cut=as_java))[1] == wanted
+    assert read(source(tmp_path, end_stream_cut=as_java))[1] == []
     beyond = StreamCut(NAME, {segment: offset + 8 for segment, offset in described.tail.offsets.items()})
     with pytest.raises(Problem, match="beyond the stream's tail"):
         read(source(tmp_path, to=text(beyond)))
