@@ -329,8 +329,9 @@ def test_dag_keeps_a_standby_in_another_cluster(ground: Ground) -> None:
         append_events(ground.store, source, max(ground.store.describe(source).tail.offsets), [b"one more"])
 
 
-def test_task_logs_contain_no_secret(ground: Ground) -> None:
+def test_task_logs_have_results_and_no_secret(ground: Ground) -> None:
     logs = "".join(ground.airflow.logs())
     assert "Spark-Submit cmd" in logs
+    assert "INFO streamvault: wrote generation 1 of s3://" in logs
     assert ground.minio.secret_key not in logs
     assert ADMIN.password not in logs
