@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
+from airflow.sdk.exceptions import AirflowFailException
 from pydantic.fields import FieldInfo
 
 from streamvault.airflow.flags import flag
@@ -46,6 +47,8 @@ class OptionArgument:
         annotation: Any = str | None
         if self.is_flag:
             annotation = bool | str
+        elif form.pair:
+            annotation = Sequence[tuple[Any, Any]]
         elif self.is_repeated:
             annotation = str | Sequence[str] | None
         elif form.parse is None and not form.choices:
@@ -69,20 +72,32 @@ class OptionArgument:
         """Return the words for a command line; for None, False and an empty text, none.
 
         Args:
-            value: a text, or a value whose text is that of the command line; a mapping is written as JSON.
+            value: a text, or a value whose text is that of the command line; a mapping is written as JSON. Of an option
+                that is two texts, a sequence of pairs.
 
         Raises:
-            AirflowFailException: it must be a boolean, and is none.
+            AirflowFailException: it must be a boolean or pairs, and is not.
         """
         if self.is_flag:
             return [self.option] if flag(self.name, value) else []
+        if command_line(self.declared).pair:
+            return [word for pair in value or () for word in (self.option, *map(_text, self._pair(pair)))]
         values = value or () if self.is_repeated and not isinstance(value, str) else (value,)
         words = []
         for each in values:
             if each is None or each is False or each == "":
                 continue
-            words += [self.option, json.dumps(each) if isinstance(each, Mapping) else str(each)]
+            words += [self.option, _text(each)]
         return words
+
+    def _pair(self, pair: Any) -> tuple[Any, Any]:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise AirflowFailException(f"{self.name}: {pair!r} is not a pair")
+        return pair[0], pair[1]
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, Mapping) else str(value)
 
 
 def option_arguments(

@@ -16,14 +16,18 @@ Model = TypeVar("Model", bound=BaseModel)
 OMITTED = frozenset(
     {
         "master",  # it is where the command runs, not what it does with a stream
-        "ranges",  # cuts are of one stream, and pairs have no form in a list
         "same_stream",  # a person confirms it once; a list would confirm any stream
     }
 )
 """Options that no list and no operator has."""
 
-DRY_RUN = "dry_run"
-"""Option that no list has: what is declared is what is to be done."""
+NOT_LISTED = frozenset(
+    {
+        "dry_run",  # what is declared is what is to be done
+        "ranges",  # cuts are of one stream, and pairs have no form in a list
+    }
+)
+"""Options that no list has."""
 
 RENAMED = {"fingerprints": "fingerprint", "queue": "deletions"}
 """One fingerprint or several; Airflow's operators have a `queue` of their own."""
@@ -75,12 +79,13 @@ def with_options(kind: type[Options], omitted: Collection[str] = ()) -> Callable
 
     Args:
         kind: the verb's options.
-        omitted: options that an entry must not have, besides `DRY_RUN` and those of `OMITTED`.
+        omitted: options that an entry must not have, besides those of `OMITTED` and `NOT_LISTED`.
     """
 
     def decorate(model: type[Model]) -> type[Model]:
         fields: dict[str, Any] = {
-            name: (_entry_type(declared) | None, None) for name, _, declared in entry_fields(kind, {*omitted, DRY_RUN})
+            name: (_entry_type(declared) | None, None)
+            for name, _, declared in entry_fields(kind, {*omitted, *NOT_LISTED})
         }
         return create_model(
             model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **fields

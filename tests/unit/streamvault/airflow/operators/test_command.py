@@ -166,6 +166,11 @@ COMMANDS: list[tuple[type[CommandOperator], dict[str, Any], str]] = [
         {"source": "shop/a", "stream": "shop/a", "target_conn_id": "standby", "follow": "True", "lasting": "1h"},
         f"replicate {A} {STANDBY} --follow --for 1h",
     ),
+    (
+        CopyStreamOperator,
+        {**OF_TWO, "ranges": [(CUT, "f"), ["g", CUT]]},
+        f'copy {A} {B} --range {{"a/b/0.#epoch.0":7}} f --range g {{"a/b/0.#epoch.0":7}}',
+    ),
     (ReplicateStreamOperator, {"source": ARCHIVE, "stream": STREAM}, f"replicate {ARCHIVE} {STREAM}"),
     (
         PromoteReplicaOperator,
@@ -200,9 +205,11 @@ def test_operator_makes_the_command_line(kind: type[CommandOperator], given: dic
     assert [*words[:first], *sorted(words[first:])] == [*command.split()[:first], *sorted(command.split()[first:])]
 
 
-def sample(option: OptionArgument) -> str:
+def sample(option: OptionArgument) -> Any:
     """A value of an option, as a template gives it."""
     form, annotation = command_line(option.declared), option.declared.annotation
+    if form.pair:
+        return [[json.dumps(CUT)] * 2]
     if option.is_flag:
         return "yes"
     if form.choices:
@@ -226,7 +233,7 @@ def test_command_understands_every_option_of_its_operator(kind: type[CommandOper
     read = load_command(kind.verb).make_context(kind.verb, operator.command()[1:])
     found = {name for name in read.params if getattr(read.get_parameter_source(name), "name", "") == "COMMANDLINE"}
     omitted = {*kind.omitted} - {"again"}
-    assert set(kind.options_class.keyword_fields()) - found - omitted <= {"same_stream", "master", "ranges"}
+    assert set(kind.options_class.keyword_fields()) - found - omitted <= {"same_stream", "master"}
 
 
 def test_every_command_has_an_operator_or_needs_none() -> None:
@@ -570,6 +577,7 @@ def test_flag_that_is_no_boolean_fails_the_task(kind: Any, given: dict[str, Any]
         # it would run one rotation for each past interval, and could expire generations to be kept
         (RotateArchiveOperator, {**OF_A_STREAM, "keep": 2}, "backfill", "a backfill would run one rotation now for"),
         (ReplicateStreamOperator, {**OF_TWO, "follow": True, "idle": "1m"}, "manual", "follow requires lasting: a tas"),
+        (CopyStreamOperator, {**OF_TWO, "ranges": "a"}, "manual", "ranges: 'a' is not a pair"),
         (FollowStreamOperator, OF_A_STREAM, "manual", "follow requires lasting: a task must end"),
         (WorkQueueOperator, {"requests": "shop/q"}, "manual", "work requires idle or lasting: a task must end"),
         (AppendStreamsOperator, {"sources": ["a/b", STREAM], "stream": "a/c"}, "manual", "sources: a/b is a stream of"),
