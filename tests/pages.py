@@ -77,7 +77,7 @@ class Page:
         return [self.command(line, code) for line, code in zip(lines, codes or [0] * len(lines), strict=True)]
 
     def command(self, words: Sequence[str], code: int = 0) -> dict[str, Any]:
-        """Run a command."""
+        """Run a command and return its report."""
         for written, real in self.places.items():
             words = [word.replace(written, real) for word in words]
         self.capfd.readouterr()
@@ -85,7 +85,7 @@ class Page:
         ended = main(given)
         out, err = self.capfd.readouterr()
         assert ended == code, (given, ended, err, out)
-        report: dict[str, Any] = json.loads(out)
+        report: dict[str, Any] = json.loads(out.splitlines()[-1])  # `work` prints a line for each request before
         return report
 
 

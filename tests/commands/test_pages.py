@@ -15,14 +15,17 @@ from tests.streams import make_byte_stream, make_stream
 
 PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 RUN = {
+    "../README.md": ("/data",),  # the tour, which tests/unit/project/test_tutorials.py runs
     "guide/delete.md": (),
     "guide/export.md": (),
-    "guide/layouts.md": ("get",),  # the pointer is of a stream of its own
+    "guide/import.md": ("BUCKET", "…"),  # with Glacier, and under its own name: tests/commands/test_runbooks.py
+    "guide/layouts.md": ("get ",),  # the pointer is of another stream
     "guide/manager.md": (),
     "guide/plan.md": (),
+    "guide/queue.md": ("queue skip",),  # no request is there
     "guide/read.md": (),
     "guide/report.md": (),
-    "guide/rotation.md": ("import",),  # the time is long before the stream
+    "guide/rotation.md": ("--at ",),  # the time is long before the stream
     "guide/status.md": (),
     "sizing.md": (),
 }
@@ -67,7 +70,8 @@ def test_commands_run(
         "ARCHIVE": f"file://{tmp_path}/vault/backups/shop/orders",
     }
     page = Page(name, places, capfd)
-    lines = [words for words in command_lines((DOCS / name).read_text()) if words[0] not in RUN[name]]
-    assert lines
-    for words in lines:
+    lines = command_lines((DOCS / name).read_text())
+    kept = [words for words in lines if not any(text in " ".join(words) for text in RUN[name])]
+    assert kept
+    for words in kept:
         page.command(words)
