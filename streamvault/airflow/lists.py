@@ -23,6 +23,22 @@ ListStreams = Callable[[str, str | None], list[str]]
 """(scope, connection) → names of the scope's streams."""
 
 
+class SparkChoice(ListModel):
+    """Where and with what a stream's work runs, as for `CommandOperator`.
+
+    Attributes:
+        conn_id: id of the connection of type ``spark``.
+        conf: settings of Spark.
+    """
+
+    conn_id: str | None = None
+    conf: dict[str, str | int | float | bool] | None = None
+    driver_memory: str | None = None
+    executor_memory: str | None = None
+    executor_cores: int | None = None
+    num_executors: int | None = None
+
+
 class StreamList(ListModel):
     """A list of streams; a JSON array stands for ``{"streams": […]}``."""
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from streamvault.airflow.lists import ListStreams, StreamList, stands_for_streams
+from streamvault.airflow.lists import ListStreams, SparkChoice, StreamList, stands_for_streams
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.times import parse_duration
 from streamvault.mirrors.options import ReplicateOptions
-from streamvault.scopes.entries import ListModel, with_options
+from streamvault.scopes.entries import with_options
 
 
 def _duration(text: str) -> str:
@@ -19,7 +19,7 @@ def _duration(text: str) -> str:
 
 
 @with_options(ReplicateOptions, omitted=("follow", "every", "idle", "lasting"))
-class ReplicationOptions(ListModel):
+class ReplicationOptions(SparkChoice):
     """Options of a replication, as for `ReplicateStreamOperator`; an entry's own override those of the list."""
 
     most_lag: Annotated[str, AfterValidator(_duration)] | None = None

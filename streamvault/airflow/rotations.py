@@ -6,17 +6,17 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from streamvault.airflow.lists import ListStreams, StreamList
+from streamvault.airflow.lists import ListStreams, SparkChoice, StreamList
 from streamvault.common.errors import Problem
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.options import RotateOptions
-from streamvault.scopes.entries import ListModel, with_options
+from streamvault.scopes.entries import with_options
 
 KEEPING = ("keep", "keep_for", "until")
 
 
 @with_options(RotateOptions, omitted=("hold", "queue", "restart"))
-class RotationOptions(ListModel):
+class RotationOptions(SparkChoice):
     """Options of a rotation, as for `RotateArchiveOperator`; a stream's own override those of the list.
 
     Attributes:

@@ -16,8 +16,11 @@ from streamvault.scopes.listing import ScopeListing
 from streamvault.scopes.toml import line_of, load_declared
 from streamvault.scopes.uri import has_scope
 
-FOR_DAGS = ("pravega_conn_id", "target_conn_id", "aws_conn_id", "most_lag")
-"""What only the DAGs use; on the command line, logins come from the environment."""
+FOR_DAGS = (
+    *("pravega_conn_id", "target_conn_id", "aws_conn_id", "most_lag"),
+    *("conn_id", "conf", "driver_memory", "executor_memory", "executor_cores", "num_executors"),
+)
+"""What only the DAGs use; on the command line, logins come from the environment, and Spark from ``--master``."""
 
 RUNNING = ("follow", "idle", "lasting")
 """Options that say how the command itself runs, so they are not declared for a stream."""
@@ -153,7 +156,8 @@ def _value(form: CommandLine, value: Any) -> Any:
 def _list_model(verb: PublicVerb) -> type[ListModel]:
     """Return the model of a list for a verb: its arguments and options, for all streams and for each."""
     kind = verb.options_class
-    texts: dict[str, Any] = dict.fromkeys((*verb.argument_names, *FOR_DAGS), (str | None, None))
+    texts: dict[str, Any] = dict.fromkeys(verb.argument_names, (str | None, None))
+    texts |= dict.fromkeys(FOR_DAGS, (Any, None))
     shared = with_options(kind, RUNNING)(create_model("_Shared", __base__=ListModel, **texts))
     first = next(iter(kind.scoped))
 

@@ -83,6 +83,7 @@ class CommandOperator(SparkSubmitOperator):
     template_fields: Sequence[str] = (
         "conf",
         "name",
+        "conn_id",
         "pravega_conn_id",
         "aws_conn_id",
         "env_vars",
@@ -142,6 +143,7 @@ class CommandOperator(SparkSubmitOperator):
         given = {argument: spark.pop(argument) for argument in self.arguments}
         given |= {option.name: spark.pop(option.name, option.parameter().default) for option in self.options}
         super().__init__(conn_id=conn_id, name=name, **spark)
+        self.conn_id = conn_id
         self.pravega_conn_id = pravega_conn_id
         self.aws_conn_id = aws_conn_id
         self.log_level = log_level
@@ -227,7 +229,7 @@ class CommandOperator(SparkSubmitOperator):
         return StreamvaultSubmitHook(
             variables=self.variables(),
             conf=self.conf,
-            conn_id=self._conn_id,
+            conn_id=self.conn_id,
             files=self.files,
             py_files=self.py_files,
             archives=self._archives,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.lists import StreamList, in_batches
+from streamvault.airflow.lists import SparkChoice, StreamList, in_batches
 from streamvault.airflow.operators import ReplicateStreamOperator, RotateArchiveOperator
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.replications import ReplicationOptions, Replications
 from streamvault.airflow.rotations import RotationOptions, Rotations
+from streamvault.scopes.declared import FOR_DAGS
 
 KINDS = pytest.mark.parametrize("kind", [Rotations, Replications])
 
@@ -111,9 +114,26 @@ def test_stream_in_a_line_is_left_out_of_its_scope() -> None:
 def test_list_has_the_options_of_its_operator(
     options: type[RotationOptions | ReplicationOptions], operator: type[CommandOperator], not_listed: set[str]
 ) -> None:
-    own = {"root", "most_lag", "pravega_conn_id", "target_conn_id", "aws_conn_id"}
+    own = {"root", "most_lag", "pravega_conn_id", "target_conn_id", "aws_conn_id", *SparkChoice.model_fields}
     assert set(options.model_fields) - own == {option.name for option in operator.options} - not_listed
-    assert set(options.model_fields) <= set(operator.template_fields)
+    assert set(options.model_fields) - set(SparkChoice.model_fields) <= set(operator.template_fields)
+    assert set(SparkChoice.model_fields) <= {*inspect.signature(SparkSubmitOperator.__init__).parameters}
+    assert set(SparkChoice.model_fields) <= set(FOR_DAGS), "the command line takes the same files"
+
+
+@KINDS
+def test_spark_is_chosen_for_each_stream(kind: type[StreamList]) -> None:
+    name, place = ("stream", {"root": "s3://vault"}) if kind is Rotations else ("source", {"target_conn_id": "standby"})
+    large = {"conn_id": "cluster", "executor_memory": "8g", "num_executors": 4, "conf": {"spark.task.maxFailures": 8}}
+    given = {**place, "conn_id": "inline", "streams": ["a/b", {name: "a/large", **large}]}
+    found = kind.read(given).arguments(streams)
+    assert [each["conn_id"] for each in found] == ["inline", "cluster"]
+    assert large.items() <= found[1].items()
+    operator = (RotateArchiveOperator if kind is Rotations else ReplicateStreamOperator)(task_id="t", **found[1])
+    assert (operator.conn_id, operator.conf) == ("cluster", large["conf"])
+    assert "conn_id" in operator.template_fields
+    with pytest.raises(AirflowFailException, match="num_executors: Input should be a valid integer"):
+        listed(kind, num_executors="many")
 
 
 @KINDS
