@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pkgutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,27 +12,44 @@ from airflow.sdk import Param, Variable, get_current_context, task
 
 from streamvault.airflow.lists import ScopeStreams, StreamList, fail_if_unlisted, in_batches
 from streamvault.airflow.parameters import checked_params
+from streamvault.common.errors import Usage
 from streamvault.common.times import parse_duration
 
 BATCHES = 4
 """Number of lists: Airflow maps at most 1,024 tasks over one (``AIRFLOW__CORE__MAX_MAP_LENGTH``)."""
 
+LONGEST_RUN = "1d"
+"""How long a run may take unless a variable says otherwise: the next one waits for it, and resumes what it began."""
+
 
 def list_dag_options(kind: type[StreamList], default_schedule: str) -> dict[str, Any]:
     """Return the arguments of ``@dag``.
 
+    Environment variables set the schedule, pool, owner and time limit, and what is called if a run fails.
+
     Args:
         kind: the list that the DAG's parameter takes.
         default_schedule: schedule if no environment variable sets another one.
+
+    Raises:
+        Usage: a variable is not valid.
     """
+
+    def setting(suffix: str, default: str = "") -> str:
+        return os.environ.get(kind.environment_variable(suffix), "").strip() or default
+
+    task_options: dict[str, Any] = {"retries": 3}
+    task_options |= {name: text for name in ("pool", "owner") if (text := setting(name.upper()))}
     return {
-        "schedule": _schedule(os.environ.get(kind.environment_variable("SCHEDULE"), default_schedule).strip()),
+        "schedule": _schedule(setting("SCHEDULE", default_schedule)),
+        "dagrun_timeout": _timeout(kind.environment_variable("TIMEOUT"), setting("TIMEOUT", LONGEST_RUN)),
+        "on_failure_callback": _function(kind.environment_variable("ON_FAILURE"), setting("ON_FAILURE")),
         "start_date": datetime(2026, 1, 1, tzinfo=UTC),
         # a backfill would run once for each past interval, all of them now
         "allowed_run_types": ["scheduled", "manual"],
         "catchup": False,
         "max_active_runs": 1,
-        "default_args": {"retries": 3},
+        "default_args": task_options,
         "params": {
             kind.parameter: Param(
                 None,
@@ -48,6 +67,27 @@ def _schedule(text: str) -> str | timedelta:
         return timedelta(seconds=parse_duration(text))
     except ValueError:
         return text
+
+
+def _timeout(variable: str, text: str) -> timedelta | None:
+    """Return how long a run may take; None for any time."""
+    try:
+        return timedelta(seconds=parse_duration(text)) if text != "none" else None
+    except ValueError as error:
+        raise Usage(str(error), where=variable, todo="Give a duration such as 12h, or none.") from None
+
+
+def _function(variable: str, name: str) -> Callable[[Any], Any] | None:
+    """Return the function with a name; None if it is empty."""
+    try:
+        found = pkgutil.resolve_name(name) if name else None
+    except (ValueError, ImportError, AttributeError) as error:
+        raise Usage(
+            f"{name!r} cannot be imported: {error}", where=variable, todo="Give PACKAGE.MODULE.FUNCTION."
+        ) from None
+    if name and not callable(found):
+        raise Usage(f"{name!r} is not a function", where=variable)
+    return found
 
 
 def each_of_list(kind: type[StreamList]) -> Any:

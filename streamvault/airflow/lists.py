@@ -66,7 +66,7 @@ class StreamList(ListModel):
 
     @classmethod
     def environment_variable(cls, suffix: str) -> str:
-        """Return the name of an environment variable: ``FILE`` for the file with the list, ``SCHEDULE``."""
+        """Return the name of an environment variable: ``FILE`` for the file with the list, ``SCHEDULE`` and so on."""
         return f"STREAMVAULT_{cls.parameter.upper()}_{suffix}"
 
     @classmethod

@@ -3,6 +3,10 @@
 The list of streams comes from the run's parameter ``rotation``, from the variable ``streamvault_rotation`` (JSON), or
 from the file on the workers that ``STREAMVAULT_ROTATION_FILE`` names. ``STREAMVAULT_ROTATION_SCHEDULE`` sets the
 schedule: a cron expression or preset (default ``@daily``), or an interval such as ``90s``, ``15m``, ``6h`` or ``1d``.
+
+A run that takes longer than ``STREAMVAULT_ROTATION_TIMEOUT`` (default ``1d``, ``none`` for any time) fails, and the
+next one resumes what it began. ``STREAMVAULT_ROTATION_ON_FAILURE`` names a function that is called if a run fails,
+``STREAMVAULT_ROTATION_POOL`` the tasks' pool, and ``STREAMVAULT_ROTATION_OWNER`` their owner.
 """
 
 from __future__ import annotations
@@ -17,7 +21,11 @@ ARCHIVES = AssetAlias("streamvault-archives")
 """Each archive with a new generation emits an event of the asset with its URI, also under this alias."""
 
 
-@dag(**list_dag_options(Rotations, default_schedule="@daily"), doc_md=__doc__)
+@dag(
+    **list_dag_options(Rotations, default_schedule="@daily"),
+    doc_md=__doc__,
+    description="Archives declared streams, and lets old generations expire.",
+)
 def archive_rotation() -> None:
     RotateArchiveOperator.partial(
         task_id="rotate",

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
+from streamvault.airflow.list_dags import list_dag_options
+from streamvault.airflow.lists import StreamList
 from streamvault.airflow.pravega import PravegaHook
+from streamvault.airflow.replications import Replications
+from streamvault.airflow.rotations import Rotations
+from streamvault.common.errors import Usage
 from streamvault.dags import archive_rotation, standby
 from streamvault.streamstore.errors import NoSuchScope, StreamStoreUnavailable
 
@@ -63,3 +71,47 @@ def test_scope_that_cannot_be_listed_fails_its_own_entry(
     assert "nowhere" in lines[2]
     assert "scopes" not in dag.get_task(task).upstream_task_ids
     run("scopes", {"failed": []})
+
+
+KINDS: Any = pytest.mark.parametrize("kind", [Rotations, Replications])
+
+
+@KINDS
+def test_run_that_hangs_ends_some_time(kind: type[StreamList]) -> None:
+    """Runs do not overlap, so it would keep all later ones from starting."""
+    options = list_dag_options(kind, "@daily")
+    assert (options["max_active_runs"], options["dagrun_timeout"]) == (1, timedelta(days=1))
+    assert (options["on_failure_callback"], options["default_args"]) == (None, {"retries": 3})
+
+
+@KINDS
+def test_variables_set_how_runs_are_watched(kind: type[StreamList], monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"SCHEDULE": "6h", "TIMEOUT": "12h", "ON_FAILURE": "json.dumps", "POOL": "backups", "OWNER": "storage"}
+    for suffix, text in given.items():
+        monkeypatch.setenv(kind.environment_variable(suffix), text)
+    options = list_dag_options(kind, "@daily")
+    assert (options["schedule"], options["dagrun_timeout"]) == (timedelta(hours=6), timedelta(hours=12))
+    assert options["on_failure_callback"] is json.dumps
+    with DAG("d", default_args=options["default_args"]):
+        task = EmptyOperator(task_id="t")
+    assert (task.pool, task.owner, task.retries) == ("backups", "storage", 3)
+    monkeypatch.setenv(kind.environment_variable("TIMEOUT"), "none")
+    assert list_dag_options(kind, "@daily")["dagrun_timeout"] is None
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "said"),
+    [
+        ("TIMEOUT", "long", "'long' is not a duration.*: STREAMVAULT_ROTATION_TIMEOUT. Give a duration such as 12h"),
+        ("ON_FAILURE", "nowhere.page", "'nowhere.page' cannot be imported: .*: STREAMVAULT_ROTATION_ON_FAILURE"),
+        ("ON_FAILURE", "json.page", "'json.page' cannot be imported"),
+        ("ON_FAILURE", "json", "'json' is not a function: STREAMVAULT_ROTATION_ON_FAILURE"),
+    ],
+)
+def test_variable_that_is_not_valid_is_named(
+    suffix: str, text: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow shows it as the DAG file's import error."""
+    monkeypatch.setenv(Rotations.environment_variable(suffix), text)
+    with pytest.raises(Usage, match=said):
+        list_dag_options(Rotations, "@daily")
