@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from pathlib import Path
 
-from streamvault.common.errors import without_logins
+from streamvault.cli.output import record_by
+from streamvault.common.errors import Failed, without_logins
 
 _VERBOSE = ("py4j", "botocore", "urllib3", "werkzeug", "pyiceberg")
 """Libraries whose tracebacks and request logs duplicate the command's own error line."""
@@ -15,14 +17,32 @@ _LEAKING = ("py4j", "botocore", "boto3", "pyiceberg")
 """Libraries whose debug logs contain session tokens, the Java gateway's secret, or settings with passwords."""
 
 
-def configure_logs(level: str) -> None:
+def check_log_file(file: str) -> None:
+    """Raise `Failed` if a log file cannot be appended to."""
+    try:
+        with Path(file).open("a"):
+            pass
+    except OSError as error:
+        raise Failed("the log file cannot be written", where=f"{file}: {error.strerror or error}") from None
+
+
+def configure_logs(level: str, file: str | None = None) -> None:
     """Send log lines to standard error.
 
     Args:
         level: the lowest level to write: ``debug``, ``info``, ``warning`` or ``error``.
+        file: a file that gets them, too, those of level *info* in any case, and all other lines for standard error; it
+            is appended to. None for none.
     """
-    number = logging.getLevelNamesMapping()[level.upper()]
-    logging.basicConfig(level=number, stream=sys.stderr, force=True)
+    number = shown = logging.getLevelNamesMapping()[level.upper()]
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    handlers[0].setLevel(shown)
+    record_by(None)
+    if file is not None:
+        number = min(number, logging.INFO)
+        handlers.append(opened := logging.FileHandler(file, encoding="utf-8", errors="backslashreplace"))
+        record_by(lambda line: opened.handle(logging.LogRecord("streamvault", logging.INFO, "", 0, line, None, None)))
+    logging.basicConfig(level=number, handlers=handlers, force=True)
     if number > logging.DEBUG:
         for handler in logging.getLogger().handlers:
             handler.addFilter(_is_not_from_py4j)

@@ -12,9 +12,11 @@ import typer
 
 from streamvault.cli.errors import command_error
 from streamvault.cli.output import Results
+from streamvault.cli.progress import LINE_SECONDS
 from streamvault.cli.running import LogLevel, Running, finish
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import CommandLine, Options, command_line, variable_of
+from streamvault.common.times import duration_text, parse_duration
 
 
 def option(name: str, help_text: str, *, short: str = "", environment: bool = True, **others: Any) -> Any:
@@ -42,6 +44,30 @@ def option(name: str, help_text: str, *, short: str = "", environment: bool = Tr
 def argument(metavar: str, help_text: str, **others: Any) -> Any:
     """Declare an argument of a command line; ``others`` are arguments of `typer.Argument`."""
     return typer.Argument(metavar=metavar, help=help_text, show_default=False, **others)
+
+
+def parsing(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a parser for `option`; the message of a ValueError becomes that of the error."""
+
+    def parser(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return parser
+
+
+def parse_place(text: str) -> tuple[str, int]:
+    """Parse ``PORT`` or ``HOST:PORT``; without a host, only this machine can ask.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise ValueError(f"{text!r} is not PORT or HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def folder_as_uri(text: str | None) -> str | None:
@@ -111,9 +137,61 @@ _CONFIG = Annotated[
     ),
 ]
 
-_RUNNING = {
+
+_METRICS_PORT = Annotated[
+    Any,
+    option(
+        "--metrics-port",
+        "Answer Prometheus there while the command runs; without HOST, only on this machine.",
+        metavar="[HOST:]PORT",
+        parser=parsing(parse_place),
+        show_default=False,
+    ),
+]
+
+
+def _interval(text: str) -> float:
+    return 0.0 if text == "0" else parse_duration(text)
+
+
+_RUNNING: dict[str, Any] = {
     "as_json": Annotated[bool, option("--json", "Print one JSON object on standard output.")],
+    "progress_every": Annotated[
+        float,
+        option(
+            "--progress-every",
+            "How often to say how far it is, if not by bars at a terminal. 0: never, and no bars.",
+            metavar="TIME",
+            parser=parsing(_interval),
+        ),
+    ],
+    "verbose": Annotated[
+        int,
+        option(
+            "--verbose",
+            "Write log lines to stderr; -vv: all.",
+            short="-v",
+            environment=False,
+            count=True,
+            show_default=False,
+            metavar="",
+        ),
+    ],
+    "quiet": Annotated[bool, option("--quiet", "Write nothing but the result and errors.", short="-q")],
     "log_level": Annotated[LogLevel, option("--log-level", "Write log lines of this level and above to stderr.")],
+    "log_file": Annotated[
+        str | None, option("--log-file", "Append log lines to this file, too.", metavar="FILE", show_default=False)
+    ],
+}
+
+
+_DEFAULTS: dict[str, Any] = {
+    "as_json": False,
+    "progress_every": duration_text(LINE_SECONDS),
+    "verbose": 0,
+    "quiet": False,
+    "log_level": LogLevel.WARNING,
+    "log_file": None,
 }
 
 
@@ -133,22 +211,24 @@ def as_command(function: Callable[..., int]) -> Callable[..., int]:
     for name, parameter in signature(function).parameters.items():
         kind = hints[name]
         if kind is Running:
-            parameters += [_keyword(each, hint, getattr(Running(), each)) for each, hint in _RUNNING.items()]
+            parameters += [_keyword(each, hint, _DEFAULTS[each]) for each, hint in _RUNNING.items()]
         elif isinstance(kind, type) and issubclass(kind, Options):
             groups[name] = kind
             parameters += _option_parameters(kind)
             parameters += [_keyword("config", _CONFIG, None)] if kind.scoped else []
+            parameters += [_keyword("metrics_port", _METRICS_PORT, None)] if kind.measured else []
         else:
             parameters.append(parameter.replace(annotation=kind))
 
     @wraps(function)
     def command(**given: Any) -> int:
-        running = Running(given.pop("as_json"), given.pop("log_level"), given.pop("config", None))
+        as_json = given["as_json"]
         try:
+            running = Running.of(given)
             options = {name: _read(kind, given) for name, kind in groups.items()}
         except Problem as problem:
             with Results() as results:
-                return finish(results, command_error(problem, resumable=False), as_json=running.as_json)
+                return finish(results, command_error(problem, resumable=False), as_json=as_json)
         return function(**given, **options, running=running)
 
     vars(command)["__signature__"] = Signature(parameters, return_annotation=int)
@@ -188,17 +268,7 @@ def _type(annotation: Any, form: CommandLine) -> Any:
 
 
 def _parser(form: CommandLine) -> dict[str, Any]:
-    if form.parse is None:
-        return {}
-    parse = form.parse
-
-    def parser(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
-
-    return {"parser": parser}
+    return {} if form.parse is None else {"parser": parsing(form.parse)}
 
 
 def _default(default: Any, form: CommandLine) -> Any:

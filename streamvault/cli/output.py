@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, redirect_stdout, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -65,10 +65,25 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-def print_stderr(line: str) -> None:
-    """Write one line to standard error; ignore errors if it is closed."""
+_recorders: list[Callable[[str], object]] = []
+
+
+def record_by(recorder: Callable[[str], object] | None) -> None:
+    """Have each line for standard error, log lines apart, passed to a function, too; None: to none any more."""
+    _recorders[:] = [] if recorder is None else [recorder]
+
+
+def record(line: str) -> None:
+    """Pass a line on that was written to standard error; see `record_by`."""
+    for recorder in _recorders:
+        recorder(line)
+
+
+def print_stderr(line: str, *, time: str = "") -> None:
+    """Write one line to standard error, behind the time if given; ignore errors if it is closed."""
+    record(plain(line))
     with suppress(OSError, ValueError):
-        print(plain(line), file=sys.stderr, flush=True)
+        print(f"{time} {plain(line)}" if time else plain(line), file=sys.stderr, flush=True)
 
 
 class Results:

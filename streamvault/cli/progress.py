@@ -8,17 +8,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from streamvault.cli.output import plain, print_stderr
+from streamvault.cli.output import plain, print_stderr, record
 from streamvault.common.progress import PartProgress, Progress
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
+from streamvault.common.underway import SILENT_SECONDS, RunningTasks, silences
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bars
-    from rich.progress import Task, TaskID
+    from rich.progress import Task
 
 _log = logging.getLogger("streamvault")
 
@@ -26,7 +28,10 @@ RATE_SECONDS = 30.0
 """How far back a rate looks."""
 
 LINE_SECONDS = 10.0
-"""Shortest time between two log lines about a phase."""
+"""Shortest time between two lines about a phase, unless `--progress-every` says otherwise."""
+
+TICK_SECONDS = 0.5
+"""How often to look at tasks that run."""
 
 
 class RecentRate:
@@ -64,36 +69,120 @@ class RecentRate:
             self._from = self._lots.popleft()[0]
 
 
+class Phase:
+    """How far a phase is: what its tasks have reported, and what those that run have acknowledged so far.
+
+    Args:
+        what: the phase, for display.
+        total: its bytes.
+        done: how many of them an earlier run has processed.
+        clock: returns seconds.
+
+    Attributes:
+        tasks: the runs of tasks that are watched.
+        rate: its rate.
+        events: events of the tasks that have ended.
+    """
+
+    def __init__(
+        self, what: str = "", total: int = 0, done: int = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.what, self.total = plain(what), total
+        self.tasks: list[RunningTasks] = []
+        self.rate = RecentRate(clock)
+        self.events = 0
+        self._done = self._seen = done
+
+    @contextmanager
+    def watch(self, tasks: RunningTasks) -> Iterator[None]:
+        """See `Progress.watch`."""
+        self.tasks.append(tasks)
+        try:
+            yield
+        finally:
+            self.tasks.remove(tasks)
+
+    def advance(self, events: int, size: int) -> None:
+        """See `Progress.advance`."""
+        self.events += events
+        self._done += size
+        self.look()
+
+    def look(self) -> int:
+        """Return the bytes acknowledged until now, and let them count for the rate."""
+        now = max(self._done, min(self._done + sum(one.acknowledged for one in list(self.tasks)), self.total))
+        if now > self._seen:  # a task that begins again has less
+            self.rate.add(now - self._seen)
+            self._seen = now
+        return now
+
+    def speed(self, now: int) -> str:
+        """Return the rate and how long the rest takes at it; if there is none, what was read and not acknowledged."""
+        if text := _speed_text(self.rate, self.total - now):
+            return text
+        read = self.read(now)
+        return f"{bytes_text(read)} more read" if read else ""
+
+    def read(self, now: int) -> int:
+        """Return the bytes that were read and are not acknowledged yet."""
+        return min(sum(one.read for one in list(self.tasks)), max(self.total - now, 0))
+
+
 class LineProgress(Progress):
-    """Progress without bars: warnings as lines, the rest as log lines of level *info*.
+    """Progress without bars: notes, warnings and how far a phase is as lines, the rest as log lines of level *info*.
 
     Args:
         clock: returns seconds.
+        every: shortest time between two lines about how far a phase is (seconds); 0 for no such lines.
+        quiet: whether to leave out notes and warnings.
+        logs: whether log lines of level *info* are written to standard error.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        every: float = LINE_SECONDS,
+        quiet: bool = False,
+        logs: bool = False,
+    ) -> None:
         self._warned: set[str] = set()
         self._clock = clock
-        self._what, self._total, self._done = "", 0, 0
-        self._logged = clock()
-        self._rate = RecentRate(clock)
+        self._every = every
+        self._quiet = quiet
+        self._logs = logs
+        self._phase = Phase(clock=clock)
+        self._told, self._told_at = (-1, 0), clock()
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
         """Log the phase and its total size."""
-        self._what, self._total, self._done = plain(what), total_bytes, done_bytes
-        self._logged = self._clock()
-        self._rate = RecentRate(self._clock)
+        self._phase = Phase(what, total_bytes, done_bytes, self._clock)
+        self._told, self._told_at = (-1, 0), self._clock()
         done = f", {bytes_text(done_bytes)} done before" if done_bytes else ""
-        _log.info("%s: %s%s", self._what, bytes_text(total_bytes), done)
+        _log.info("%s: %s%s", self._phase.what, bytes_text(total_bytes), done)
 
-    def advance(self, events: int, size: int) -> None:  # noqa: ARG002
-        """Log how far the phase is, if that was not logged in the last seconds."""
-        self._rate.add(size)
-        self._done += size
-        if self._what and self._clock() - self._logged >= LINE_SECONDS:
-            self._logged = self._clock()
-            done, speed = bytes_text(self._done), _speed_text(self._rate, self._total - self._done)
-            _log.info("%s", ", ".join(filter(None, [f"{self._what}: {done} of {bytes_text(self._total)}", speed])))
+    def advance(self, events: int, size: int) -> None:
+        """Count them; say how far the phase is, if it is time."""
+        self._phase.advance(events, size)
+        self.tick()
+
+    def watch(self, tasks: RunningTasks) -> AbstractContextManager[None]:
+        """See `Progress.watch`."""
+        return self._phase.watch(tasks)
+
+    def tick(self) -> None:
+        """Say how far the phase is, if it is time and that has changed, and which server does not answer."""
+        if not self._every or self._clock() - self._told_at < self._every:
+            return
+        phase = self._phase
+        now, texts = phase.look(), silences(phase.tasks)
+        state = now, phase.read(now)
+        if phase.what and (texts or state != self._told):
+            how_far = f"{phase.what}: {bytes_text(now)} of {bytes_text(phase.total)}"
+            texts = [", ".join(filter(None, [how_far, phase.speed(now)])), *texts]
+        if texts:
+            self._told, self._told_at = state, self._clock()
+            self._tell("; ".join(texts))
 
     def say(self, text: str) -> None:
         """Log the text."""
@@ -109,40 +198,52 @@ class LineProgress(Progress):
             self._warned.add(text)
             self._line(f"warning: {text}")
 
+    def end(self) -> None:
+        """See `Progress.end`."""
+        self._phase = Phase(clock=self._clock)
+
+    def _tell(self, text: str) -> None:
+        """Write a line about the progress: a log line if those are written."""
+        if self._logs:
+            _log.info("%s", text)
+        else:
+            print_stderr(text, time=f"{datetime.now():%H:%M:%S}")  # noqa: DTZ005  (as log lines have it)
+
     def _line(self, text: str) -> None:
-        print_stderr(text)
+        if not self._quiet:
+            print_stderr(text)
 
 
 class BarProgress(LineProgress):
     """A bar with events, bytes, rate and remaining time; lines are written above it."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__()
+    def __init__(self, console: Console, *, every: float = LINE_SECONDS) -> None:
+        super().__init__(every=every)
         self._console = console
         self._bars: Bars | None = None
-        self._task: TaskID | None = None
-        self._events = 0
+        self._bar: _Bar | None = None
+        self._streams: list[_StreamBar] = []
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
         """Show a bar for the phase; the previous bar stays visible."""
-        if self._bars is None:
-            self._bars = _bars(self._console)
-            self._bars.start()
         self._finish()
-        self._events = 0
-        self._rate = RecentRate()
-        self._task = self._bars.add_task(
-            plain(what), total=total_bytes, completed=done_bytes, events="", rate=self._rate
-        )
+        self._phase = Phase(what, total_bytes, done_bytes)
+        self._bar = _Bar(self._shown(), self._phase, done_bytes)
 
     def advance(self, events: int, size: int) -> None:
         """Advance the bar."""
-        if self._bars is not None and self._task is not None:
-            self._events += events
-            self._rate.add(size)
-            self._bars.update(
-                self._task, advance=size, events=count_text(self._events, "event") if self._events else ""
-            )
+        self._phase.advance(events, size)
+        if self._bar is not None:
+            self._bar.draw()
+
+    def tick(self) -> None:
+        """Draw how far the phases are, and which server does not answer."""
+        bars = [one for one in (self._bar, *(stream.bar for stream in self._streams)) if one is not None]
+        texts = silences([tasks for bar in bars for tasks in bar.phase.tasks])
+        for bar in bars:
+            bar.draw("; ".join(texts))
+        if not bars:
+            self._say_silences(texts)
 
     def say(self, text: str) -> None:
         """Write the text above the bar."""
@@ -150,61 +251,111 @@ class BarProgress(LineProgress):
 
     def part(self, name: str) -> Progress:
         """Return a progress that has a bar of its own while a phase of it lasts."""
-        if self._bars is None:
-            self._bars = _bars(self._console)
-            self._bars.start()
-        return _StreamBar(self, name, self._bars)
+        self._streams = [one for one in self._streams if one.bar is not None]
+        self._streams.append(_StreamBar(self, name, self._shown()))
+        return self._streams[-1]
 
     def end(self) -> None:
         """Stop updating the bars and restore the terminal."""
         if self._bars is not None:
             self._finish()
             self._bars.stop()
-        self._bars = self._task = None
+        self._bars = self._bar = None
+        self._phase = Phase()
+
+    def _shown(self) -> Bars:
+        if self._bars is None:
+            self._bars = _bars(self._console)
+            self._bars.start()
+        return self._bars
 
     def _finish(self) -> None:
-        if self._bars is not None and self._task is not None:
-            self._bars.stop_task(self._task)
-            self._task = None
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _say_silences(self, texts: list[str]) -> None:
+        if texts and self._every and self._clock() - self._told_at >= min(self._every, SILENT_SECONDS):
+            self._told_at = self._clock()
+            self._line("; ".join(texts))
 
     def _line(self, text: str) -> None:
+        record(plain(text))
         self._console.print(plain(text), soft_wrap=True)
 
 
+class _Bar:
+    """One bar.
+
+    Args:
+        bars: where it is.
+        phase: the phase that it shows.
+        done: bytes that an earlier run has processed.
+        name: what its text begins with.
+    """
+
+    def __init__(self, bars: Bars, phase: Phase, done: int, name: str = "") -> None:
+        self.phase = phase
+        self._bars = bars
+        text = plain(name) + phase.what
+        self._task = bars.add_task(text, total=phase.total, completed=done, events="", phase=phase, silences="")
+
+    def draw(self, silences: str = "") -> None:
+        """Draw it as it is now."""
+        events = count_text(self.phase.events, "event") if self.phase.events else ""
+        with suppress(KeyError):  # it has been removed
+            self._bars.update(self._task, completed=self.phase.look(), events=events, silences=silences)
+
+    def stop(self) -> None:
+        """Leave it as it is."""
+        self.draw()
+        self._bars.stop_task(self._task)
+
+    def remove(self) -> None:
+        """Take it away."""
+        self._bars.remove_task(self._task)
+
+
 class _StreamBar(PartProgress):
-    """The bar of one of several streams; it disappears with the end of its phase."""
+    """The bar of one of several streams; it disappears with the end of its phase.
+
+    Attributes:
+        bar: the bar; None if there is no phase.
+    """
 
     def __init__(self, whole: Progress, name: str, bars: Bars) -> None:
         super().__init__(whole, name)
         self._bars = bars
-        self._task: TaskID | None = None
-        self._rate = RecentRate()
+        self.bar: _Bar | None = None
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
         """See `Progress.begin`."""
         self.end()
-        text = plain(f"{self.name}: {what}")
-        self._rate = RecentRate()
-        self._task = self._bars.add_task(text, total=total_bytes, completed=done_bytes, events="", rate=self._rate)
+        self.bar = _Bar(self._bars, Phase(what, total_bytes, done_bytes), done_bytes, f"{self.name}: ")
 
     def advance(self, events: int, size: int) -> None:  # noqa: ARG002
         """See `Progress.advance`."""
-        if self._task is not None:
-            self._rate.add(size)
-            self._bars.update(self._task, advance=size)
+        if (bar := self.bar) is not None:
+            bar.phase.advance(0, size)
+            bar.draw()
+
+    def watch(self, tasks: RunningTasks) -> AbstractContextManager[None]:
+        """See `Progress.watch`."""
+        return nullcontext() if self.bar is None else self.bar.phase.watch(tasks)
 
     def end(self) -> None:
         """See `Progress.end`."""
-        if self._task is not None:
-            self._bars.remove_task(self._task)
-            self._task = None
+        bar, self.bar = self.bar, None
+        if bar is not None:
+            bar.remove()
 
 
 def _rate_text(task: Task) -> str:
     """Return the rate and how long the rest takes at it; once the phase has ended, how long it took."""
     if task.finished or task.stop_time is not None:
         return seconds_text(task.elapsed or 0)
-    return _speed_text(task.fields["rate"], task.remaining or 0)
+    text: str = task.fields["silences"] or task.fields["phase"].speed(int(task.completed))
+    return text
 
 
 def _speed_text(rate: RecentRate, left: float) -> str:
@@ -235,15 +386,31 @@ def _bars(console: Console) -> Bars:
 
 
 @contextmanager
-def watching() -> Iterator[LineProgress]:
-    """Show progress in the form that suits standard error; always restore the terminal."""
-    if not sys.stderr.isatty():
-        yield LineProgress()
-        return
-    from rich.console import Console
+def watching(every: float = LINE_SECONDS, *, quiet: bool = False, logs: bool = False) -> Iterator[LineProgress]:
+    """Show progress in the form that suits standard error; always restore the terminal.
 
-    progress = BarProgress(Console(stderr=True, markup=False, emoji=False, highlight=False))
+    Args:
+        every: as for `LineProgress`; at a terminal, 0 leaves out the bars.
+        quiet: whether to show nothing but errors.
+        logs: as for `LineProgress`.
+    """
+    progress: LineProgress
+    if quiet or not every or not sys.stderr.isatty():
+        progress = LineProgress(every=0 if quiet else every, quiet=quiet, logs=logs)
+    else:
+        from rich.console import Console
+
+        progress = BarProgress(Console(stderr=True, markup=False, emoji=False, highlight=False), every=every)
+    ended = threading.Event()
+    if not quiet and every:
+        threading.Thread(target=_tick, args=(progress, ended), name="progress", daemon=True).start()
     try:
         yield progress
     finally:
+        ended.set()
         progress.end()
+
+
+def _tick(progress: LineProgress, ended: threading.Event) -> None:
+    while not ended.wait(TICK_SECONDS):
+        progress.tick()

@@ -11,15 +11,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import streamvault
 from streamvault.cli.clock import command_seconds
 from streamvault.cli.errors import CommandError, command_error
-from streamvault.cli.logs import configure_logs
+from streamvault.cli.interrupts import ending_in_time
+from streamvault.cli.logs import check_log_file, configure_logs
 from streamvault.cli.output import LoggedResults, OutputClosed, Results, print_stderr
-from streamvault.cli.progress import LineProgress, watching
-from streamvault.common.errors import Failed, without_logins
+from streamvault.cli.progress import LINE_SECONDS, LineProgress, watching
+from streamvault.common.errors import Failed, Usage, without_logins
+from streamvault.common.progress import Progress
 from streamvault.scopes.reports import ScopeReport
 
 _log = logging.getLogger("streamvault")
@@ -34,17 +36,55 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+_ORDER = list(LogLevel)
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a command runs: ``--json`` and ``--log-level``, the options of every command, and ``--config``.
+    """How a command runs: the options that every command has, and ``--config``.
 
     Attributes:
+        as_json: ``--json``.
+        log_level: ``--log-level``, or what ``-v`` and ``-q`` make of it.
+        log_file: ``--log-file``.
+        progress_every: ``--progress-every`` (seconds).
+        quiet: ``-q``.
+        metrics_port: ``--metrics-port``, of those commands that have it: host and port.
         config: the file that declares the streams; None if the command line names one.
     """
 
     as_json: bool = False
     log_level: LogLevel = LogLevel.WARNING
     config: str | None = None
+    log_file: str | None = None
+    progress_every: float = LINE_SECONDS
+    quiet: bool = False
+    metrics_port: tuple[str, int] | None = None
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        """Take the options of every command from those given.
+
+        Raises:
+            Usage: ``-q`` and ``-v``.
+            Failed: the log file cannot be written.
+        """
+        verbose, quiet = given.pop("verbose"), given.pop("quiet")
+        level = given.pop("log_level")
+        running = cls(
+            as_json=given.pop("as_json"),
+            log_level=[level, min(level, LogLevel.INFO, key=_ORDER.index), LogLevel.DEBUG][min(verbose, 2)],
+            config=given.pop("config", None),
+            log_file=given.pop("log_file"),
+            progress_every=given.pop("progress_every"),
+            metrics_port=given.pop("metrics_port", None),
+            quiet=quiet,
+        )
+        if running.log_file is not None:
+            check_log_file(running.log_file)
+        if quiet and verbose:
+            raise Usage("--quiet and --verbose exclude each other", todo="Give one of them.")
+        return replace(running, log_level=LogLevel.ERROR) if quiet and level is LogLevel.WARNING else running
 
     def verb(self, name: str, *given: Any, show: Callable[[Results, Any], None], resumable: bool = False) -> int:
         """Run a verb and print its report.
@@ -68,11 +108,20 @@ class Running:
 
         It is no error that the reader closed the output (``| head``).
         """
-        with Results() as results:
+
+        def give_up() -> int:
+            end = command_error(KeyboardInterrupt(), resumable=resumable)
+            return finish(results, end, as_json=self.as_json and not results.in_line)
+
+        with Results() as results, ending_in_time(give_up):
             command = RunningCommand(self, results)
             try:
-                configure_logs(self.log_level.value)
-                with watching() as command.progress, suppress(OutputClosed):
+                configure_logs(self.log_level.value, self.log_file)
+                logs = self.log_level in {LogLevel.DEBUG, LogLevel.INFO}
+                with (
+                    watching(self.progress_every, quiet=self.quiet, logs=logs) as command.progress,
+                    suppress(OutputClosed),
+                ):
                     yield command
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (reports every error as one line)
                 if self.log_level is LogLevel.DEBUG:
@@ -100,12 +149,14 @@ class RunningCommand:
 
     def call(self, name: str, *given: Any, show: Callable[[Results, Any], None]) -> None:
         """Call a verb and print its report, see `Running.verb`. Its total time is that of the whole process."""
-        function = getattr(streamvault, name)
-        takes_options = hasattr(function, "with_options")
-        if self.running.config is not None:
-            report: Any = function.declared(self.running.config, given[-1], self.progress)
-        else:
-            report = function.with_options(*given, self.progress) if takes_options else function(*given)
+        with self._measured(name.partition("_")[0]) as progress:
+            function = getattr(streamvault, name)
+            if self.running.config is not None:
+                report: Any = function.declared(self.running.config, given[-1], progress)
+            elif hasattr(function, "with_options"):
+                report = function.with_options(*given, progress)
+            else:
+                report = function(*given)
         for warning in getattr(report, "warnings", ()):
             self.progress.warn(warning)
         if hasattr(report, "total_seconds"):
@@ -117,6 +168,18 @@ class RunningCommand:
             self.write(report.to_json(), lambda results: show_scope(results, report, show))
         else:
             self.write(report.to_json(), lambda results: show(results, report))
+
+    @contextmanager
+    def _measured(self, verb: str) -> Iterator[Progress]:
+        """Yield the progress; with ``--metrics-port``, one whose figures Prometheus gets meanwhile."""
+        if self.running.metrics_port is None:
+            yield self.progress
+            return
+        from streamvault.cli import measuring
+
+        figures = measuring.RunFigures()
+        with measuring.answering(self.running.metrics_port, lambda: figures.metrics(verb)):
+            yield measuring.MeasuredProgress(self.progress, figures)
 
     def write(self, document: Mapping[str, Any], show: Callable[[Results], None]) -> None:
         """Print a result: a JSON object, or what `show` prints, which else is logged if lines of level *info* are."""

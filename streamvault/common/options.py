@@ -114,10 +114,12 @@ class Options(BaseModel):
 
     Attributes:
         scoped: the verb's arguments that may be a scope or a pattern instead (room ``scopes``): the first is listed.
+        measured: whether the verb may run for so long that its figures are worth watching.
         follows: whether the verb goes on as a stream grows, so that new streams of a scope join.
     """
 
     scoped: ClassVar[Mapping[str, ScopeKind]] = {}
+    measured: ClassVar[bool] = False
 
     # strict: a verb uses its arguments as they are, so "false" must not pass as False
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, strict=True)

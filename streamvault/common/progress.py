@@ -5,7 +5,10 @@ The base class ignores them; the command line draws progress bars, DAGs write lo
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 from streamvault.common.sizes import bytes_text
+from streamvault.common.underway import RunningTasks
 
 
 class Progress:
@@ -22,6 +25,13 @@ class Progress:
 
     def advance(self, events: int, size: int) -> None:
         """Add processed events and segment bytes."""
+
+    def watch(self, tasks: RunningTasks) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Return a context manager in whose block tasks of the phase run, which say themselves how far they are.
+
+        What they have acknowledged is not in `advance` yet: each task is reported there when it has ended.
+        """
+        return nullcontext()
 
     def say(self, text: str) -> None:
         """Report a detail worth a line, e.g. what was resumed or is being waited for."""

@@ -154,7 +154,7 @@ class _WatchedProgress(Progress):
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self.advanced = -math.inf
-        for name in ("begin", "say", "note", "warn", "end"):
+        for name in ("begin", "watch", "say", "note", "warn", "end"):
             setattr(self, name, getattr(progress, name))
 
     def advance(self, events: int, size: int) -> None:

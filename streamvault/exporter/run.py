@@ -154,7 +154,7 @@ class ExportRun:
 
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:
             tasks = [self._task(segment, span) for segment, span in spans]
-            for _, result in runner.run(export_range, tasks, _size):
+            for _, result in runner.run(export_range, tasks, _size, progress):
                 if result.row is not None:
                     self._moved += result.row.bytes
                     progress.advance(result.row.events, result.row.bytes)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from streamvault.common.errors import Conflict
+from streamvault.common.underway import task_progress
 from streamvault.manifests.archive.range_bytes import DigestMismatch
 from streamvault.reading.source import SourcePart
 from streamvault.streamstore.appender import SegmentAppender
@@ -140,7 +141,7 @@ def advising_new_import(target: StreamName) -> Iterator[None]:
 
 def _append_rest(store: StreamStore, task: FillTask) -> Filled:
     with store.appender(task.target.stream, task.target.segment) as appender:
-        begun = appender.offset
+        begun = counted = appender.offset
         if begun > task.end:
             raise _too_long(task, begun)
         if task.compare:
@@ -150,6 +151,8 @@ def _append_rest(store: StreamStore, task: FillTask) -> Filled:
             start = max(span.start, appender.offset)
             for block in _blocks(task, span, start):
                 appender.append(block)
+                task_progress().acknowledge(appender.acknowledged - counted)
+                counted = appender.acknowledged
                 if appender.offset <= task.head and appender.offset - dropped >= TRUNCATE_EVERY:
                     dropped = _drop(store, task, appender)
             if span.end == task.head > dropped:

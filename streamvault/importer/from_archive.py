@@ -99,7 +99,7 @@ class Selection:
         found: dict[int, Remains] = {}
         with open_runner(master, [find_remains]) as runner:
             origins = [RangeBytes(self.source.archive.address, part.layout, part.row) for part in selected]
-            for index, remains in runner.run(find_remains, origins):
+            for index, remains in runner.run(find_remains, origins, progress=progress):
                 row = selected[index].row
                 progress.advance(row.events, row.end - row.start)
                 if remains is not None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable
 
+from streamvault.common.progress import Progress
 from streamvault.importer.fill import Filled, FillTask, fill_segment
 from streamvault.sparkrun.runner import Runner
 
@@ -20,8 +21,9 @@ JOBS_AT_ONCE = 4
 class FillJobs:
     """Fill jobs, which run while scales create more segments: a few at a time; further tasks wait for the next job."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, progress: Progress) -> None:
         self._runner = runner
+        self._progress = progress
         self._waiting: list[FillTask] = []
         self._running = 0
         self._stopped = threading.Event()
@@ -66,7 +68,7 @@ class FillJobs:
 
     def _run(self, batch: list[FillTask]) -> None:
         try:
-            for _, filled in self._runner.run(fill_segment, batch, _size):
+            for _, filled in self._runner.run(fill_segment, batch, _size, self._progress):
                 self._results.put(filled)
                 if self._stopped.is_set():
                     break

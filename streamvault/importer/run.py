@@ -243,7 +243,7 @@ class ImportRun:
         full = planned.keys() - {segment for step in steps for segment in step.opens} - set(opened)
         progress.begin("importing", sum(plan.end for plan in planned.values()), self._held_bytes(full, opened))
         filling: dict[SegmentId, SegmentId] = {}  # target's segment → archived segment
-        with closing(FillJobs(runner)) as jobs:
+        with closing(FillJobs(runner, progress)) as jobs:
             while True:
                 full |= {segment for segment in opened if not planned[segment].end}
                 opened = [segment for segment in opened if planned[segment].end]
@@ -298,7 +298,7 @@ class ImportRun:
             else:
                 tasks.append(VerifyTask(self._segment(segment), span.start, part))
         progress.begin("verifying", self._plan.bytes, size)
-        for _, verified in runner.run(verify_range, tasks):
+        for _, verified in runner.run(verify_range, tasks, progress=progress):
             if lease is not None:
                 lease.check()
             events += verified.events

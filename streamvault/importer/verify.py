@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from streamvault.common.errors import Failed
+from streamvault.common.underway import task_progress
 from streamvault.importer.fill import TargetSegment, advising_new_import
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.reading.source import SourcePart
@@ -75,6 +76,7 @@ def _digest_of_target(task: VerifyTask) -> str:
     with target.address.lend() as store:
         for block in store.read(target.stream, target.segment, task.start, task.end):
             digest.update(block)
+            task_progress().acknowledge(len(block))
     return digest.hexdigest()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streamvault.common.errors import Conflict
+from streamvault.common.underway import task_progress
 from streamvault.importer.fill import FOREIGN_APPENDS
 from streamvault.joining.sources import Stretch
 from streamvault.streamstore.appender import SegmentAppender
@@ -87,13 +88,15 @@ def _append_rest(task: StitchTask, appender: SegmentAppender) -> StitchedSegment
     begun = appender.offset
     if begun > task.size:
         raise Conflict(f"the transaction has {begun} bytes instead of {task.size}", where=_where(task))
-    at, digests = 0, []
+    at, counted, digests = 0, begun, []
     for stretch in task.stretches:
         digest = hashlib.sha256()
         for block in stretch.blocks(task.window):
             digest.update(block)
             for piece in _pieces(memoryview(block)[max(begun - at, 0) :]):
                 appender.append(piece)
+                task_progress().acknowledge(appender.acknowledged - counted)
+                counted = appender.acknowledged
             at += len(block)
         digests.append(digest.hexdigest())
     return StitchedSegment(task.segment, appender.flush() - begun, tuple(digests))

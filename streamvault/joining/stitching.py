@@ -235,7 +235,7 @@ class Stitching:
         with self._explaining_end(record), self._planner.reading(), self._without_damage(record):
             self._transactions.ping(transaction, LEASE_SECONDS)
             with Pinger(self._transactions, transaction, LEASE_SECONDS) as pinger:
-                for index, filled in tasks.runner.run(fill_transaction, specs):
+                for index, filled in tasks.runner.run(fill_transaction, specs, progress=progress):
                     pinger.check()
                     lease.check()
                     stitched.moved += filled.appended

@@ -89,7 +89,7 @@ class StreamOrigin(Origin):
                 SegmentSpan(self._address, self.stream, segment, chains[segment].end, span, self._largest)
                 for segment, span in spans
             ]
-            for index, row in runner.run(find_range, tasks):
+            for index, row in runner.run(find_range, tasks, progress=progress):
                 if row is not None:
                     progress.advance(row.events, row.bytes)
                 yield spans[index][0], row

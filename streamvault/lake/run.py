@@ -153,7 +153,7 @@ def _write(
     tasks = tasks_of(resolved, plan)
     progress.begin(f"handing off generation {plan.generation}", plan.manifest.bytes)
     written: dict[int, WrittenFile] = {}
-    for index, file in runner.run(write_file, tasks):
+    for index, file in runner.run(write_file, tasks, progress=progress):
         written[index] = file
         progress.advance(sum(row.events for row in file.ranges), sum(row.end - row.start for row in file.ranges))
         done.add(file)

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Self
 
 from streamvault.common.errors import Damaged, Problem
+from streamvault.common.underway import task_progress
 from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check
 from streamvault.layouts.frames import FRAME_BYTES, FrameWriter, decompressed, frame_span, sizes_if, sizes_of_same
 from streamvault.layouts.layout import Compression, Layout, StoredRange, WrittenRange
@@ -94,8 +95,11 @@ class ChunksLayout(Layout):
         store = place.store
         key = place.prefix + self.keys.key(segment, start, length)
         if isinstance(held, FrameWriter):
-            return _put_frames(store, key, held)
+            written = _put_frames(store, key, held)
+            task_progress().acknowledge(length)
+            return written
         put_same(store, key, held.data)
+        task_progress().acknowledge(length)
         held.give_back()
         return WrittenRange(crc64nvme=checksum.text)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import joined
+from streamvault.common.underway import task_progress
 from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check, strict, walk
 from streamvault.layouts.layout import Layout, StoredRange, WrittenRange
 from streamvault.layouts.object_keys import EVENT_KEYS, RangeKey
@@ -59,7 +60,12 @@ class EventsLayout(Layout):
             for block in blocks
             for offset, payload in block.events()
         )
-        put_all(place.store, objects, window_bytes=window_bytes // HELD_TWICE)
+        done = task_progress()  # of this thread
+
+        def count(payload: int) -> None:
+            done.acknowledge(payload + HEADER_BYTES)
+
+        put_all(place.store, objects, window_bytes=window_bytes // HELD_TWICE, done=count)
         return WrittenRange()
 
     def write_large(

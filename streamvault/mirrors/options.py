@@ -88,6 +88,7 @@ class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):
     """Options of *replicate*."""
 
     scoped: ClassVar = {"source": "stream or archive", "stream": "target"}
+    measured: ClassVar = True
 
     follow: Annotated[bool, Field(description="Keep replicating what is written to the source.")] = False
     every: Annotated[

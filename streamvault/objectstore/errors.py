@@ -15,6 +15,10 @@ class ObjectStoreUnavailable(ObjectStoreError):
     transient = True
 
 
+class NoSuchHost(ObjectStoreUnavailable):
+    """The endpoint's host name does not exist."""
+
+
 class ServerBusy(ObjectStoreUnavailable):
     """The server answers, but throttles or fails."""
 

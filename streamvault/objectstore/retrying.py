@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -13,12 +13,15 @@ from tenacity import stop_before_delay
 
 from streamvault.common.errors import Problem
 from streamvault.common.retries import attempts, is_transient
+from streamvault.common.underway import S3
 from streamvault.objectstore.bulk import holds
 from streamvault.objectstore.checksums import KeptChecksums
-from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
+from streamvault.objectstore.errors import AlreadyExists, NoSuchHost, NoSuchObject, ObjectStoreUnavailable, ServerBusy
 from streamvault.objectstore.store import SMALL, ByteStream, ObjectInfo, ObjectStore
 
 T = TypeVar("T")
+
+_NOT_ASKED = nullcontext()
 
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 5.0
@@ -81,11 +84,15 @@ class RetryingStore(ObjectStore):
         """See `ObjectStore.list`. A broken listing is resumed after the last received key."""
         entries = self._store.list(prefix, after)
         last = after
+        asked: AbstractContextManager[None] = S3  # for the first only: a page has a thousand
         while True:
             try:
-                entry = next(entries, None)
+                with asked:
+                    entry = next(entries, None)
             except ObjectStoreUnavailable as error:
-                entries, entry = self._again(error, partial(self._resume, prefix, last))
+                with S3:
+                    entries, entry = self._again(error, partial(self._resume, prefix, last))
+            asked = _NOT_ASKED
             self._answered = True
             if entry is None:
                 return
@@ -102,15 +109,16 @@ class RetryingStore(ObjectStore):
 
     def _call(self, attempt: Callable[[], T], again: Callable[[], T] | None = None) -> T:
         """Make the first attempt without the retry machinery, which few requests need."""
-        try:
-            result = attempt()
-        except ObjectStoreUnavailable as error:
-            return self._again(error, again or attempt)
-        except Problem:
+        with S3:
+            try:
+                result = attempt()
+            except ObjectStoreUnavailable as error:
+                return self._again(error, again or attempt)
+            except Problem:
+                self._answered = True
+                raise
             self._answered = True
-            raise
-        self._answered = True
-        return result
+            return result
 
     def _put_again(self, key: str, data: bytes | memoryview) -> None:
         try:
@@ -137,10 +145,13 @@ class RetryingStore(ObjectStore):
     def _again(self, first: ObjectStoreUnavailable, attempt: Callable[[], T]) -> T:
         """Retry until success or timeout. The failure that led here counts as the first attempt."""
         began = time.monotonic()
+        if isinstance(first, NoSuchHost) and not self._answered:
+            raise first
         known = self._answered or isinstance(first, ServerBusy)
         failed: list[ObjectStoreUnavailable] = [first]
 
         def tried() -> T:
+            S3.failed()
             if failed:
                 raise failed.pop()
             return attempt()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from streamvault.common.errors import Failed, Problem
+from streamvault.common.underway import task_progress
 from streamvault.manifests.archive.rows import FinishedSpan, Gap, RangeEntry
 from streamvault.reading.reader import TRUNCATED, LargeEventReader, RunReader, SegmentReader
 from streamvault.reading.spans import SegmentSpan
@@ -89,6 +90,7 @@ def not_events(error: NotAnEvent, where: str) -> Problem:
 
 def find_range(planned: SegmentSpan) -> FinishedSpan | None:
     """Read a range only to find where it begins and ends. See `read_range`."""
+    task_progress().only_reads()
     with planned.source.lend() as store:
         return read_range(store, planned, _only_read)
 

@@ -6,6 +6,7 @@ import hashlib
 import struct
 from collections.abc import Iterator
 
+from streamvault.common.underway import task_progress
 from streamvault.manifests.archive.rows import Gap
 from streamvault.reading.identity import check_gone
 from streamvault.reading.spans import SegmentSpan
@@ -129,10 +130,12 @@ class RunReader:
             NotAnEvent: no event begins where one must: `start` is wrong, the segment holds other data, or an event is
                 larger than the maximum.
         """
+        done = task_progress()
         try:
             for whole in self._walk.blocks():
                 self.count += whole.count
                 self._digest.update(whole.data)
+                done.read(len(whole.data))
                 yield whole
         except SegmentTruncated as truncated:
             self.gone_until = truncated.start_offset
@@ -187,6 +190,7 @@ class LargeEventReader:
             stream, segment = self._planned.stream, self._planned.segment
             for block in self._store.read(stream, segment, self.start, self.start + self.length):
                 self._digest.update(block)
+                task_progress().read(len(block))
                 yield block
         except SegmentTruncated as truncated:
             # A truncation that ignores event boundaries may have cut the event: its remaining bytes are not an event.

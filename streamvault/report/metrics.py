@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from streamvault.report.reports import ArchiveStatus, StatusReport
@@ -63,25 +64,54 @@ METRICS: Mapping[str, tuple[str, Value]] = {
 """The gauges of an archive: name, without ``streamvault_archive_``, → what it says, and its value; None for none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric.
+
+    Attributes:
+        name: its name.
+        text: what it says.
+        samples: labels and value of each sample.
+        kind: ``gauge`` or ``counter``.
+    """
+
+    name: str
+    text: str
+    samples: Iterable[tuple[Mapping[str, str], float]]
+    kind: str = "gauge"
+
+
+def text_of(metrics: Iterable[Metric]) -> str:
+    """Return metrics in the text format of Prometheus, version 0.0.4."""
+    return "".join(f"{line}\n" for metric in metrics for line in _lines(metric))
+
+
 def metrics_text(report: StatusReport) -> str:
-    """Return a status in the text format of Prometheus, version 0.0.4."""
-    return "".join(f"{line}\n" for line in _lines(report))
+    """Return a status in the text format of Prometheus."""
+    seen = datetime.fromisoformat(report.seen).timestamp()
+    head = "When these metrics were read, in seconds since 1970."
+    return text_of(
+        [
+            Metric("streamvault_status_timestamp_seconds", head, [({"root": report.root}, seen)]),
+            *(
+                Metric(f"streamvault_archive_{name}", text, list(_samples(report, value)))
+                for name, (text, value) in METRICS.items()
+            ),
+        ]
+    )
 
 
-def _lines(report: StatusReport) -> Iterator[str]:
-    name = "streamvault_status_timestamp_seconds"
-    yield from _head(name, "When these metrics were read, in seconds since 1970.")
-    yield _sample(name, {"root": report.root}, datetime.fromisoformat(report.seen).timestamp())
-    for short, (text, value) in METRICS.items():
-        name = f"streamvault_archive_{short}"
-        yield from _head(name, text)
-        for one in report.statuses:
-            if (found := value(one)) is not None:
-                yield _sample(name, {"archive": one.archive, **({"table": one.table} if one.table else {})}, found)
+def _samples(report: StatusReport, value: Value) -> Iterator[tuple[Mapping[str, str], float]]:
+    for one in report.statuses:
+        if (found := value(one)) is not None:
+            yield {"archive": one.archive, **({"table": one.table} if one.table else {})}, found
 
 
-def _head(name: str, text: str) -> tuple[str, str]:
-    return f"# HELP {name} {text}", f"# TYPE {name} gauge"
+def _lines(metric: Metric) -> Iterator[str]:
+    yield f"# HELP {metric.name} {metric.text}"
+    yield f"# TYPE {metric.name} {metric.kind}"
+    for labels, value in metric.samples:
+        yield _sample(metric.name, labels, value)
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -34,6 +34,8 @@ class SkipOptions(Options):
 
 class WorkOptions(Distributed):
     """Options of *work*."""
+
+    measured: ClassVar = True
 
     idle: Annotated[
         float | None,

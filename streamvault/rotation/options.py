@@ -56,6 +56,7 @@ class RotateOptions(ArchivingOptions, Distributed, Rehearsed):
     """Options of *rotate*."""
 
     scoped: ClassVar = {"stream": "stream"}
+    measured: ClassVar = True
 
     keep: Keep = None
     keep_for: KeepFor = None
@@ -87,6 +88,7 @@ class FollowOptions(RoundOptions, ArchivingOptions, Distributed):
     """Options of *follow*."""
 
     scoped: ClassVar = {"stream": "stream"}
+    measured: ClassVar = True
 
     rotate: Annotated[
         bool,

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from streamvault.common.memory import give_back_large_buffers
 from streamvault.common.options import Options
 from streamvault.common.progress import Progress
 from streamvault.common.report import Report
+from streamvault.common.underway import RunningTasks
 from streamvault.common.verb import PublicVerb
 from streamvault.scopes.calls import StreamCalls
 from streamvault.scopes.listing import ScopeListing
@@ -222,6 +223,10 @@ class _Interruptible(Progress):
         """See `Progress.advance`."""
         self._joint.check()
         self._progress.advance(events, size)
+
+    def watch(self, tasks: RunningTasks) -> AbstractContextManager[None]:
+        """See `Progress.watch`."""
+        return self._progress.watch(tasks)
 
     def say(self, text: str) -> None:
         """See `Progress.say`."""

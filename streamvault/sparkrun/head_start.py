@@ -9,16 +9,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import accumulate
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from streamvault.common.errors import Problem
+from streamvault.common.progress import Progress
 from streamvault.sparkrun.cores import IdleCores
 from streamvault.sparkrun.inline import ThreadTasks
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.runner import Runner, one
+from streamvault.sparkrun.runner import UNSEEN, Runner, one
 
 if TYPE_CHECKING:
     from streamvault.sparkrun.spark import SparkJob, SparkRunner
@@ -106,23 +108,30 @@ class HeadStartRunner(Runner):
             _release(spark, error)
 
     def run(
-        self, function: Callable[[S], R], specs: Sequence[S], size: Callable[[S], int] = one
+        self,
+        function: Callable[[S], R],
+        specs: Sequence[S],
+        size: Callable[[S], int] = one,
+        progress: Progress = UNSEEN,
     ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
         spark = self._spark
         if spark is None:
             raise RuntimeError("the runner is closed")
         if spark.runner is not None:
-            yield from spark.runner.run(function, specs)
+            yield from spark.runner.run(function, specs, progress=progress)
             return
         rate = Rate([size(spec) for spec in specs])
         job: SparkJob | None = None
         left = len(specs)
-        with ThreadTasks(function, specs, self._threads) as tasks:
+        with ExitStack() as watched, ThreadTasks(function, specs, self._threads) as tasks:
+            watched.enter_context(progress.watch(tasks.under_way))
             try:
                 while left:
                     if job is None and (spark.is_wanted or rate.asks_for_spark(tasks.unbegun)):
                         job = self._hand_over(spark, function, tasks)
+                        if job is not None:
+                            watched.enter_context(progress.watch(job.under_way))
                     try:
                         result = tasks.next_result(POLL_SECONDS)
                     except TimeoutError:

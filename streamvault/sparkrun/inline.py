@@ -12,8 +12,10 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from streamvault.common.errors import Problem
+from streamvault.common.progress import Progress
+from streamvault.common.underway import RunningTasks
 from streamvault.sparkrun.errors import task_failed
-from streamvault.sparkrun.runner import Runner, one
+from streamvault.sparkrun.runner import UNSEEN, Runner, one
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -47,9 +49,10 @@ class InlineRunner(Runner):
         function: Callable[[S], R],
         specs: Sequence[S],
         size: Callable[[S], int] = one,  # noqa: ARG002
+        progress: Progress = UNSEEN,
     ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
-        with ThreadTasks(function, specs, self._threads) as tasks:
+        with ThreadTasks(function, specs, self._threads) as tasks, progress.watch(tasks.under_way):
             for _ in specs:
                 yield tasks.next_result()
 
@@ -58,9 +61,13 @@ class ThreadTasks(Generic[S, R]):
     """The tasks of one run: those not yet started, and results not yet taken (a small row each).
 
     A context manager: on exit no more tasks start; after an error it waits a while for the running ones.
+
+    Attributes:
+        under_way: how far its tasks are.
     """
 
     def __init__(self, function: Callable[[S], R], specs: Sequence[S], threads: int) -> None:
+        self.under_way = RunningTasks()
         self._function = function
         self._most = min(threads, len(specs))
         self._todo = deque(enumerate(specs))
@@ -91,7 +98,9 @@ class ThreadTasks(Generic[S, R]):
                 except IndexError:
                     return
                 try:
-                    self._done.put((index, self._function(spec)))
+                    with self.under_way.task(index):
+                        result = self._function(spec)
+                    self._done.put((index, result))
                 except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
                     self.fail(error)
 
@@ -133,4 +142,5 @@ class ThreadTasks(Generic[S, R]):
             raise done
         if isinstance(done, BaseException):
             raise task_failed(done) from done
+        self.under_way.taken(done[0])
         return done

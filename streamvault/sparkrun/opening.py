@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+from streamvault.common.progress import Progress
 from streamvault.objectstore.uri import SCHEMES
 from streamvault.sparkrun.head_start import HeadStartRunner
 from streamvault.sparkrun.inline import InlineRunner, sharing_threads
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.runner import Runner, one
+from streamvault.sparkrun.runner import UNSEEN, Runner, one
 from streamvault.streamstore.uri import STORES
 
 S = TypeVar("S")
@@ -141,11 +142,15 @@ class LentRunner(Runner):
         self.start_seconds = runner.start_seconds - known
 
     def run(
-        self, function: Callable[[S], R], specs: Sequence[S], size: Callable[[S], int] = one
+        self,
+        function: Callable[[S], R],
+        specs: Sequence[S],
+        size: Callable[[S], int] = one,
+        progress: Progress = UNSEEN,
     ) -> Iterator[tuple[int, R]]:
         """See `Runner.run`."""
         try:
-            yield from self._runner.run(function, specs, size)
+            yield from self._runner.run(function, specs, size, progress)
         finally:
             self.start_seconds = self._runner.start_seconds - self._known
 

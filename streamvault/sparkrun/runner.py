@@ -10,8 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from streamvault.common.progress import Progress
+
 S = TypeVar("S")
 R = TypeVar("R")
+
+
+UNSEEN = Progress()
+"""The progress of tasks that nobody watches."""
 
 
 def one(_: object) -> int:
@@ -30,7 +36,11 @@ class Runner(ABC):
 
     @abstractmethod
     def run(
-        self, function: Callable[[S], R], specs: Sequence[S], size: Callable[[S], int] = one
+        self,
+        function: Callable[[S], R],
+        specs: Sequence[S],
+        size: Callable[[S], int] = one,
+        progress: Progress = UNSEEN,
     ) -> Iterator[tuple[int, R]]:
         """Run the specifications concurrently; yield each result.
 
@@ -42,6 +52,7 @@ class Runner(ABC):
             function: a module-level function (or a partial of one), so that it is importable by name.
             specs: small picklable values.
             size: how much a task has to do, in any unit: a runner may estimate how long the rest will take.
+            progress: watches the tasks that run on this machine.
 
         Yields:
             (index of the specification, its result), in the order in which tasks finish; each index once.

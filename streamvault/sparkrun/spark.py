@@ -17,10 +17,12 @@ from pyspark import cloudpickle
 from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegistry
 
 from streamvault.common.errors import Problem
+from streamvault.common.progress import Progress
+from streamvault.common.underway import MappedTasks, RunningTasks, mapped_task
 from streamvault.sparkrun.errors import SparkFailed, task_failed
 from streamvault.sparkrun.jvm import call_in_thread
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.runner import Runner, one
+from streamvault.sparkrun.runner import UNSEEN, Runner, one
 from streamvault.sparkrun.session import Session, acquire, release
 
 S = TypeVar("S")
@@ -75,13 +77,15 @@ class SparkRunner(Runner):
         function: Callable[[S], R],
         specs: Sequence[S],
         size: Callable[[S], int] = one,  # noqa: ARG002
+        progress: Progress = UNSEEN,
     ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
         if not specs:
             return
         job = self.job(function, specs)
         try:
-            yield from job.results()
+            with progress.watch(job.under_way):
+                yield from job.results()
         finally:
             job.cancel()
 
@@ -97,6 +101,9 @@ class SparkJob:
 
     Results arrive through an accumulator: Spark passes a task's part to the driver when the task finishes, and only for
     its first successful attempt.
+
+    Attributes:
+        under_way: how far its tasks are; of those on other machines, nothing is known until they end.
     """
 
     def __init__(self, session: Session, function: Callable[[Any], Any], specs: Sequence[Any]) -> None:
@@ -106,7 +113,12 @@ class SparkJob:
         # Holds a small row a specification at most.
         self._results: queue.SimpleQueue[tuple[int, bytes] | BaseException | None] = queue.SimpleQueue()
         self._cancelled = threading.Event()
-        self._task = _Task(function, session.context.accumulator([], _Deliver(self._results.put)))
+        self.under_way: RunningTasks = RunningTasks()
+        path = ""
+        if session.master.kind == "local":
+            self.under_way = mapped = MappedTasks(len(specs))
+            path = mapped.path
+        self._task = _Task(function, path, session.context.accumulator([], _Deliver(self._results.put)))
         self._thread = threading.Thread(target=self._submit, name=self._name, daemon=True)
         self._thread.start()
 
@@ -123,6 +135,7 @@ class SparkJob:
             self._results.put(None)
         finally:
             _accumulatorRegistry.pop(self._task.left.aid, None)
+            self.under_way.close()
 
     def _failure(self, error: BaseException) -> BaseException:
         """Translate the failure of a job for the user."""
@@ -142,6 +155,7 @@ class SparkJob:
             if index in seen:
                 continue
             seen.add(index)
+            self.under_way.taken(index)
             result, problem = cloudpickle.loads(outcome)
             if problem is not None:
                 raise problem
@@ -184,15 +198,17 @@ class SparkJob:
 class _Task:
     """Runs on an executor: calls the function for the specifications of one partition."""
 
-    def __init__(self, function: Callable[[Any], Any], left: Accumulator[list[tuple[int, bytes]]]) -> None:
+    def __init__(self, function: Callable[[Any], Any], words: str, left: Accumulator[list[tuple[int, bytes]]]) -> None:
         self.function = function
+        self.words = words
         self.left = left
 
     def __call__(self, rows: Iterable[tuple[int, Any]]) -> None:
         for index, spec in rows:
             outcome: tuple[Any, Problem | None]
             try:
-                outcome = self.function(spec), None
+                with mapped_task(self.words, index):
+                    outcome = self.function(spec), None
             except Problem as problem:  # a value: Spark must neither try again nor print a traceback
                 outcome = None, problem
             self.left.add([(index, cloudpickle.dumps(outcome))])  # type: ignore[no-untyped-call]

@@ -93,7 +93,12 @@ class Vault:
                 append_events(store, NAME, segment, payloads)
 
     def export(
-        self, layout: LayoutName = "events", compress: Compression = "", *, same_stream: bool = False
+        self,
+        layout: LayoutName = "events",
+        compress: Compression = "",
+        *,
+        same_stream: bool = False,
+        progress: Progress | None = None,
     ) -> ExportReport:
         return export_stream(
             self.uri(),
@@ -103,6 +108,7 @@ class Vault:
             range_size=RANGE_SIZE,
             same_stream=same_stream,
             master="inline[2]",
+            progress=progress,
         )
 
     def events(self) -> list[tuple[EventPointer, bytes]]:

@@ -147,7 +147,7 @@ def convert_generation(
             )
             for row, start, end in missing
         ]
-        for index, written in runner.run(convert_range, tasks):
+        for index, written in runner.run(convert_range, tasks, progress=progress):
             done.setdefault(tasks[index].row.segment, []).append(written)
             moved += written.end - written.start
             progress.advance(written.events, written.end - written.start)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streamvault.common.errors import Damaged
+from streamvault.common.underway import task_progress
 from streamvault.layouts.layout import open_reader
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.format.archived_range import ArchivedRange
@@ -32,9 +33,10 @@ def read_verified(
         DigestMismatch: the bytes differ from the manifest.
         Damaged: an object is missing or has the wrong size; names it.
     """
-    digest = hashlib.sha256()
+    digest, done = hashlib.sha256(), task_progress()
     for block in open_reader(layout).read_range(place, row.stored, row.start, row.end, window):
         digest.update(block)
+        done.read(len(block))
         yield block
     if digest.hexdigest() != row.digest:
         raise damaged_range(place, row)

@@ -241,7 +241,7 @@ def run_checks(
 ) -> list[CheckResult]:
     """Run tasks; return their results in the order of the tasks."""
     results: dict[int, CheckResult] = {}
-    for index, result in runner.run(function, tasks):
+    for index, result in runner.run(function, tasks, progress=progress):
         results[index] = result
         progress.advance(result.events, result.bytes)
     return [results[index] for index in sorted(results)]

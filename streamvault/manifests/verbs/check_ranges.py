@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from streamvault.common.underway import task_progress
 from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.layouts.object_keys import chunk_key
 from streamvault.layouts.place import Place, PlaceAddress
@@ -210,7 +211,8 @@ def check_ranges(task: RangesTask) -> CheckResult:
     strays: list[str] = []
     intact: list[ArchivedRange] = []
     found = read = stray = 0
-    place, layout = task.address.open(), open_layout(task.layout)
+    place, layout, done = task.address.open(), open_layout(task.layout), task_progress()
+    done.only_reads()
     checks = layout.check_ranges(place, [row.stored for row in task.rows], task.known)
     for row, is_read, listed in zip(task.rows, task.read, checks, strict=True):
         strays += listed.strays
@@ -222,6 +224,8 @@ def check_ranges(task: RangesTask) -> CheckResult:
         found += max(listed.damaged, len(damage))
         findings += damage
         intact += () if damage else (row,)
+        if not is_read:
+            done.acknowledge(row.end - row.start)
     listed_only = CheckResult(
         findings=tuple(findings[:MAX_FINDINGS]),
         found=found,

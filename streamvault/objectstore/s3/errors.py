@@ -18,6 +18,7 @@ from streamvault.objectstore.errors import (
     InArchiveClass,
     InvalidRoot,
     NoSuchBucket,
+    NoSuchHost,
     NoSuchObject,
     ObjectStoreError,
     ObjectStoreUnavailable,
@@ -88,6 +89,9 @@ _LOST = [
     ("NetworkUnreachable", "the network is unreachable", ""),
     ("HostUnreachable", "the endpoint's host is unreachable", ""),
 ]
+_NO_SUCH_HOST = ("Name or service not known", "No address associated with hostname")
+"""What the resolver says if the name does not exist; that it has no answer now may pass."""
+
 _NO_TLS = ("InvalidContentType", "CorruptMessage", "wrong version number")
 _UNTRUSTED = ("InvalidCertificate", "UnknownIssuer", "invalid peer certificate", "certificate verify failed")
 
@@ -233,6 +237,8 @@ def _no_way(report: _Report) -> Problem | None:
 
 def _lost(report: _Report) -> Problem | None:
     """Lost connections."""
+    if "dns error" in report.dump and any(mark in report.dump for mark in _NO_SUCH_HOST):
+        return NoSuchHost("there is no host of this name", where=report.at, todo="Check AWS_ENDPOINT_URL.")
     for mark, what, todo in _LOST:
         if mark in report.dump:
             return ObjectStoreUnavailable(what, where=report.at, todo=todo)

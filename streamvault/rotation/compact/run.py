@@ -81,7 +81,7 @@ def compact_generations(
         address, window = archive.address.probe(total), options.window
         tasks = [JoinTask(address, plan.layout, join, plan.compression, span, window) for join in todo]
         moved = 0
-        for index, joined in runner_of().run(join_ranges, tasks) if tasks else ():
+        for index, joined in runner_of().run(join_ranges, tasks, progress=progress) if tasks else ():
             done[todo[index].segment, joined.start] = joined
             moved += joined.end - joined.start
             progress.advance(joined.events, joined.end - joined.start)

@@ -13,6 +13,7 @@ import grpc
 from tenacity import stop_after_delay
 
 from streamvault.common.retries import attempts
+from streamvault.common.underway import PRAVEGA
 from streamvault.streamstore.errors import (
     AccessDenied,
     RequestFailed,
@@ -22,12 +23,16 @@ from streamvault.streamstore.errors import (
 )
 from streamvault.streamstore.pravega.controller_pb2_grpc import ControllerServiceStub
 from streamvault.streamstore.pravega.patience import unavailable
+from streamvault.streamstore.pravega.reach import check_tls
 from streamvault.streamstore.pravega.settings import PravegaSettings, not_trusted
 
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 """Some 700,000 segments of one epoch."""
 
 LOOK_SECONDS = 1.0
+
+REACH_SECONDS = 2.0
+"""How long a server may be silent that is asked whether it speaks TLS."""
 
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 # A stream that is still being created, or a controller that has lost its session with ZooKeeper. Java's client retries
@@ -56,7 +61,7 @@ class ControllerCalls:
         self._channel: grpc.Channel | None = None
         self._stub: Any = None
         self._closed = False
-        self._has_answered = False
+        self._has_answered = self._was_reached = False
         self._metadata: list[tuple[str, str]] = []
         if settings.username:
             login = base64.b64encode(f"{settings.username}:{settings.password}".encode()).decode()
@@ -75,6 +80,7 @@ class ControllerCalls:
 
         Raises:
             NotFound: the controller answers NOT_FOUND.
+            StreamStoreError: it speaks TLS and the URI does not say so, or the other way round, and has never answered.
             StreamStoreUnavailable: it could not be reached for the settings' timeout, or there is no host of its name
                 and it has never answered.
             AccessDenied: the login is rejected or lacks permission, or the certificate is not trusted.
@@ -83,7 +89,8 @@ class ControllerCalls:
         limit = self._settings.timeout
         retrying = attempts(self._is_retried, stop_after_delay(limit), first=0.1, longest=2)
         try:
-            return retrying(lambda: self._ask(method, request, seconds or limit, done))
+            with PRAVEGA:
+                return retrying(lambda: self._ask(method, request, seconds or limit, done))
         except (grpc.RpcError, OSError) as error:
             if isinstance(error, grpc.RpcError) and not _is_lost(error):
                 raise self._problem(method, error) from None
@@ -97,10 +104,19 @@ class ControllerCalls:
     def _is_retried(self, error: BaseException) -> bool:
         if not self._has_answered and isinstance(error, grpc.RpcError) and _NO_SUCH_HOST in (error.details() or ""):
             return False
-        return _is_lost(error) or _may_pass(error)
+        again = _is_lost(error) or _may_pass(error)
+        if again:
+            PRAVEGA.failed()
+        return again
 
     def _ask(self, method: str, request: Any, seconds: float, done: Callable[[], bool] | None) -> Any:
-        answer = self._answer(method, request, seconds, done)
+        try:
+            answer = self._answer(method, request, seconds, done)
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNAVAILABLE and not (self._has_answered or self._was_reached):
+                self._was_reached = True
+                check_tls(self._settings, REACH_SECONDS)
+            raise
         self._has_answered = True
         return answer
 
@@ -139,7 +155,8 @@ class ControllerCalls:
         answers = []
         for number, (method, request) in enumerate(questions):
             try:
-                answers.append(started[number].result() if started else self.call(method, request))
+                with PRAVEGA:
+                    answers.append(started[number].result() if started else self.call(method, request))
             except NotFound:
                 answers.append(None)
             except grpc.RpcError as error:
@@ -156,7 +173,8 @@ class ControllerCalls:
         with self._lock:
             self._closed = True
             if self._channel is not None:
-                self._channel.close()
+                with PRAVEGA:  # it waits for calls that an interrupt has left behind
+                    self._channel.close()
 
     def _ready(self) -> Any:
         with self._lock:

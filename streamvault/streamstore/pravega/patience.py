@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamvault.common.retries import pauses
+from streamvault.common.underway import PRAVEGA
 from streamvault.streamstore.errors import StreamStoreUnavailable
 
 FIRST_PAUSE = 0.05
@@ -49,5 +50,6 @@ class Patience:
         Raises:
             StreamStoreUnavailable: the time is over.
         """
+        PRAVEGA.failed()
         if next(self._pauses, None) is None:
             raise unavailable(what, address, self._total)

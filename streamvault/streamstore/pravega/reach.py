@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from contextlib import suppress
 
 from streamvault.streamstore.errors import StreamStoreError, StreamStoreUnavailable
 from streamvault.streamstore.pravega.settings import PravegaSettings
@@ -44,6 +45,12 @@ def reach(settings: PravegaSettings, seconds: float) -> str:
         todo = f"Write {'pravega+tls' if secure else 'pravega'}:// in the URI."
         raise StreamStoreError(what, where=settings.uri, todo=todo)
     return f"{where} ({found[0][4][0]}) answers {'with' if secure else 'without'} TLS"
+
+
+def check_tls(settings: PravegaSettings, seconds: float) -> None:
+    """Raise `StreamStoreError` as `reach` does; if it does not answer within some seconds, that remains open."""
+    with suppress(StreamStoreUnavailable):
+        reach(settings, seconds)
 
 
 def _speaks_tls(plain: socket.socket) -> bool:

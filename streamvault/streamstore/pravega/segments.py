@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from streamvault.common.underway import PRAVEGA
 from streamvault.streamstore.errors import AccessDenied, InvalidCut, NoSuchSegment, StreamStoreError, WireError
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamName
 from streamvault.streamstore.pravega import wire
@@ -212,6 +213,12 @@ class SegmentStores:
         All are sent to the segment store that holds the first of them; those that live elsewhere are sent on to where
         the next of them lives, and so on: as many rounds as there are segment stores.
         """
+        with PRAVEGA:
+            yield from self._ask_all(segments, request, write=write)
+
+    def _ask_all(
+        self, segments: Sequence[SegmentName], request: Request, *, write: bool
+    ) -> Iterator[tuple[SegmentName, WireCommand]]:
         patience = Patience(self.settings.timeout)
         todo = list(dict.fromkeys(segments))
         renewed = False
@@ -274,4 +281,5 @@ def _exchange(
         if number not in asked:
             raise WireError(f"an unexpected reply ({answer})", where=str(connection.endpoint))
         answers.append((asked.pop(number), answer))
+    PRAVEGA.answered()
     return answers

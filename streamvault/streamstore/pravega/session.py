@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from streamvault.common.underway import PRAVEGA
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.codec import WireCommand
 from streamvault.streamstore.pravega.connection import Connection, ConnectionLost
@@ -45,6 +46,10 @@ class SegmentSession(ABC):
             StreamStoreUnavailable: there was no progress for the settings' timeout.
             AccessDenied: a token that was just made is refused.
         """
+        with PRAVEGA:
+            self._repeat(step)
+
+    def _repeat(self, step: Callable[[Connection], None]) -> None:
         while True:
             try:
                 self._attempt(step)
@@ -69,6 +74,7 @@ class SegmentSession(ABC):
     def _progress(self) -> None:
         """Something came through: patience begins anew."""
         self._patience.progress()
+        PRAVEGA.answered()
         self._token_was_refused = False
 
     def _new_token(self) -> str:

@@ -285,4 +285,22 @@ def test_command_prints_a_line_for_each_archive(vault: Vault, capfd: pytest.Capt
 def test_guide_names_the_metrics_that_are_written() -> None:
     report = StatusReport(root="memory://a", seen=now_utc().isoformat(), statuses=())
     written = set(re.findall(r"^# TYPE (\w+) gauge$", metrics_text(report), re.MULTILINE))
-    assert set(re.findall(r"\bstreamvault_\w+", GUIDE.read_text())) == written
+    assert set(re.findall(r"\bstreamvault_(?!run_)\w+", GUIDE.read_text())) == written
+
+
+def test_dashboard_asks_for_metrics_and_labels_that_are_written(vault: Vault) -> None:
+    vault.export()
+    text = metrics_text(show_status(vault.root))
+    board = json.loads((GUIDE.parents[1] / "monitoring" / "grafana.json").read_text())
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    queries += [one["query"]["query"] for one in board["templating"]["list"] if one["type"] == "query"]
+    asked = set(re.findall(r"\bstreamvault_\w+", " ".join(queries)))
+    assert asked <= set(re.findall(r"^# TYPE (\w+) gauge$", text, re.MULTILINE))
+    assert asked >= {"streamvault_archive_newest_timestamp_seconds", "streamvault_status_timestamp_seconds"}
+    legends = [target["legendFormat"] for panel in board["panels"] for target in panel["targets"]]
+    text = " ".join([*queries, *legends])
+    pairs = re.findall(r"[{,](\w+)=~?\"|label_values\([^,]+, (\w+)\)|{{(\w+)}}", text)
+    assert {name for found in pairs for name in found if name} == {"archive", "table"}
+    numbers = [panel["id"] for panel in board["panels"]]
+    assert len(numbers) == len(set(numbers))
+    assert all(query.count("(") == query.count(")") and query.count("{") == query.count("}") for query in queries)

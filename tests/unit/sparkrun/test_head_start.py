@@ -11,6 +11,8 @@ from typing import Any, Self
 import pytest
 
 from streamvault.common.errors import Problem
+from streamvault.common.progress import Progress
+from streamvault.common.underway import RunningTasks
 from streamvault.sparkrun import head_start, spark
 from streamvault.sparkrun.cores import IdleCores
 from streamvault.sparkrun.errors import InvalidMaster, NoJava, SparkFailed
@@ -68,7 +70,10 @@ class ComingSpark:
         self.handed += specs
         return Job(self, function, specs)
 
-    def run(self, function: Callable[[Any], Any], specs: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    def run(
+        self, function: Callable[[Any], Any], specs: Sequence[Any], *, progress: Progress
+    ) -> Iterator[tuple[int, Any]]:
+        assert isinstance(progress, Progress)
         return self.job(function, specs).results()
 
 
@@ -77,6 +82,7 @@ class Job:
 
     def __init__(self, where: ComingSpark, function: Callable[[Any], Any], specs: Sequence[Any]) -> None:
         self.where, self.function, self.specs = where, function, specs
+        self.under_way = RunningTasks()
 
     def results(self) -> Iterator[tuple[int, Any]]:
         for index, spec in reversed(list(enumerate(self.specs))):

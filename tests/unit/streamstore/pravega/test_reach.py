@@ -11,6 +11,8 @@ import grpc
 import pytest
 
 from streamvault.streamstore.errors import StreamStoreError
+from streamvault.streamstore.pravega import controller_pb2 as pb
+from streamvault.streamstore.pravega.calls import ControllerCalls
 from streamvault.streamstore.pravega.reach import reach
 from streamvault.streamstore.pravega.settings import PravegaSettings
 from tests.servers.certificates import make_certificates
@@ -39,4 +41,14 @@ def test_tls_and_plain_are_told_apart(tmp_path: Path, *, tls: bool) -> None:
         assert reach(PravegaSettings("127.0.0.1", port, tls=tls), 30).endswith("with TLS" if tls else "without TLS")
         with pytest.raises(StreamStoreError) as told:
             reach(PravegaSettings("127.0.0.1", port, tls=not tls), 30)
+    assert told.value.todo == f"Write {'pravega+tls' if tls else 'pravega'}:// in the URI."
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_call_that_speaks_the_wrong_protocol_says_so_at_once(tmp_path: Path, *, tls: bool) -> None:
+    with served(tmp_path, tls=tls) as port:
+        calls = ControllerCalls(PravegaSettings("127.0.0.1", port, tls=not tls, timeout=3600))
+        with pytest.raises(StreamStoreError) as told:
+            calls.call("createScope", pb.ScopeInfo(scope="plant"))
+        calls.close()
     assert told.value.todo == f"Write {'pravega+tls' if tls else 'pravega'}:// in the URI."

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import streamvault
+from streamvault.cli import main
 from streamvault.cli.output import Results
 from streamvault.cli.running import LogLevel, Running
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
@@ -156,6 +157,55 @@ def test_info_has_a_line_for_each_phase(capfd: pytest.CaptureFixture[str]) -> No
         r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO streamvault: exporting: 3.0 MiB, 1.0 MiB done before\n", err
     )
     assert "went on with generation 3" in err
+
+
+def test_a_log_file_gets_log_lines_and_what_standard_error_gets(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "log"
+    for _ in range(2):
+        with Running(log_file=str(file)).command() as begun:
+            begun.progress.begin("exporting", 3)
+            begun.progress.warn("a gap")
+            raise Failed("no such thing")
+    assert capfd.readouterr().err == "warning: a gap\nstreamvault: no such thing\n" * 2
+    lines = file.read_text().splitlines()
+    assert len(lines) == 6, "it is appended to"
+    assert [line.split(" streamvault: ", 1)[1] for line in lines[:3]] == [
+        "exporting: 3 B",
+        "warning: a gap",
+        "streamvault: no such thing",
+    ]
+    assert main(["ls", "file:///", "--log-file", str(tmp_path / "none" / "log")]) == 1
+    assert "the log file cannot be written" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "level"),
+    [
+        ([], "warning"),
+        (["-v"], "info"),
+        (["-vv"], "debug"),
+        (["-v", "--log-level", "debug"], "debug"),
+        (["-q"], "error"),
+        (["-q", "--log-level", "info"], "info"),
+    ],
+)
+def test_what_is_logged(
+    given: list[str], level: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("streamvault.cli.running.configure_logs", lambda level, _file: seen.append(level))
+    assert main(["ls", tmp_path.as_uri(), *given]) in {0, 5}
+    assert seen == [level]
+    capfd.readouterr()
+
+
+def test_quiet_and_verbose_exclude_each_other(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", "file:///", "-q", "-v"]) == 2
+    assert "exclude each other" in capfd.readouterr().err
+    assert main(["ls", "file:///", "--progress-every", "often"]) == 2
+    assert "'often' is not a duration" in capfd.readouterr().err
 
 
 def test_time_is_counted_from_the_process_start() -> None:
