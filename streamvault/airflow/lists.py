@@ -23,7 +23,7 @@ ListStreams = Callable[[str, str | None], list[str]]
 """(scope, connection) → names of the scope's streams."""
 
 
-class SparkChoice(ListModel):
+class SparkOptions(ListModel):
     """Where and with what a stream's work runs, as for `CommandOperator`.
 
     Attributes:

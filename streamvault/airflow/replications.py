@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from streamvault.airflow.lists import ListStreams, SparkChoice, StreamList, stands_for_streams
+from streamvault.airflow.lists import ListStreams, SparkOptions, StreamList, stands_for_streams
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.times import parse_duration
 from streamvault.mirrors.options import ReplicateOptions
@@ -19,7 +19,7 @@ def _duration(text: str) -> str:
 
 
 @with_options(ReplicateOptions, omitted=("follow", "every", "idle", "lasting"))
-class ReplicationOptions(SparkChoice):
+class ReplicationOptions(SparkOptions):
     """Options of a replication, as for `ReplicateStreamOperator`; an entry's own override those of the list."""
 
     most_lag: Annotated[str, AfterValidator(_duration)] | None = None

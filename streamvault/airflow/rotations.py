@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from streamvault.airflow.lists import ListStreams, SparkChoice, StreamList
+from streamvault.airflow.lists import ListStreams, SparkOptions, StreamList
 from streamvault.common.errors import Problem
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.options import RotateOptions
@@ -16,7 +16,7 @@ KEEPING = ("keep", "keep_for", "until")
 
 
 @with_options(RotateOptions, omitted=("hold", "queue", "restart"))
-class RotationOptions(SparkChoice):
+class RotationOptions(SparkOptions):
     """Options of a rotation, as for `RotateArchiveOperator`; a stream's own override those of the list.
 
     Attributes:

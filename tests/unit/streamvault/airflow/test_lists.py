@@ -11,7 +11,7 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.lists import SparkChoice, StreamList, in_batches
+from streamvault.airflow.lists import SparkOptions, StreamList, in_batches
 from streamvault.airflow.operators import ReplicateStreamOperator, RotateArchiveOperator
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.pravega import PravegaHook
@@ -114,11 +114,11 @@ def test_stream_in_a_line_is_left_out_of_its_scope() -> None:
 def test_list_has_the_options_of_its_operator(
     options: type[RotationOptions | ReplicationOptions], operator: type[CommandOperator], not_listed: set[str]
 ) -> None:
-    own = {"root", "most_lag", "pravega_conn_id", "target_conn_id", "aws_conn_id", *SparkChoice.model_fields}
+    own = {"root", "most_lag", "pravega_conn_id", "target_conn_id", "aws_conn_id", *SparkOptions.model_fields}
     assert set(options.model_fields) - own == {option.name for option in operator.options} - not_listed
-    assert set(options.model_fields) - set(SparkChoice.model_fields) <= set(operator.template_fields)
-    assert set(SparkChoice.model_fields) <= {*inspect.signature(SparkSubmitOperator.__init__).parameters}
-    assert set(SparkChoice.model_fields) <= set(FOR_DAGS), "the command line takes the same files"
+    assert set(options.model_fields) - set(SparkOptions.model_fields) <= set(operator.template_fields)
+    assert set(SparkOptions.model_fields) <= {*inspect.signature(SparkSubmitOperator.__init__).parameters}
+    assert set(SparkOptions.model_fields) <= set(FOR_DAGS), "the command line takes the same files"
 
 
 @KINDS
