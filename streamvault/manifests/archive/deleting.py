@@ -73,7 +73,7 @@ def delete_expired(root: RootAddress, stream: StreamName) -> DeletedData:
     listing, first = archive.stable(lambda now: (now, _first(archive, now)))
     if first is None:
         return DeletedData()
-    locks = LockFilter(root)
+    locks = LockCheck(root)
     objects = _delete_below(archive, listing, first, locks)
     if locks.found is None and listing.unfinished:
         upto = listing.dropped
@@ -88,7 +88,7 @@ def _first(archive: Archive, listing: Listing) -> Manifest | None:
     return archive.read_manifest(listing.spans[0]) if listing.spans else None
 
 
-def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: LockFilter) -> int:
+def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: LockCheck) -> int:
     """Delete manifests first, so that a lock on one of them, set since the decision, still keeps all of the data."""
     store, prefix = archive.store, archive.prefix
     kinds: dict[str, list[str]] = {"manifest": [], "ranges": [], "checked": []}
@@ -114,8 +114,8 @@ def _data(store: ObjectStore, prefix: str, below: dict[SegmentId, tuple[int, int
                 yield from (entry.key for entry in layout.between(Place(store, prefix), segment, *bounds))
 
 
-class LockFilter:
-    """Filter of keys that stops at a locked object: it may have been locked after the decision that it expires."""
+class LockCheck:
+    """Check of keys that stops at a locked object: it may have been locked after the decision that it expires."""
 
     def __init__(self, root: RootAddress) -> None:
         self._root = root

@@ -30,7 +30,7 @@ from streamvault.layouts.object_keys import (
     table_of,
 )
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
-from streamvault.manifests.archive.deleting import LockFilter
+from streamvault.manifests.archive.deleting import LockCheck
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import Decision, Deletion
 from streamvault.manifests.options import DeleteOptions
@@ -207,7 +207,7 @@ def _delete(archive: Archive) -> int:
     Raises:
         Conflict: S3 locks one of them.
     """
-    locks = LockFilter(archive.root)
+    locks = LockCheck(archive.root)
     objects = delete_all(archive.store, locks.until_locked(entry.key for entry in _own(archive)))
     if locks.found is not None:
         raise _locked(archive, locks.found, "what is left stays hidden")
