@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pkgutil
 from collections.abc import Callable
@@ -54,10 +55,11 @@ def list_dag_options(kind: type[StreamList], default_schedule: str) -> dict[str,
             kind.parameter: Param(
                 None,
                 type=["null", "object", "array"],
-                description=f"List of {kind.what} for this run, instead of the declared one.",
+                title=f"List of {kind.what}",
+                description=f"For this run, instead of the declared one. Example: {json.dumps(kind.example)}",
             )
         },
-        "tags": ["streamvault"],
+        "tags": ["streamvault", kind.parameter],
     }
 
 

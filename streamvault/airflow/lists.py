@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -47,6 +47,9 @@ class StreamList(ListModel):
 
     what: ClassVar[str]
     """What it lists, for messages."""
+
+    example: ClassVar[Mapping[str, Any]]
+    """A list, for the form."""
 
     _where: str = PrivateAttr("")
     _text: str = PrivateAttr("")

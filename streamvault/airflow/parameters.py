@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException
@@ -34,16 +34,19 @@ def checked_params(context: Mapping[str, Any]) -> Mapping[str, Any]:
     return params
 
 
-def option_param(kind: type[Options], keyword: str, title: str, default: object) -> Param:
-    """Return a parameter for an option that is a boolean or one of some texts.
+def option_param(kind: type[Options], keyword: str, title: str, default: object, **form: Any) -> Param:
+    """Return a parameter for an option that is a boolean, a number or one of some texts.
 
     Args:
         kind: the options of the verb.
         keyword: the option's name.
         title: the parameter's title in the form.
         default: the parameter's default.
+        form: how the form shows it, such as ``section``.
     """
     declared = kind.keyword_fields()[keyword]
     annotation: Any = declared.annotation
+    for rule in declared.metadata:
+        annotation = Annotated[annotation, rule]
     schema = TypeAdapter(annotation).json_schema()
-    return Param(default, title=title, description=declared.description, **schema)
+    return Param(default, title=title, description=declared.description, **form, **schema)

@@ -72,6 +72,7 @@ class Replications(ReplicationOptions, StreamList):
 
     parameter: ClassVar = "standby"
     what: ClassVar = "replications"
+    example: ClassVar = {"target_conn_id": "pravega_standby", "streams": ["shop/orders", {"scope": "billing"}]}
 
     streams: Annotated[tuple[Annotated[ReplicationEntry, BeforeValidator(_by_name)], ...], Field(min_length=1)]
 

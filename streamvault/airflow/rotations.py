@@ -68,6 +68,11 @@ class Rotations(RotationOptions, StreamList):
 
     parameter: ClassVar = "rotation"
     what: ClassVar = "rotations"
+    example: ClassVar = {
+        "root": "s3://vault/backups",
+        "keep": 7,
+        "streams": ["shop/orders", {"scope": "billing", "keep_for": "90d"}],
+    }
 
     streams: Annotated[tuple[Annotated[RotationEntry, BeforeValidator(_by_name)], ...], Field(min_length=1)]
 

@@ -14,6 +14,9 @@ from airflow.sdk import Param, dag, get_current_context, task
 from streamvault.airflow.operators import ExportStreamOperator, ImportStreamOperator
 from streamvault.airflow.parameters import checked_params
 
+CONNECTIONS = "Connections"
+"""Section of the form."""
+
 PARAMS = {
     "stream": Param(
         type="string", minLength=1, title="Stream", description="SCOPE/STREAM of its connection, or a URI."
@@ -29,11 +32,13 @@ PARAMS = {
     ),
     "layout": Param("chunks", type="string", enum=["chunks", "events"], title="Layout"),
     "clean_up": Param(True, type="boolean", title="Clean up", description="Delete the intermediate archive."),
-    "pravega_conn_id": Param("pravega_default", type="string", minLength=1, title="Connection of the stream"),
-    "target_pravega_conn_id": Param(
-        "pravega_default", type="string", minLength=1, title="Connection of the new stream"
+    "pravega_conn_id": Param(
+        "pravega_default", type="string", minLength=1, title="Connection of the stream", section=CONNECTIONS
     ),
-    "aws_conn_id": Param("aws_default", type="string", minLength=1, title="Connection to AWS"),
+    "target_pravega_conn_id": Param(
+        "pravega_default", type="string", minLength=1, title="Connection of the new stream", section=CONNECTIONS
+    ),
+    "aws_conn_id": Param("aws_default", type="string", minLength=1, title="Connection to AWS", section=CONNECTIONS),
 }
 
 
@@ -43,8 +48,9 @@ PARAMS = {
     allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the enumeration is not public
     default_args={"retries": 3},
     params=PARAMS,
-    tags=["streamvault"],
+    tags=["streamvault", "copy"],
     doc_md=__doc__,
+    description="Copies a stream to another cluster through a folder or a bucket.",
 )
 def copy_via_file() -> None:
     @task

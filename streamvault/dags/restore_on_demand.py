@@ -14,6 +14,10 @@ from airflow.sdk import Param, dag, get_current_context, task
 from streamvault.airflow.operators import ImportStreamOperator, WarmArchiveOperator
 from streamvault.airflow.parameters import checked_params, option_param
 from streamvault.importer.options import ImportOptions
+from streamvault.manifests.options import WarmOptions
+
+HOW, COLD, CONNECTIONS = "How to restore", "Cold storage", "Connections"
+"""Sections of the form."""
 
 PARAMS = {
     "archive": Param(
@@ -38,18 +42,23 @@ PARAMS = {
     "generation": Param(
         None, type=["null", "integer"], minimum=1, title="Generation", description="Empty for the newest."
     ),
-    "offsets": option_param(ImportOptions, "offsets", "Offsets", default="keep"),
-    "numbers": option_param(ImportOptions, "numbers", "Segment numbers", default="keep"),
-    "retention": option_param(ImportOptions, "retention", "Retention policy", default="keep"),
-    "read_back": option_param(ImportOptions, "read_back", "Read back", default=True),
+    "offsets": option_param(ImportOptions, "offsets", "Offsets", default="keep", section=HOW),
+    "numbers": option_param(ImportOptions, "numbers", "Segment numbers", default="keep", section=HOW),
+    "retention": option_param(ImportOptions, "retention", "Retention policy", default="keep", section=HOW),
+    "read_back": option_param(ImportOptions, "read_back", "Read back", default=True, section=HOW),
     "wait_for_warm_up": Param(
         True,
         type="boolean",
         title="Wait for cold storage",
+        section=COLD,
         description="Request objects in cold storage and wait for them; otherwise fail if there are any.",
     ),
-    "pravega_conn_id": Param("pravega_default", type="string", minLength=1, title="Connection to Pravega"),
-    "aws_conn_id": Param("aws_default", type="string", minLength=1, title="Connection to AWS"),
+    "tier": option_param(WarmOptions, "tier", "Retrieval tier", default="Bulk", section=COLD),
+    "days": option_param(WarmOptions, "days", "Days", default=7, section=COLD),
+    "pravega_conn_id": Param(
+        "pravega_default", type="string", minLength=1, title="Connection to Pravega", section=CONNECTIONS
+    ),
+    "aws_conn_id": Param("aws_default", type="string", minLength=1, title="Connection to AWS", section=CONNECTIONS),
 }
 
 
@@ -59,8 +68,9 @@ PARAMS = {
     allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the enumeration is not public
     default_args={"retries": 3},
     params=PARAMS,
-    tags=["streamvault"],
+    tags=["streamvault", "restore"],
     doc_md=__doc__,
+    description="Restores an archive into a new stream.",
 )
 def restore_on_demand() -> None:
     @task(retries=0)
@@ -84,6 +94,8 @@ def restore_on_demand() -> None:
         at="{{ params.at or '' }}",
         generation="{{ params.generation or '' }}",
         wait="{{ params.wait_for_warm_up }}",
+        tier="{{ params.tier }}",
+        days="{{ params.days }}",
         aws_conn_id="{{ params.aws_conn_id }}",
     )
     restore = ImportStreamOperator(

@@ -75,7 +75,8 @@ class CommandOperator(SparkSubmitOperator):
         aws_conn_id: id of the connection of type ``aws`` for roots on S3; None: the worker's own environment applies.
         env_vars: additional environment variables for the driver; an empty value unsets one.
         log_level: the lowest level of the command's log lines in the task's log: ``debug``, ``info`` (with the result
-            as text, and a line a minute that says how far it is), ``warning`` or ``error``.
+            as text), ``warning`` or ``error``. A line a minute says how far it is; ``STREAMVAULT_PROGRESS_EVERY`` in
+            `env_vars` sets another interval.
         spark: `conf`, `driver_memory`, `num_executors`, `jars`, `packages`, `files` and the other arguments of
             `SparkSubmitOperator`, for Spark; those in `REFUSED` are an error.
     """

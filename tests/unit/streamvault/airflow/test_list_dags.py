@@ -115,3 +115,11 @@ def test_variable_that_is_not_valid_is_named(
     monkeypatch.setenv(Rotations.environment_variable(suffix), text)
     with pytest.raises(Usage, match=said):
         list_dag_options(Rotations, "@daily")
+
+
+@KINDS
+def test_form_shows_a_list_that_is_valid(kind: type[StreamList]) -> None:
+    (param,) = list_dag_options(kind, "@daily")["params"].values()
+    assert json.dumps(kind.example) in param.description
+    assert param.resolve(kind.example) == kind.example
+    assert len(kind.read(kind.example).arguments(lambda *_: ["one", "two"])) == 3

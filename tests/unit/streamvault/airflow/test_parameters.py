@@ -6,10 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
 from streamvault.airflow.parameters import checked_params, option_param
+from streamvault.dags import archive_rotation, copy_via_file, restore_on_demand, standby
 from streamvault.importer.options import ImportOptions
+from streamvault.manifests.options import WarmOptions
 
 
 def context(conf: dict[str, Any] | None) -> dict[str, Any]:
@@ -34,6 +37,8 @@ def test_undeclared_parameter_is_refused() -> None:
     [
         (option_param(ImportOptions, "offsets", "T", default="keep"), "keep", "move"),
         (option_param(ImportOptions, "read_back", "T", default=True), True, "yes"),
+        (option_param(WarmOptions, "tier", "T", default="Bulk", section="S"), "Bulk", "bulk"),
+        (option_param(WarmOptions, "days", "T", default=7), 7, 0),
     ],
 )
 def test_form_takes_what_the_option_takes(param: Any, default: object, wrong: object) -> None:
@@ -41,3 +46,27 @@ def test_form_takes_what_the_option_takes(param: Any, default: object, wrong: ob
     assert param.description
     with pytest.raises(ParamValidationError):
         param.resolve(wrong)
+
+
+@pytest.mark.parametrize(
+    "dag",
+    [
+        archive_rotation.archive_rotation(),
+        copy_via_file.copy_via_file(),
+        restore_on_demand.restore_on_demand(),
+        standby.standby(),
+    ],
+    ids=lambda dag: dag.dag_id,
+)
+def test_dag_says_what_it_is(dag: DAG) -> None:
+    assert dag.description
+    assert dag.doc_md
+    assert "streamvault" in dag.tags
+    assert len(dag.tags) == 2
+    sections = {name: dag.params.get_param(name).schema.get("section") for name in dag.params}
+    assert all(sections[name] == "Connections" for name in sections if name.endswith("conn_id"))
+
+
+def test_restore_warms_as_its_form_says() -> None:
+    warm_up = restore_on_demand.restore_on_demand().get_task("warm_up")
+    assert (warm_up.tier, warm_up.days) == ("{{ params.tier }}", "{{ params.days }}")  # type: ignore[attr-defined]

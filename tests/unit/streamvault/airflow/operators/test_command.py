@@ -523,6 +523,14 @@ def test_command_gets_the_log_level(level: str, monkeypatch: pytest.MonkeyPatch)
     assert ran == [["check", ARCHIVE, "--log-level", level]]
 
 
+def test_command_says_how_far_it_is_every_minute() -> None:
+    (option,) = [each for each in load_command("export").params if each.name == "progress_every"]
+    name = str(option.envvar)
+    assert ExportStreamOperator(task_id="t", **OF_A_STREAM)._get_hook()._environment()[name] == "1m"
+    slower = ExportStreamOperator(task_id="t", **OF_A_STREAM, env_vars={name: "10m"})
+    assert slower._get_hook()._environment()[name] == "10m"
+
+
 def test_each_archive_of_a_scope_has_an_event_of_its_own(end: Callable[[int, dict[str, Any]], None]) -> None:
     """Of a stream that is unchanged or gone, there is none."""
     results = [{"archive": f"file:///v/s/{name}", "unchanged": name == "b", **NUMBERS} for name in "abc"]
