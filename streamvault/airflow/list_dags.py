@@ -54,7 +54,7 @@ def list_dag_options(kind: type[StreamList], default_schedule: str) -> dict[str,
         "params": {
             kind.parameter: Param(
                 None,
-                type=["null", "object", "array"],
+                **kind.schema_of_form(),
                 title=f"List of {kind.what}",
                 description=f"For this run, instead of the declared one. Example: {json.dumps(kind.example)}",
             )

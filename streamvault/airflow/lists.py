@@ -7,11 +7,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from pydantic import PrivateAttr, ValidationError
+from pydantic import BaseModel, PrivateAttr, ValidationError
 
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem
@@ -53,6 +53,16 @@ class StreamList(ListModel):
 
     _where: str = PrivateAttr("")
     _text: str = PrivateAttr("")
+
+    @classmethod
+    def schema_of_form(cls) -> dict[str, Any]:
+        """Return the JSON schema of the list in a form: its keys. `read` also checks their values."""
+        known = get_type_hints(cls, include_extras=False)["streams"]
+        entry = {"type": ["string", "object"], **_keys(get_args(known)[0])}
+        keys = _keys(cls)
+        keys["properties"]["streams"] = {"type": "array", "minItems": 1, "items": entry}
+        # the keys are of an object, the items of a plain list of streams
+        return {"type": ["null", "object", "array"], **keys, "items": entry}
 
     @abstractmethod
     def arguments(self, list_streams: ListStreams) -> list[dict[str, Any]]:
@@ -134,6 +144,10 @@ class StreamList(ListModel):
 def stands_for_streams(stream: str) -> bool:
     """Return whether an entry's stream is a scope or a pattern."""
     return stream.endswith("/") or "*" in stream
+
+
+def _keys(kind: type[BaseModel]) -> dict[str, Any]:
+    return {"properties": {name: {} for name in kind.model_fields}, "additionalProperties": False}
 
 
 def _wrong(found: Any, text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
 from streamvault.airflow.list_dags import list_dag_options
 from streamvault.airflow.lists import StreamList
@@ -123,3 +123,29 @@ def test_form_shows_a_list_that_is_valid(kind: type[StreamList]) -> None:
     assert json.dumps(kind.example) in param.description
     assert param.resolve(kind.example) == kind.example
     assert len(kind.read(kind.example).arguments(lambda *_: ["one", "two"])) == 3
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        ({"streams": ["a/b"], "keeep": 1}, "'keeep' was unexpected"),
+        ({"streams": ["a/b", {"scope": "c", "rooot": "x"}]}, r"'rooot' was unexpected[\s\S]*\['streams'\]\[1\]"),
+        ([{"scope": "c", "rooot": "x"}], r"'rooot' was unexpected[\s\S]*\[0\]"),
+        ({"streams": []}, "streams"),
+        ([7], r"7 is not of type[\s\S]*\[0\]"),
+        ("a/b", "'a/b' is not of type"),
+    ],
+)
+def test_form_says_where_a_list_is_not_valid(kind: type[StreamList], given: Any, where: str) -> None:
+    """Before a run begins; the task `declared` checks the values."""
+    (param,) = list_dag_options(kind, "@daily")["params"].values()
+    with pytest.raises(ParamValidationError, match=where):
+        param.resolve(given)
+    for valid in (
+        None,
+        kind.example,
+        kind.example["streams"],
+        [{name: None for name in kind.model_fields if name != "streams"}],
+    ):
+        assert param.resolve(valid) == valid
