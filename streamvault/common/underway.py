@@ -1,17 +1,18 @@
 """What running tasks have done so far, and which servers do not answer, for whoever displays it.
 
 Tasks write numbers into words of memory, and displays look at them whenever they like: nothing is sent, and nobody
-waits. The words of task processes on this machine are in a file that both sides map.
+waits. The words of task processes on this machine are in a file in memory that both sides map.
 """
 
 from __future__ import annotations
 
 import mmap
-import tempfile
+import os
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
@@ -165,21 +166,22 @@ class RunningTasks:
 
 
 class MappedTasks(RunningTasks):
-    """Tasks in other processes of this machine, whose words are in a temporary file.
+    """Tasks in other processes of this machine, whose words are in a file in memory.
 
     Args:
         count: number of tasks.
 
     Attributes:
-        path: the file, for `mapped_task`.
+        place: the file's path and name, for `mapped_task`.
     """
 
     def __init__(self, count: int) -> None:
         super().__init__()
-        with tempfile.NamedTemporaryFile(prefix="streamvault-", delete=False) as file:
-            file.truncate(max(count, 1) * WORDS * _WORD)
-            self._words = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
-        self.path = file.name
+        name = f"streamvault-{uuid.uuid4().hex}"
+        self._file = os.memfd_create(name)  # which is gone with this process
+        os.ftruncate(self._file, max(count, 1) * WORDS * _WORD)
+        self._words = memoryview(mmap.mmap(self._file, 0)).cast("q")
+        self.place = f"/proc/{os.getpid()}/fd/{self._file}", f"/memfd:{name} (deleted)"
         self._taken: set[int] = set()
 
     def taken(self, index: int) -> None:
@@ -191,16 +193,17 @@ class MappedTasks(RunningTasks):
         return [word for index, word in enumerate(self._words[place::WORDS].tolist()) if index not in self._taken]
 
     def close(self) -> None:
-        """Delete the file."""
-        with suppress(OSError):
-            Path(self.path).unlink()
+        """Close the file."""
+        os.close(self._file)
 
 
 @contextmanager
-def mapped_task(path: str, index: int) -> Iterator[None]:
+def mapped_task(place: tuple[str, str], index: int) -> Iterator[None]:
     """Run the block as a task of a `MappedTasks`, the only one of this process; as any other without such a file."""
     try:
-        with Path(path).open("r+b") as file:
+        with Path(place[0]).open("r+b") as file:
+            if str(Path(f"/proc/self/fd/{file.fileno()}").readlink()) != place[1]:
+                raise ValueError("a late task's path, which is another file's now")  # noqa: TRY301
             words = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")[index * WORDS : (index + 1) * WORDS]
     except (OSError, ValueError):
         yield

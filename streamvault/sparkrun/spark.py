@@ -114,11 +114,11 @@ class SparkJob:
         self._results: queue.SimpleQueue[tuple[int, bytes] | BaseException | None] = queue.SimpleQueue()
         self._cancelled = threading.Event()
         self.under_way: RunningTasks = RunningTasks()
-        path = ""
+        place = "", ""
         if session.master.kind == "local":
             self.under_way = mapped = MappedTasks(len(specs))
-            path = mapped.path
-        self._task = _Task(function, path, session.context.accumulator([], _Deliver(self._results.put)))
+            place = mapped.place
+        self._task = _Task(function, place, session.context.accumulator([], _Deliver(self._results.put)))
         self._thread = threading.Thread(target=self._submit, name=self._name, daemon=True)
         self._thread.start()
 
@@ -198,7 +198,9 @@ class SparkJob:
 class _Task:
     """Runs on an executor: calls the function for the specifications of one partition."""
 
-    def __init__(self, function: Callable[[Any], Any], words: str, left: Accumulator[list[tuple[int, bytes]]]) -> None:
+    def __init__(
+        self, function: Callable[[Any], Any], words: tuple[str, str], left: Accumulator[list[tuple[int, bytes]]]
+    ) -> None:
         self.function = function
         self.words = words
         self.left = left

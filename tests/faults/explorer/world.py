@@ -257,7 +257,7 @@ def in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[
 
 
 def _run_inline(
-    _: InlineRunner, function: Callable[[T], R], specs: Sequence[T], *_size: object
+    _: InlineRunner, function: Callable[[T], R], specs: Sequence[T], *_size: object, **_progress: object
 ) -> Iterator[tuple[int, R]]:
     """Replaces `InlineRunner.run`: one task after the other, each when its result is requested."""
     for index, spec in enumerate(specs):

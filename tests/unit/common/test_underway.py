@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -58,20 +59,33 @@ def test_what_a_task_only_reads_counts_as_acknowledged() -> None:
 def test_tasks_in_other_processes_write_to_a_file() -> None:
     run = MappedTasks(3)
     for index in (0, 2):
-        with mapped_task(run.path, index):
+        with mapped_task(run.place, index):
             task_progress().acknowledge(5 + index)
     assert run.acknowledged == 12
-    with mapped_task(run.path, 2):  # a second attempt
+    with mapped_task(run.place, 2):  # a second attempt
         task_progress().acknowledge(1)
     assert run.acknowledged == 6
     run.taken(0)
-    with mapped_task(run.path, 0):  # one that is late
+    with mapped_task(run.place, 0):  # one that is late
         task_progress().acknowledge(50)
     assert run.acknowledged == 1
     run.close()
-    assert not Path(run.path).exists()
-    with mapped_task(run.path, 1):  # without the file, nothing is told
+    with mapped_task(run.place, 1):  # without the file, nothing is told
         task_progress().acknowledge(1)
+    assert run.acknowledged == 1
+
+
+def test_a_late_task_does_not_write_to_another_file(tmp_path: Path) -> None:
+    run = MappedTasks(1)
+    path, name = run.place
+    run.close()
+    other = tmp_path / "other"
+    other.write_bytes(bytes(4096))
+    with other.open("r+b") as file:
+        assert path == f"/proc/{os.getpid()}/fd/{file.fileno()}", "the number is used again"
+        with mapped_task((path, name), 0):
+            task_progress().acknowledge(1)
+    assert other.read_bytes() == bytes(4096)
 
 
 def test_a_server_is_silent_while_it_answers_none_of_the_requests(clock: Clock) -> None:
@@ -106,7 +120,7 @@ def test_a_request_that_fails_is_no_answer(clock: Clock) -> None:
 
 def test_the_silence_that_a_task_in_another_process_meets_is_seen(clock: Clock) -> None:
     run = MappedTasks(2)
-    with mapped_task(run.path, 1), S3:
+    with mapped_task(run.place, 1), S3:
         S3.failed()
         clock.seconds += 7
         told = silences([run])
