@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from streamvault.airflow.aws import is_on_s3
 from streamvault.airflow.flags import flag
 from streamvault.airflow.triggers import ArchiveReadableTrigger
 from streamvault.manifests.options import WarmOptions
@@ -64,7 +65,7 @@ class WarmArchiveOperator(BaseOperator):
     def execute(self, context: Any) -> None:  # noqa: ARG002
         """Check whether the objects can be read; if not, request them and wait."""
         flag("wait", self.wait)  # also if there is nothing to wait for
-        if not self.archive.startswith("s3://"):
+        if not is_on_s3(self.archive):
             return
         from streamvault.airflow.aws import s3_client  # noqa: PLC0415  (not where DAGs are parsed)
         from streamvault.airflow.cold_storage import parts_to_warm  # noqa: PLC0415

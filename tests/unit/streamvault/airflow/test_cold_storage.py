@@ -181,7 +181,7 @@ def test_operator_defers_until_everything_is_readable(frozen: Frozen) -> None:
 def test_operator_that_may_not_wait_fails_at_once(frozen: Frozen, wait: bool | str) -> None:
     frozen.freeze(frozen.first[1:2])
     with pytest.raises(AirflowFailException, match="is in cold storage"):
-        WarmArchiveOperator(task_id="t", archive=frozen.uri, wait=wait).execute({})
+        WarmArchiveOperator(task_id="t", archive=frozen.uri.replace("s3:", "S3:"), wait=wait).execute({})
     assert not frozen.asked(frozen.first[1])
 
 
