@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from streamvault.objectstore.errors import AccessDenied, AlreadyExists, NoSuchObject, ObjectStoreUnavailable, ServerBusy
+from streamvault.objectstore.errors import (
+    AccessDenied,
+    AlreadyExists,
+    NoSuchHost,
+    NoSuchObject,
+    ObjectStoreUnavailable,
+    ServerBusy,
+)
 from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.retrying import RetryingStore
@@ -192,3 +199,16 @@ def test_requests_and_bytes_are_counted() -> None:
     assert meter.requests == 2501 + 2 + 1 + 5 + 2
     store.folders("")
     assert meter.lists == 5  # the data handed out stays unchanged
+
+
+def test_a_host_that_does_not_exist_is_told_at_once_unless_it_has_answered(failing: Failing) -> None:
+    nobody = NoSuchHost("there is no host of this name", where="s3://bucket")
+    failing.before = [nobody]
+    store = RetryingStore(failing)
+    with pytest.raises(NoSuchHost, match="no host of this name"):
+        store.folders("")
+    assert failing.attempts == 1
+    store.folders("")
+    failing.before = [nobody]
+    store.folders("")
+    assert failing.attempts == 4
