@@ -101,19 +101,23 @@ class PlainCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """See the base class."""
-        records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for one in self.get_params(ctx):
-            record = one.get_help_record(ctx)
-            if record is None:
-                continue
-            if one.param_type_name == "argument":
-                records["Arguments"].append((record[0].split(" <")[0], _NOISE.sub("", record[1])))
-            else:
-                records["Options"].append((record[0], _NOISE.sub("", record[1])))
-        for title, rows in records.items():
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+        for title, rows in help_records(self, ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def help_records(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return a command's arguments and options, each with its help text, below their titles."""
+    records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for one in command.get_params(ctx):
+        record = one.get_help_record(ctx)
+        if record is None:
+            continue
+        if one.param_type_name == "argument":
+            records["Arguments"].append((record[0].split(" <")[0], _NOISE.sub("", record[1])))
+        else:
+            records["Options"].append((record[0], _NOISE.sub("", record[1])))
+    return {title: rows for title, rows in records.items() if rows}
 
 
 def load_command(name: str) -> Any:

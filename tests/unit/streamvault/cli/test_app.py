@@ -54,10 +54,13 @@ def test_no_arguments_show_the_help_as_wrong_usage() -> None:
 
 
 @pytest.mark.parametrize("name", [*(name for name in COMMANDS if name != "queue"), "queue show", "queue skip"])
-def test_each_command_has_help(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_command_has_help(name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([*name.split(), "--help"]) == 0
     text, err = capfd.readouterr()
     assert err == ""
+    assert max(map(len, text.splitlines())) <= 80
+    assert "..." not in text.partition("\n\n")[2], "a sentence is cut off"
     assert {"--json", "--log-level"} <= set(options := re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE))
     name, _, subcommand = name.partition(" ")
     assert ("--dry-run" in options) == (name not in READING | {"delete"})  # which only rehearses without --yes
