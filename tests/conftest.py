@@ -217,10 +217,16 @@ def spark_cluster(request: pytest.FixtureRequest) -> Iterator[SparkCluster]:
 
 
 @pytest.fixture(scope="session")
-def airflow(request: pytest.FixtureRequest) -> Iterator[AirflowServer]:
-    """An Airflow with the project's DAGs and those of the tests, all paused; the rotation's schedule is short."""
+def airflow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowServer]:
+    """An Airflow with the project's DAGs and those of the tests, all paused; the rotation's schedule is short.
+
+    One of its DAGs watches for an archive in the empty folder that the variable `STREAMVAULT_TEST_WATCHED` names.
+    """
     dags = [ROOT / "dags", ROOT / "tests" / "integration" / "airflow_dags"]
-    variables = {"STREAMVAULT_ROTATION_SCHEDULE": "15s"}
+    variables = {
+        "STREAMVAULT_ROTATION_SCHEDULE": "15s",
+        "STREAMVAULT_TEST_WATCHED": str(tmp_path_factory.mktemp("watched")),
+    }
     with started(request, "airflow", lambda: AirflowServer(dags, variables)) as server:
         yield server
 

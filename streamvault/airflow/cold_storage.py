@@ -39,7 +39,9 @@ class ColdObject(NamedTuple):
     before: Position
 
 
-def parts_to_warm(archive: str, aws_conn_id: str, *, generation: int | None = None, at: str = "") -> list[NeededPart]:
+def parts_to_warm(
+    archive: str, aws_conn_id: str | None, *, generation: int | None = None, at: str = ""
+) -> list[NeededPart]:
     """Return the parts that a restore reads. The manifests must be readable.
 
     Args:

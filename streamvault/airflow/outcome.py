@@ -45,7 +45,9 @@ def report_of(outcome: Outcome) -> dict[str, Any]:
         retriable = any((each["failure"] or {}).get("retriable") for each in failed)
     elif outcome.code == Damaged.exit_code:
         message = _damage(document)
-    raise _exception(message or outcome.log_tail or f"the command exited with code {outcome.code}", retriable=retriable)
+    raise exception_for_airflow(
+        message or outcome.log_tail or f"the command exited with code {outcome.code}", retriable=retriable
+    )
 
 
 def reports_in(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -63,10 +65,11 @@ def raising_for_airflow() -> Iterator[None]:
     try:
         yield
     except Problem as problem:
-        raise _exception(str(problem), retriable=problem.retriable) from None
+        raise exception_for_airflow(str(problem), retriable=problem.retriable) from None
 
 
-def _exception(message: str, *, retriable: bool) -> Exception:
+def exception_for_airflow(message: str, *, retriable: bool) -> Exception:
+    """Return the exception that makes Airflow retry the task, or fail it at once."""
     return AirflowException(message) if retriable else AirflowFailException(message)
 
 

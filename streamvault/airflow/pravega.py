@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.flags import flag
 from streamvault.common.errors import Problem
+
+if TYPE_CHECKING:
+    from streamvault.streamstore.model import StreamName
+    from streamvault.streamstore.uri import StoreAddress
 
 DEFAULT_PORT = 9090
 _EXTRA = ("scope", "tls", "ca_file", "verify_hostname")
@@ -123,6 +128,23 @@ class PravegaHook(BaseHook):
         from streamvault.streamstore.pravega import PravegaSettings, PravegaStore  # noqa: PLC0415  (gRPC: not where DAGs are parsed)
 
         return PravegaStore(PravegaSettings.from_environment(self.uri, self.environment()))
+
+    def address(self, stream: str) -> tuple[StoreAddress, StreamName]:
+        """Return the store of a stream, and the stream: of this cluster by its name, or any by its URI.
+
+        A URI is accessed with the process's own login.
+
+        Raises:
+            Problem, AirflowFailException: the name or the URI is not valid.
+        """
+        from streamvault.streamstore.uri import parse_stream  # noqa: PLC0415  (not where DAGs are parsed)
+
+        if "://" in stream:
+            return parse_stream(stream)
+        from streamvault.streamstore.pravega import PravegaSettings  # noqa: PLC0415
+
+        address, name = parse_stream(self.stream_uri(stream))
+        return replace(address, settings=PravegaSettings.from_environment(self.uri, self.environment())), name
 
     def test_connection(self) -> tuple[bool, str]:
         """Ask for the scopes: whether that worked, and what to show."""

@@ -1,9 +1,10 @@
-"""Provider metadata for Airflow: the connection type and its form."""
+"""Provider metadata for Airflow: what the package adds, and the form of its connection type."""
 
 from __future__ import annotations
 
 from typing import Any
 
+PRAVEGA, STREAMVAULT = "Pravega", "Streamvault"
 _TEXT = ["string", "null"]
 _FLAG = ["boolean", "null"]
 
@@ -14,6 +15,23 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "streamvault",
         "name": "Streamvault",
         "description": "Archives Pravega streams to S3 and restores them.",
+        "integrations": [
+            {"integration-name": PRAVEGA, "external-doc-url": "https://cncf.pravega.io/", "tags": ["software"]},
+            {"integration-name": STREAMVAULT, "tags": ["software"]},
+        ],
+        "operators": [_modules(STREAMVAULT, "operators")],
+        "sensors": [_modules(STREAMVAULT, "sensors")],
+        "hooks": [_modules(PRAVEGA, "pravega")],
+        "triggers": [_modules(STREAMVAULT, "triggers")],
+        "extra-links": ["streamvault.airflow.links.ArchivePageLink", "streamvault.airflow.links.SparkLink"],
+        "asset-uris": [
+            {
+                "schemes": ["pravega", "pravega+tls", "local"],
+                "handler": "streamvault.airflow.assets.sanitize_uri",
+                "factory": "streamvault.airflow.assets.create_asset",
+                "to_openlineage_converter": "streamvault.airflow.assets.convert_asset_to_openlineage",
+            }
+        ],
         "connection-types": [
             {
                 "connection-type": "pravega",
@@ -45,3 +63,7 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
     }
+
+
+def _modules(integration: str, *names: str) -> dict[str, Any]:
+    return {"integration-name": integration, "python-modules": [f"streamvault.airflow.{name}" for name in names]}

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +22,13 @@ from streamvault.common.errors import Problem
 from streamvault.common.retries import pauses
 from streamvault.sparkrun.java import java_home
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.settings import JAVA_SETTINGS, environment_for
+from streamvault.sparkrun.settings import JAVA_SETTINGS, PAGES_FILE, environment_for
 
 STOP_SECONDS = 20.0
 """Time from SIGTERM to SIGKILL."""
+
+HISTORY_SERVER = "spark.yarn.historyServer.address"
+"""Spark's own setting for the address of its history server."""
 
 POLL_SECONDS = 0.1
 """Interval of checks whether the command has stopped."""
@@ -78,6 +81,9 @@ class StreamvaultSubmitHook(SparkSubmitHook):
             self.get_connection(conn_id)  # raises; the provider's hook would fall back to YARN
         super().__init__(conn_id=conn_id, conf={**JAVA_SETTINGS, **(conf or {})}, **options)
         self._variables = dict(variables)
+        self._spark: dict[str, Any] | None = None
+        self.on_spark: Callable[[str], object] | None = None
+        """Called with the address of Spark's pages, if it has some, once the command has written a line after that."""
         if not distributed:
             self.master = Master.parse("inline")
             return
@@ -99,7 +105,8 @@ class StreamvaultSubmitHook(SparkSubmitHook):
         """
         self._application_args = [*arguments, *(["--master", self.master.url] if self._distributed else []), "--json"]
         with _folder() as folder:
-            environment = {**self._environment(), application.FOLDER: str(folder)}
+            self._pages = folder / "spark.json"
+            environment = {**self._environment(), application.FOLDER: str(folder), PAGES_FILE: str(self._pages)}
             log_tail = ""
             try:
                 self.submit(application.__file__, env=environment, process_group=0)
@@ -107,8 +114,17 @@ class StreamvaultSubmitHook(SparkSubmitHook):
                 if self._submit_sp is None or not self._submit_sp.returncode:
                     raise
                 log_tail = str(error)
+            self._look_for_spark()
             code = self._submit_sp.returncode if self._submit_sp is not None else 1
             return Outcome(code, _document(folder / application.RESULT), log_tail)
+
+    @property
+    def history_url(self) -> str:
+        """The page of the ended Spark application in Spark's history server; empty if there is none."""
+        server = str(self._conf.get(HISTORY_SERVER) or "")
+        if not server or self._spark is None:
+            return ""
+        return f"{server if '://' in server else f'http://{server}'}/history/{self._spark['application']}"
 
     def on_kill(self) -> None:
         """Stop the command and its child processes: SIGTERM first, SIGKILL after `STOP_SECONDS`."""
@@ -123,6 +139,17 @@ class StreamvaultSubmitHook(SparkSubmitHook):
                 process.poll()
                 os.killpg(process.pid, 0)
             os.killpg(process.pid, signal.SIGKILL)
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(line for line in itr if self._look_for_spark())
+
+    def _look_for_spark(self) -> bool:
+        """Announce Spark's pages once they are there; always True."""
+        if self._spark is None and (found := _document(self._pages)) is not None:
+            self._spark = found
+            if found["url"] and self.on_spark is not None:
+                self.on_spark(found["url"])
+        return True
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         if self.master.kind == "inline":

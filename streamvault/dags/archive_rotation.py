@@ -17,7 +17,7 @@ from streamvault.airflow.list_dags import each_of_list, list_dag_options
 from streamvault.airflow.operators import RotateArchiveOperator
 from streamvault.airflow.rotations import Rotations
 
-ARCHIVES = AssetAlias("streamvault-archives")
+ARCHIVES = AssetAlias("streamvault-archives", group="streamvault")
 """Each archive with a new generation emits an event of the asset with its URI, also under this alias."""
 
 

@@ -17,7 +17,7 @@ from streamvault.airflow.list_dags import each_of_list, list_dag_options
 from streamvault.airflow.operators import ReplicateStreamOperator
 from streamvault.airflow.replications import Replications
 
-REPLICAS = AssetAlias("streamvault-replicas")
+REPLICAS = AssetAlias("streamvault-replicas", group="streamvault")
 """Each replica that got something new emits an event of the asset with its URI, also under this alias."""
 
 

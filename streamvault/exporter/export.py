@@ -10,6 +10,7 @@ from typing import Self
 
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
+from streamvault.common.times import moment_text
 from streamvault.common.verb import verb
 from streamvault.exporter.cleanup import clean_up_again
 from streamvault.exporter.options import ExportOptions
@@ -174,6 +175,7 @@ def export_next(
     return ExportReport(
         archive=archive.uri,
         generation=manifest.generation,
+        created=moment_text(manifest.created),
         resumed=planned.resumed,
         **planned.described(),
         events=manifest.events,
@@ -214,6 +216,7 @@ def _unchanged(archive: Archive, planned: PlannedGeneration, progress: Progress,
     return ExportReport(
         archive=archive.uri,
         generation=planned.newest.generation,
+        created=moment_text(planned.newest.created),
         unchanged=True,
         fingerprint=planned.fingerprint,
         reader_groups=reported_groups(planned.newest.reader_groups),

@@ -15,6 +15,8 @@ class ExportReport(RunReport):
     Attributes:
         archive: the archive's URI.
         generation: the newest generation after the export.
+        created: when that generation was planned, right after the stream's tail was taken, RFC 3339; empty in a dry
+            run.
         unchanged: whether there was nothing new and nothing was written.
         resumed: whether an unfinished or concurrent run was joined, by its plan.
         resumes: the options of that plan; None if there was none.
@@ -32,6 +34,7 @@ class ExportReport(RunReport):
 
     archive: str
     generation: int
+    created: str = ""
     unchanged: bool = False
     resumed: bool = False
     resumes: dict[str, Any] | None = None

@@ -12,16 +12,17 @@ from streamvault.common.errors import Failed, Usage
 from streamvault.common.sizes import count_text
 from streamvault.common.verb import verb
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.show import list_archives
 from streamvault.objectstore.errors import InvalidRoot
 from streamvault.objectstore.uri import RootAddress
 from streamvault.report.files import replace_file
-from streamvault.report.history import MAX_MARKS, ArchiveHistory, read_history, spans_of
+from streamvault.report.history import MAX_MARKS, read_history, spans_of
 from streamvault.report.options import ReportOptions
 from streamvault.report.reports import PageReport
 from streamvault.streamstore.arithmetic.cuts import live_between, sealed_ends
 from streamvault.streamstore.errors import InvalidName, NoSuchSegment
-from streamvault.streamstore.open_stream import open_stream
+from streamvault.streamstore.open_stream import OpenStream, open_stream
 from streamvault.streamstore.uri import is_stream
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ def _archive_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageR
     if archive is None:
         return _root_page(place, options)
     history = read_history(archive)
-    unarchived = _unarchived(options.stream, history) if options.stream else None
+    unarchived = None
+    if options.stream:
+        with open_stream(options.stream) as stream:
+            unarchived = unarchived_bytes(stream, history.newest)
     section = archive_section("archive", str(archive.stream), history, unarchived)
     size = count_text(len(history.points), "generation")
     page = ReportPage(title=f"Archive of {archive.stream}", subtitle=size, sections=[section])
@@ -137,22 +141,20 @@ def _stream_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRe
     return page, PageReport()
 
 
-def _unarchived(uri: str, history: ArchiveHistory) -> int:
-    """Return how many bytes of the stream come after the newest generation.
+def unarchived_bytes(stream: OpenStream, newest: Manifest) -> int:
+    """Return how many bytes of a stream come after its archive's newest generation.
 
     Raises:
         Failed: what comes after it is truncated, or the stream is another.
     """
-    archived = history.newest
-    with open_stream(uri) as stream:
-        described = stream.describe()
-        todo = "Give the stream that was archived."
-        if tuple(epoch.value() for epoch in archived.epochs) != described.epochs[: len(archived.epochs)]:
-            raise Failed("the stream is not the archived one: its epochs differ", where=uri, todo=todo)
-        try:
-            parts = live_between(stream.store, described, archived.to, described.tail)
-        except NoSuchSegment:
-            raise Failed("what follows the newest generation is truncated in the stream", where=uri) from None
+    described = stream.describe()
+    todo = "Give the stream that was archived."
+    if tuple(epoch.value() for epoch in newest.epochs) != described.epochs[: len(newest.epochs)]:
+        raise Failed("the stream is not the archived one: its epochs differ", where=stream.uri, todo=todo)
+    try:
+        parts = live_between(stream.store, described, newest.to, described.tail)
+    except NoSuchSegment:
+        raise Failed("what follows the newest generation is truncated in the stream", where=stream.uri) from None
     return sum(end - start for start, end in parts.values())
 
 

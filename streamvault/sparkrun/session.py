@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -28,7 +29,7 @@ from streamvault.sparkrun.errors import SparkFailed, last_line
 from streamvault.sparkrun.java import java_home
 from streamvault.sparkrun.jvm import Jvm, call_in_thread
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.settings import environment_for, settings_for
+from streamvault.sparkrun.settings import PAGES_FILE, environment_for, settings_for
 
 START_SECONDS = 180.0
 """How long a session may take to start; with a wrong standalone master Spark tries for 60 s."""
@@ -103,6 +104,7 @@ class Session:
         if not self._is_guest:
             self.context = self._new_context()
             self._check_registered()
+            _announce(self.context)
             self.context.pythonExec = os.environ.get("PYSPARK_PYTHON") or sys.executable
             # Keep connections broken by killing Spark's process off standard error.
             self.context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
@@ -206,6 +208,14 @@ class Session:
             if self.context is not None:
                 _hurry(self.context)
                 self.context.stop()
+
+
+def _announce(context: Any) -> None:
+    """Write where Spark's pages are, if the environment names a file for that."""
+    if file := os.environ.get(PAGES_FILE):
+        pages = {"application": context.applicationId, "url": context.uiWebUrl}
+        with suppress(OSError):  # who has asked may be gone
+            Path(file).write_text(json.dumps(pages), encoding="utf-8")
 
 
 def _hurry(context: Any) -> None:

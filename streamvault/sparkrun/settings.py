@@ -18,6 +18,9 @@ LARGE_PAGES = "glibc.malloc.hugetlb=1"
 """For task processes, whose buffers are megabytes large: use pages of 2 MiB instead of 4 KiB where the system allows it
 (https://sourceware.org/glibc/manual: Memory Allocation Tunables)."""
 
+PAGES_FILE = "STREAMVAULT_SPARK_PAGES_FILE"
+"""Environment variable: a file to which a new context's application id and the address of its pages are written."""
+
 JAVA_SETTINGS = {
     # The driver only schedules. One compiler tier and a serial collector make it start faster.
     "spark.driver.memory": "1g",

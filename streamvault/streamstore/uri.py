@@ -127,16 +127,18 @@ def parse_stream(uri: str, *, target: bool = False) -> tuple[StoreAddress, Strea
     Raises:
         InvalidName: the URI is invalid; the message gives the reason and the right form.
     """
-    name, separator, rest = _parted(uri)
-    if not separator or name not in _SCHEMES:
-        forms = dict.fromkeys(scheme.form for scheme in _SCHEMES.values())
-        raise InvalidName("not a stream's URI", where=_shown(uri), todo=f"Write {' or '.join(forms)}.")
-    scheme = _SCHEMES[name]
-    location, stream = _split(rest)
-    wrong = scheme.check(location) if stream else "SCOPE/STREAM is missing"
-    if wrong:
-        raise InvalidName(f"not a stream's URI ({wrong})", where=_shown(uri), todo=f"Write {scheme.form}.")
-    return scheme.address(name, location, target=target), StreamName.parse(stream)
+    name, location, stream = _parse(uri)
+    return _SCHEMES[name].address(name, location, target=target), stream
+
+
+def plain_stream_uri(uri: str) -> str:
+    """Return a stream's URI in its usual spelling, as reports have it. Looks up no login.
+
+    Raises:
+        InvalidName: as for `parse_stream`.
+    """
+    name, location, stream = _parse(uri)
+    return f"{name}://{_SCHEMES[name].plain(location)}/{stream}"
 
 
 def parse_scope(uri: str) -> tuple[StoreAddress, str]:
@@ -175,6 +177,20 @@ def is_same_store(one: StoreAddress, other: StoreAddress) -> bool:
         return one.scheme == other.scheme and os.path.realpath(one.location) == os.path.realpath(other.location)
     (host, _, port), (other_host, _, other_port) = (each.location.rpartition(":") for each in (one, other))
     return port == other_port and (host == other_host or not _addresses(host).isdisjoint(_addresses(other_host)))
+
+
+def _parse(uri: str) -> tuple[str, str, StreamName]:
+    """Split a stream's URI into scheme, the store's location, and the stream; errors as for `parse_stream`."""
+    name, separator, rest = _parted(uri)
+    if not separator or name not in _SCHEMES:
+        forms = dict.fromkeys(scheme.form for scheme in _SCHEMES.values())
+        raise InvalidName("not a stream's URI", where=_shown(uri), todo=f"Write {' or '.join(forms)}.")
+    scheme = _SCHEMES[name]
+    location, stream = _split(rest)
+    wrong = scheme.check(location) if stream else "SCOPE/STREAM is missing"
+    if wrong:
+        raise InvalidName(f"not a stream's URI ({wrong})", where=_shown(uri), todo=f"Write {scheme.form}.")
+    return name, location, StreamName.parse(stream)
 
 
 def _addresses(host: str) -> set[str]:

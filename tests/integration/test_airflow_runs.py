@@ -143,3 +143,47 @@ def test_missing_stream_is_not_retried(airflow: AirflowServer, tmp_path: Path) -
     state, tasks = run(airflow, "archive_rotation", {"rotation": rotation})
     assert state == "failed"
     assert [(task["state"], task["try_number"]) for task in tasks["rotate"]] == [("failed", 1)]
+
+
+def test_archive_written_outside_airflow_is_noticed(airflow: AirflowServer, tmp_path: Path) -> None:
+    """A task that waits for it goes on, and a DAG that watches it runs: once for each generation."""
+    airflow.connect("spark_default", conn_type="spark", host="inline")
+    (stream,) = make_streams(tmp_path / "streams", 1)
+    watched = Path(airflow.variables["STREAMVAULT_TEST_WATCHED"])
+    archive = f"file://{watched}/shop/stream-0"
+    airflow.pause("on_generation", paused=False)
+    # a watcher is registered when the DAG's file is parsed while the DAG is switched on
+    airflow.call("PUT", f"parseDagFile/{airflow.call('GET', 'dags/on_generation')['file_token']}")
+    airflow.pause("wait_once", paused=False)
+    waiting = airflow.trigger("wait_once", {"archive": archive})
+
+    def deferred() -> bool | None:
+        (task,) = airflow.tasks("wait_once", waiting) or [{"state": None}]
+        assert task["state"] not in {"success", "failed"}, airflow.logs("wait_once")
+        return (task["state"] == "deferred" and task["triggerer_job"] is not None) or None
+
+    def checked(runs: int) -> dict[str, Any] | None:
+        found = airflow.call("GET", "dags/on_generation/dagRuns?order_by=run_after")["dag_runs"]
+        assert "failed" not in {run["state"] for run in found}, airflow.logs("on_generation")
+        done = [run for run in found if run["state"] == "success"]
+        return done[-1] if len(done) >= runs else None
+
+    airflow.wait(deferred, timeout=300, what="the task's wait")
+    export_stream(stream, f"file://{watched}", master="inline")
+    assert airflow.finished("wait_once", waiting)["state"] == "success", airflow.logs("wait_once")
+    assert airflow.xcom("wait_once", waiting, "wait")["generation"] == 1
+    airflow.wait(lambda: checked(1), timeout=300, what="the run for generation 1")
+    with LocalStore(tmp_path / "streams") as store:
+        append_events(store, StreamName("shop", "stream-0"), SegmentId(0, 0), [b"more"])
+    export_stream(stream, f"file://{watched}", master="inline")
+    run = airflow.wait(lambda: checked(2), timeout=300, what="the run for generation 2")
+    airflow.pause("on_generation")
+    airflow.pause("wait_once")
+    assert run["run_type"] == "asset_triggered"
+    events = airflow.call("GET", "assets/events?order_by=timestamp")["asset_events"]
+    told = [event["extra"]["payload"]["generation"] for event in events if event["uri"] == archive]
+    assert told == [1, 2]
+    links = airflow.call("GET", f"dags/on_generation/dagRuns/{run['dag_run_id']}/taskInstances/check/links")
+    assert links["extra_links"]["Archive report"] == "https://reports.example.com/watched.html"
+    assert "generation" in (watched / "page.html").read_text()
+    assert "streamvault" in {each["package_name"] for each in airflow.call("GET", "providers")["providers"]}

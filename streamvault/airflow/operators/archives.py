@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from streamvault.airflow.flags import flag
 from streamvault.airflow.operators.command import CommandOperator
+from streamvault.airflow.operators.warm import ColdRequest, check_event
 from streamvault.exporter.options import ExportOptions
 from streamvault.importer.options import ImportOptions
 from streamvault.manifests.options import CheckOptions
@@ -65,8 +67,15 @@ class ImportStreamOperator(CommandOperator):
 
     If `skip_damaged` left something out, the task fails after the stream was restored; its XCom ``report`` names the
     damaged ranges.
+
+    Args:
+        wait_for_warm: if objects that the restore reads are in cold storage, ask S3 to restore them, and wait in the
+            triggerer until they can be read; as `WarmArchiveOperator`, within the one task. Templated, as are:
+        warm_days: how long the restored copies stay readable.
+        warm_tier: ``Bulk`` (the cheapest), ``Standard`` or ``Expedited``.
     """
 
+    template_fields: Sequence[str] = ("wait_for_warm", "warm_days", "warm_tier", *CommandOperator.template_fields)
     verb = "import"
     arguments: ClassVar = {
         "archive": "``ROOT/SCOPE/STREAM``.",
@@ -75,6 +84,40 @@ class ImportStreamOperator(CommandOperator):
     options_class = ImportOptions
     omitted = ("again",)
     written = "stream"
+    archive: str
+    generation: int | str | None
+    at: str | None
+
+    def __init__(
+        self,
+        *,
+        wait_for_warm: bool | str = False,
+        warm_days: int | str = 7,
+        warm_tier: str = "Bulk",
+        **others: Any,
+    ) -> None:
+        super().__init__(**others)
+        self.wait_for_warm = wait_for_warm
+        self.warm_days = warm_days
+        self.warm_tier = warm_tier
+
+    def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
+        """See the base class."""
+        if flag("wait_for_warm", self.wait_for_warm):
+            ColdRequest(
+                archive=self.archive,
+                generation=self.generation,
+                at=self.at,
+                days=self.warm_days,
+                tier=self.warm_tier,
+                aws_conn_id=self.aws_conn_id,
+            ).until_readable(self.log)
+        return super().execute(context)
+
+    def execute_complete(self, context: Any, event: Mapping[str, str]) -> dict[str, Any]:
+        """Go on after the wait: other objects may still be cold."""
+        check_event(self.archive, event)
+        return self.execute(context)
 
     def command(self) -> list[str]:
         """See the base class."""

@@ -14,6 +14,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.aws import aws_environment, is_on_s3
 from streamvault.airflow.flags import flag
+from streamvault.airflow.lineage import lineage_of
+from streamvault.airflow.links import ArchivePageLink, SparkLink
 from streamvault.airflow.options import OptionArgument, described, option_arguments
 from streamvault.airflow.outcome import report_of, reports_in
 from streamvault.airflow.pravega import PravegaHook
@@ -77,6 +79,9 @@ class CommandOperator(SparkSubmitOperator):
         log_level: the lowest level of the command's log lines in the task's log: ``debug``, ``info`` (with the result
             as text), ``warning`` or ``error``. A line a minute says how far it is; ``STREAMVAULT_PROGRESS_EVERY`` in
             `env_vars` sets another interval.
+        report_file: file on the worker, or ``s3://BUCKET/KEY``, in which `streamvault report` draws the archive after
+            the command has succeeded. If it cannot be drawn, the task's log says so, and the task still succeeds.
+        report_url: where browsers find that page, for the task's link *Archive report*.
         spark: `conf`, `driver_memory`, `num_executors`, `jars`, `packages`, `files` and the other arguments of
             `SparkSubmitOperator`, for Spark; those in `REFUSED` are an error.
     """
@@ -90,8 +95,11 @@ class CommandOperator(SparkSubmitOperator):
         "env_vars",
         "log_level",
         *SPARK_FIELDS,
+        "report_file",
+        "report_url",
     )
     template_ext: Sequence[str] = ()
+    operator_extra_links = (ArchivePageLink(), SparkLink())
     ui_color = "#dcebf7"
 
     verb: ClassVar[str]
@@ -113,7 +121,7 @@ class CommandOperator(SparkSubmitOperator):
     written: ClassVar[str] = ""
     """Report field with the URI of what the command writes; empty if it writes nothing."""
 
-    asset_event_fields: ClassVar[tuple[str, ...]] = ("generation", "events", "bytes")
+    asset_event_fields: ClassVar[tuple[str, ...]] = ("generation", "created", "events", "bytes")
     """Report fields that an asset event has, as far as the report has them."""
 
     def __init_subclass__(cls, **others: Any) -> None:
@@ -136,6 +144,8 @@ class CommandOperator(SparkSubmitOperator):
         aws_conn_id: str | None = "aws_default",
         name: str = "streamvault",
         log_level: str = "info",
+        report_file: str | None = None,
+        report_url: str | None = None,
         **spark: Any,
     ) -> None:
         for argument, why in REFUSED.items():
@@ -148,6 +158,10 @@ class CommandOperator(SparkSubmitOperator):
         self.pravega_conn_id = pravega_conn_id
         self.aws_conn_id = aws_conn_id
         self.log_level = log_level
+        self.report_file = report_file
+        self.report_url = report_url
+        self.spark_url = ""
+        self.report: Mapping[str, Any] = {}
         for argument, value in given.items():
             setattr(self, argument, value)
 
@@ -192,16 +206,27 @@ class CommandOperator(SparkSubmitOperator):
     def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
         """Run the command and return its report."""
         hook = self._hook = self._get_hook()
+        hook.on_spark = lambda url: context["ti"].xcom_push(key=SparkLink().xcom_key, value=url)
         outcome = hook.run([*self.command(), "--log-level", str(self.log_level)])
+        self.spark_url = hook.history_url
         if outcome.code and outcome.document is not None:
             context["ti"].xcom_push(key="report", value=outcome.document)
         report = report_of(outcome)
         self._emit_events(report, context)
+        if self._acts():
+            self.report = report
+            self._draw(report)
         return report
 
     def has_written(self, report: Mapping[str, Any]) -> bool:
         """Return whether the command changed what it writes to."""
         return not report.get("unchanged")
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002  (OpenLineage's provider calls it)
+        """Return what the command read and wrote; None if OpenLineage is not installed."""
+        given = [str(self.resolve(name)) for name in ("source", "stream", "archive") if name in self.arguments]
+        given += [each["stream"] for each in self.report.get("outcomes", ())]
+        return lineage_of(reports_in(self.report), self.written, given)
 
     def on_kill(self) -> None:
         """Stop the command and its child processes."""
@@ -282,6 +307,18 @@ class CommandOperator(SparkSubmitOperator):
         """Return whether the command does what it says: it is no dry run."""
         # Airflow's operators have a method of that name, which nothing calls
         return not any(each.name == "dry_run" and flag(each.name, self.dry_run) for each in self.options)
+
+    def _draw(self, report: Mapping[str, Any]) -> None:
+        """Draw the archive, or those below the root. What was written is written, so no failure counts."""
+        place = report.get("archive") or getattr(self, "root", None)
+        if not self.report_file or not place:
+            return
+        from streamvault.airflow.archive_page import write_page  # noqa: PLC0415  (not where DAGs are parsed)
+
+        try:
+            write_page(place, self.report_file, self.variables(), self.aws_conn_id)
+        except Exception as error:  # noqa: BLE001
+            self.log.warning("the page of %s was not written to %s: %s", place, self.report_file, error)
 
     def _event_extra(self, report: Mapping[str, Any]) -> dict[str, Any]:
         moved = {**report, **(report.get("export") or {})}

@@ -49,7 +49,7 @@ def resolve_access(bucket: str) -> S3Access:
     return S3Access(
         endpoint=endpoint.rstrip("/"),
         region=region,
-        virtual_host=_virtual_host(style, endpoint, bucket),
+        virtual_host=uses_virtual_host(style, endpoint, bucket),
         authorities=read_bundle(bundle) if isinstance(bundle, str) and bundle else "",
         keys=_static(credentials),
         profile=profile,
@@ -141,7 +141,7 @@ def _addressing_style(session: botocore.session.Session) -> str:
     return str(settings.get("addressing_style", "auto")) if isinstance(settings, dict) else "auto"
 
 
-def _virtual_host(style: str, endpoint: str, bucket: str) -> bool:
+def uses_virtual_host(style: str, endpoint: str, bucket: str) -> bool:
     """Return whether to use virtual-host addressing: as configured, else on AWS if TLS allows the bucket's name."""
     if style in {"path", "virtual"}:
         return style == "virtual"

@@ -85,8 +85,16 @@ def options() -> set[str]:
     known = set(re.findall(r"--[a-z-]+", shown.getvalue()))
     assert len(known) > 50
     of_bin_test_and_docker = {"--fast", "--rm", "--profile"}
-    of_uv_pip_and_airflow = {"--override", "--force-reinstall", "--no-deps", "--compile-bytecode", "--conn-json"}
-    return known | of_bin_test_and_docker | of_uv_pip_and_airflow
+    of_uv_pip_and_airflow = {
+        "--override",
+        "--force-reinstall",
+        "--no-deps",
+        "--compile-bytecode",
+        "--conn-json",
+        "--constraint",
+    }
+    of_dockerfiles = {"--no-cache", "--chown"}
+    return known | of_bin_test_and_docker | of_uv_pip_and_airflow | of_dockerfiles
 
 
 @pytest.mark.parametrize("document", FOR_USERS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 
 from streamvault.airflow.aws import s3_client
 from streamvault.airflow.cold_storage import Position, next_cold, parts_to_warm, request_cold
-from streamvault.airflow.operators import WarmArchiveOperator
-from streamvault.airflow.triggers import ArchiveReadableTrigger
+from streamvault.airflow.operators import ImportStreamOperator, WarmArchiveOperator
+from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
+from streamvault.airflow.triggers import ArchiveReadableTrigger, GenerationTrigger, LookingTrigger
 from streamvault.manifests.options import WarmOptions
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import Vault
@@ -124,7 +127,7 @@ class Slow:
         return self._client.head_object(**which)  # type: ignore[no-any-return]
 
 
-def events_of(trigger: ArchiveReadableTrigger) -> list[Any]:
+def events_of(trigger: ArchiveReadableTrigger | LookingTrigger) -> list[Any]:
     async def collect() -> list[Any]:
         return [event.payload async for event in trigger.run()]
 
@@ -177,6 +180,24 @@ def test_operator_defers_until_everything_is_readable(frozen: Frozen) -> None:
         operator.execute_complete({}, {"error": "gone"})
 
 
+def test_import_waits_for_what_it_reads(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same task imports after the wait; without `wait_for_warm` it would fail at the first cold object."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "inline"}))
+    done = {"archive": frozen.uri, "stream": "local:///s/a/b", "unchanged": True}
+    monkeypatch.setattr(StreamvaultSubmitHook, "run", lambda *_: Outcome(0, done))
+    context = {"ti": SimpleNamespace(try_number=1)}
+    frozen.freeze(frozen.first)
+    asked = {"archive": frozen.uri, "stream": "local:///s/a/b", "generation": 1}
+    operator = ImportStreamOperator(task_id="t", **asked, wait_for_warm="True", warm_days="2")
+    waiting = deferred_by(lambda: operator.execute(context))
+    assert frozen.asked(frozen.first[0])
+    assert not any(map(frozen.asked, frozen.second)), "the import does not read them"
+    (event,) = events_of(ArchiveReadableTrigger(**{**waiting, "poll_seconds": 0.01}))
+    assert operator.execute_complete(context, event) == done
+    with pytest.raises(AirflowException, match="gone"):
+        operator.execute_complete(context, {"error": "gone"})
+
+
 @pytest.mark.parametrize("wait", [False, "False"])
 def test_operator_that_may_not_wait_fails_at_once(frozen: Frozen, wait: bool | str) -> None:
     frozen.freeze(frozen.first[1:2])
@@ -209,3 +230,16 @@ def test_archive_in_a_folder_is_never_cold(monkeypatch: pytest.MonkeyPatch) -> N
     refuse: Callable[..., Any] = pytest.fail
     monkeypatch.setattr("streamvault.airflow.aws.s3_client", refuse)
     WarmArchiveOperator(task_id="t", archive="file:///vault/a/b").execute({})
+
+
+def test_archive_is_looked_at_with_the_connection_alone(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with the environment, which triggers of other connections share."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    before = dict(os.environ)
+    trigger = GenerationTrigger(archive=frozen.uri, after=1, poll_seconds=0.01)
+    (event,) = events_of(trigger)
+    assert (event["found"]["archive"], event["found"]["generation"]) == (frozen.uri, 2)
+    assert dict(os.environ) == before
+    (event,) = events_of(GenerationTrigger(archive="s3://nowhere-at-all/a/b"))
+    assert "no such bucket" in event["error"]

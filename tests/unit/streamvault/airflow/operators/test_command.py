@@ -566,6 +566,7 @@ OF_FLAGS: list[Any] = [ExportStreamOperator, ReplicateStreamOperator, DeleteArch
 FLAGS: list[tuple[Any, dict[str, Any], str]] = [
     *((kind, OPERATORS[kind], each.name) for kind in OF_FLAGS for each in kind.options if each.is_flag),
     (WarmArchiveOperator, OF_AN_ARCHIVE, "wait"),
+    (ImportStreamOperator, OPERATORS[ImportStreamOperator], "wait_for_warm"),
 ]
 
 
