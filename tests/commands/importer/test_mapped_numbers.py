@@ -266,7 +266,7 @@ def test_scale_without_an_order_near_the_sources_is_replayed_unmoved() -> None:
         Epoch(0, {SegmentId(0, 0): KeyRange(0.0, 1.0)}),
         Epoch(1, {SegmentId(1, i + 1): held for i, held in enumerate(backwards)}),
     ]
-    with pytest.raises(CannotReplay, match="numbers='map'"):
+    with pytest.raises(CannotReplay, match="Give --numbers map"):
         plan_replay(epochs)
     (step,) = plan_replay(epochs, "map").steps
     assert list(step.ranges) == backwards
