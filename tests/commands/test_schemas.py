@@ -13,7 +13,7 @@ import pytest
 
 from streamvault.cli import main
 from streamvault.cli.app import COMMANDS
-from streamvault.cli.schemas import FOLDER, REPORTS, _classes, files
+from streamvault.cli.schemas import FOLDER, REPORTS, files, nested_classes
 from tests.unit.small_archives import Vault, archive_of
 
 Print = Callable[..., list[dict[str, Any]]]
@@ -63,7 +63,7 @@ def test_each_field_is_described() -> None:
 def test_field_has_the_same_type_in_all_reports() -> None:
     """But that it may be null in one: a source that was not sealed has no tail."""
     types: dict[str, set[str]] = defaultdict(set)
-    for kind in {each for report in REPORTS.values() for each in _classes(report).values()}:
+    for kind in {each for report in REPORTS.values() for each in nested_classes(report).values()}:
         for name, hint in get_type_hints(kind).items():
             types[name].add(str(hint).removesuffix(" | None").replace("typing.Optional", ""))
     types.pop("ended")  # only a replication can have caught up
