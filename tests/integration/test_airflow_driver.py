@@ -72,9 +72,19 @@ def _connections(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def export(tmp_path: Path) -> list[str]:
     """The command that archives a stream."""
+    return export_of(tmp_path, events=3000)
+
+
+@pytest.fixture
+def long_export(tmp_path: Path) -> list[str]:
+    """One that takes seconds on the quickest machine, so that it can be stopped before its end."""
+    return export_of(tmp_path, events=30_000)
+
+
+def export_of(tmp_path: Path, *, events: int) -> list[str]:
     name = StreamName("scope", "stream")
     with parse_stream(f"local://{tmp_path}/streams/{name}")[0].open() as store:
-        make_stream(store, name, events=3000, largest=2000)
+        make_stream(store, name, events=events, largest=2000)
     root = tmp_path / "vault"
     root.mkdir()
     return ["export", f"local://{tmp_path}/streams/{name}", f"file://{root}", "--range-size", "16KiB"]
@@ -253,32 +263,34 @@ def test_driver_submitted_to_another_spark_runs(export: list[str]) -> None:
 
 
 @CONNECTIONS
-def test_stopped_task_stops_its_driver(export: list[str], conn_id: str) -> None:
+def test_stopped_task_stops_its_driver(long_export: list[str], conn_id: str) -> None:
     hook = StreamvaultSubmitHook(variables={}, conn_id=conn_id)
     codes = []
-    running = threading.Thread(target=lambda: codes.append(hook.run(export).code))
+    running = threading.Thread(target=lambda: codes.append(hook.run(long_export).code))
     running.start()
-    wait((objects(export) > 20 for _ in iter(int, 1)), "the export")
+    wait((objects(long_export) > 20 for _ in iter(int, 1)), "the export")
     hook.on_kill()
     running.join(60)
     assert codes
     assert codes[0] != 0
-    assert drivers(export) == []
+    assert drivers(long_export) == []
 
 
 @CONNECTIONS
-def test_driver_does_not_outlive_its_task(export: list[str], conn_id: str) -> None:
+def test_driver_does_not_outlive_its_task(long_export: list[str], conn_id: str) -> None:
     """The worker's process alone is killed; the same command then resumes."""
-    task = subprocess.Popen([sys.executable, "-c", EXPORTING, conn_id, *export], cwd=ROOT, stderr=subprocess.DEVNULL)
+    task = subprocess.Popen(
+        [sys.executable, "-c", EXPORTING, conn_id, *long_export], cwd=ROOT, stderr=subprocess.DEVNULL
+    )
     try:
-        wait((objects(export) > 20 or task.poll() is not None for _ in iter(int, 1)), "the export")
+        wait((objects(long_export) > 20 or task.poll() is not None for _ in iter(int, 1)), "the export")
         task.send_signal(signal.SIGKILL)
         assert task.wait() == -signal.SIGKILL
-        wait((not drivers(export) for _ in iter(int, 1)), "the end of the driver")
+        wait((not drivers(long_export) for _ in iter(int, 1)), "the end of the driver")
     finally:
         task.kill()
-        for process in drivers(export):
+        for process in drivers(long_export):
             process.kill()
-    ended = StreamvaultSubmitHook(variables={}, conn_id="inline").run(export)
+    ended = StreamvaultSubmitHook(variables={}, conn_id="inline").run(long_export)
     assert ended.document is not None
     assert ended.document["resumed"]
