@@ -104,9 +104,12 @@ def test_a_scope_and_a_pattern_stand_for_their_streams(airflow: AirflowServer, t
     state, tasks = run(airflow, "standby", {"standby": [pair]})
     assert state == "success", airflow.logs("standby")[-3:]
     assert sorted(task["rendered_map_index"] for task in tasks["replicate"]) == streams
-    state, tasks = run(airflow, "archive_rotation", {"rotation": {**rotation, "kep": 1}})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        run(airflow, "archive_rotation", {"rotation": {**rotation, "kep": 1}})
+    assert "kep" in "".join(refused.value.__notes__).partition("Failed validating")[0]
+    state, tasks = run(airflow, "archive_rotation", {"rotation": {**rotation, "keep": "many"}})
     assert (state, tasks["declared"][0]["state"]) == ("failed", "failed")
-    said = "the list of rotations in the parameter rotation is not valid: kep: unknown key"
+    said = "the list of rotations in the parameter rotation is not valid: keep"
     assert any(said in log for log in airflow.logs("archive_rotation"))
 
 
