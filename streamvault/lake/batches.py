@@ -41,7 +41,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 """Maximum segment bytes of a batch, unless a single event is larger; a range's blocks are rarely larger."""
 
 
-FIRST_BYTES = 1024
+FIRST_BYTES = 64
 """Segment bytes of the first batch of a reader that may stop early; each further one is twice as large."""
 
 

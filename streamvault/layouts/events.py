@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 
-FIRST_BYTES = 1024
+FIRST_BYTES = 64
 """Minimum size (bytes) of the first yielded block; each further one's is twice as large."""
 
 BLOCK_BYTES = 1024 * 1024

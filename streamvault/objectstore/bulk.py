@@ -19,6 +19,9 @@ from streamvault.objectstore.store import ObjectStore
 MAX_IN_FLIGHT = 32
 """Maximum objects in flight. More threads are not faster: obstore's own work is the limit."""
 
+FIRST_IN_FLIGHT = 8
+"""Objects that are fetched before the first is used. A reader that stops early has fetched about what it used."""
+
 WINDOW_BYTES = 32 * 1024 * 1024
 """Maximum bytes in flight; a larger object is transferred alone. obstore may hold each byte two or three times."""
 
@@ -152,7 +155,8 @@ def get_all(
 ) -> Iterator[tuple[str, bytes]]:
     """Get every item, in the given order.
 
-    Closing the iterator early ends its threads.
+    At most `FIRST_IN_FLIGHT` objects and one for each that was used are fetched ahead. Closing the iterator early ends
+    its threads.
 
     Args:
         store: the source.
@@ -172,7 +176,7 @@ def get_all(
             raise WrongSize(f"the object has {len(data)} bytes instead of {size}", where=f"{store.uri}/{key}")
         return key, data
 
-    return in_order(items, get, lambda item: item[1], MAX_IN_FLIGHT, window_bytes)
+    return in_order(items, get, lambda item: item[1], MAX_IN_FLIGHT, window_bytes, FIRST_IN_FLIGHT)
 
 
 def get_parts(
@@ -217,7 +221,12 @@ def read_ahead(
 
 
 def in_order(
-    items: Iterable[T], get: Callable[[T], R], size_of: Callable[[T], int], window: int, window_bytes: int
+    items: Iterable[T],
+    get: Callable[[T], R],
+    size_of: Callable[[T], int],
+    window: int,
+    window_bytes: int,
+    first: int | None = None,
 ) -> Iterator[R]:
     """Call ``get`` for every item in concurrent threads; yield the results in the items' order.
 
@@ -227,11 +236,16 @@ def in_order(
         size_of: an item's size (bytes), counted from when it is taken until its result is consumed.
         window: maximum items in flight; three times as many may be waiting to be yielded.
         window_bytes: as for `get_all`.
+        first: maximum items in flight and waiting before the first result is consumed; each consumed one adds one. None
+            for as many as ``window`` permits.
 
     Raises:
         BaseException: the first exception raised by ``get`` or ``items``.
     """
-    transfers = _Transfers(enumerate(items), lambda item: size_of(item[1]), window, window_bytes, limit=4 * window)
+    limit = 4 * window
+    transfers = _Transfers(
+        enumerate(items), lambda item: size_of(item[1]), window, window_bytes, limit=limit, first=first or limit
+    )
     arrived: dict[int, tuple[R, int]] = {}
     awaited = -1
 
@@ -268,18 +282,29 @@ class _Transfers(Generic[T]):
     Never more threads than can be busy with objects of the sizes seen so far: each keeps its own buffers, and 32
     threads taking turns at 8 MiB objects would hold far more than the window.
 
+    At most ``limit`` items are handed out and not given back, and at first no more than ``first``: each that is given
+    back adds one.
+
     Attributes:
         count: total number of items once the source is exhausted; -1 before.
     """
 
-    def __init__(
-        self, items: Iterator[T], size_of: Callable[[T], int], most: int, window_bytes: int, limit: int = 1 << 30
+    def __init__(  # noqa: PLR0913  (the items, and four bounds)
+        self,
+        items: Iterator[T],
+        size_of: Callable[[T], int],
+        most: int,
+        window_bytes: int,
+        *,
+        limit: int = 1 << 30,
+        first: int = 1 << 30,
     ) -> None:
         self._items = items
         self._size_of = size_of
         self._most = most
         self._window_bytes = window_bytes
         self._limit = limit
+        self._ahead = first
         self._threads: list[Thread] = []
         self._turn = Lock()
         self._lock = Lock()
@@ -346,13 +371,14 @@ class _Transfers(Generic[T]):
         return item, size
 
     def _has_room(self, size: int) -> bool:
-        return self._bytes + size <= self._window_bytes and self._held < self._limit
+        return self._bytes + size <= self._window_bytes and self._held < min(self._limit, self._ahead)
 
     def give_back(self, size: int) -> None:
         """Release an item's share of the window."""
         with self._lock:
             self._bytes -= size
             self._held -= 1
+            self._ahead += 1
             if self._waits_for_room:
                 self._room.notify()
 

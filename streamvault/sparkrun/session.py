@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -122,10 +121,10 @@ class Session:
     def _new_context(self) -> Any:
         if SparkContext._gateway is None:  # noqa: SLF001
             gateway, settings = self._start_java()
-            return SparkContext(gateway=gateway, conf=self._submitted(gateway, settings))
+            return _Context(gateway=gateway, conf=self._submitted(gateway, settings))
         conf = SparkConf()  # a Java process is there already, from a context that was stopped
         conf.setAll(list(settings_for(self.master, self._folder, self._preload).items()))
-        return SparkContext(conf=conf)
+        return _Context(conf=conf)
 
     def _start_java(self) -> tuple[Any, Mapping[str, str]]:
         """The gateway to a new Java process, and the settings it has."""
@@ -203,11 +202,27 @@ class Session:
         return self.last_words or str(error)
 
     def _stop_context(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it may be gone already
-            if self.context is not None:
-                _hurry(self.context)
-                self.context.stop()
+        if self.context is not None:
+            self.context.stop()
+
+
+class _Context(SparkContext):
+    """A context that several threads may stop, before or after the end of its Java process, in less than a second.
+
+    It stops itself, too, if that process is ended while it is being made.
+    """
+
+    def stop(self) -> None:
+        """See the base class, which would warn and wait."""
+        with _stopping:
+            if getattr(self, "_jsc", None) is not None:
+                with suppress(Py4JError, OSError):
+                    self._jsc.stop()
+                self._jsc = None
+            server, self._accumulatorServer = getattr(self, "_accumulatorServer", None), None  # type: ignore[assignment]
+            if server is not None:
+                threading.Thread(target=server.shutdown, name="accumulators end", daemon=True).start()
+            super().stop()
 
 
 def _announce(context: Any) -> None:
@@ -218,13 +233,6 @@ def _announce(context: Any) -> None:
             Path(file).write_text(json.dumps(pages), encoding="utf-8")
 
 
-def _hurry(context: Any) -> None:
-    """Stop the context's accumulator server in the background: it takes a second."""
-    server = context._accumulatorServer  # noqa: SLF001
-    end = server.shutdown
-    server.shutdown = lambda: threading.Thread(target=end, name="accumulators end", daemon=True).start()
-
-
 def _silence_py4j() -> None:
     """Silence py4j, which logs a traceback for each connection that ends; real errors are raised anyway."""
     logger = logging.getLogger("py4j")
@@ -232,7 +240,7 @@ def _silence_py4j() -> None:
         logger.setLevel(logging.CRITICAL)
 
 
-_lock = threading.Lock()
+_lock, _stopping = threading.Lock(), threading.Lock()
 _users: list[Session] = []
 """The session of this process, once for each user: Spark allows one context a process."""
 

@@ -322,18 +322,38 @@ if __name__ == "__main__":
 
 # Tasks that begin before Spark is ready.
 BEGINNING = """
-import json, logging, os, sys, time
+import json, logging, os, sys, threading, time
+from py4j.protocol import Py4JNetworkError
 from streamvault.sparkrun import head_start
 from streamvault.sparkrun.opening import open_runner
+
+class Gone:
+    def __getattr__(self, name):
+        raise Py4JNetworkError(f"it ended before its answer to {name}")
+
+def until_java_is_gone(make, self, *given):
+    make(self, *given)
+    open(sys.argv[1], "w").close()
+    try:
+        while True:
+            self._jvm.System.nanoTime()
+            time.sleep(0.01)
+    except Exception:
+        return Gone()
+
+if sys.argv[2] == "until its context is made":
+    from pyspark.core.context import SparkContext
+    make = SparkContext._initialize_context
+    SparkContext._initialize_context = lambda self, *given: until_java_is_gone(make, self, *given)
 
 head_start.pays = lambda *_: True
 logging.basicConfig(level=logging.WARNING)
 
 def work(wanted):
-    own, sign, until_spark = wanted
+    own, sign, lasting = wanted
     if os.getpid() != own:
         open(sign, "w").close()
-    deadline = time.monotonic() + (120 if until_spark else 1.5)
+    deadline = time.monotonic() + (1.5 if lasting == "not so long" else 120)
     while time.monotonic() < deadline and not os.path.exists(sign):
         time.sleep(0.1)
     return os.getpid()
@@ -341,13 +361,16 @@ def work(wanted):
 if __name__ == "__main__":
     with open_runner("auto") as runner:
         runner._threads = 2
-        wanted = (os.getpid(), sys.argv[1], sys.argv[2] == "until Spark is there")
+        wanted = (os.getpid(), *sys.argv[1:])
         pids = [pid for _, pid in runner.run(work, [wanted] * 3)]
+    for thread in threading.enumerate():
+        if thread.name == "start of Spark":
+            thread.join(60)  # what it says counts
     print(json.dumps({"own": os.getpid(), "pids": pids, "began": "pyspark" in sys.modules}))
 """
 
 
-@pytest.mark.parametrize("lasting", ["until Spark is there", "not so long"])
+@pytest.mark.parametrize("lasting", ["until Spark is there", "until its context is made", "not so long"])
 def test_tasks_begin_before_spark(tmp_path: Path, lasting: str) -> None:
     """Spark takes over, or is abandoned in the middle of its start; none of its processes is left."""
     temporary = tmp_path / "temporary"
