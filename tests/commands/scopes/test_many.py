@@ -14,6 +14,7 @@ import pytest
 from tests.commands.scopes.scopes import Scopes
 
 STREAMS = 200
+PASSES = 15
 MIB = 1024 * 1024
 MOST = 256 * MIB
 """With what pyarrow keeps for each thread, `follow` would take more."""
@@ -29,13 +30,13 @@ def test_two_hundred_streams_take_little_memory(tmp_path: Path, verb: str, capfd
     target = [scopes.uri("replicas/"), "--follow"] if verb == "replicate" else [scopes.root, "--layout", "chunks"]
     command = [sys.executable, "-m", "streamvault", verb, scopes.uri("shop/"), *target]
     with subprocess.Popen(
-        [*command, "--for", "30s", "--master", "inline", "--json"], stdout=subprocess.PIPE
+        [*command, "--idle", "10s", "--master", "inline", "--json"], stdout=subprocess.PIPE
     ) as process:
         ended = threading.Event()
 
         def write() -> None:
-            while not ended.is_set():
-                for name in names:
+            for name in names * PASSES:
+                if not ended.is_set():
                     scopes.add(name, 60)
 
         writer = threading.Thread(target=write)
