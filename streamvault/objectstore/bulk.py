@@ -289,7 +289,7 @@ class _Transfers(Generic[T]):
         count: total number of items once the source is exhausted; -1 before.
     """
 
-    def __init__(  # noqa: PLR0913  (the items, and four bounds)
+    def __init__(
         self,
         items: Iterator[T],
         size_of: Callable[[T], int],

@@ -104,8 +104,8 @@ def test_blocks_are_whole_events_and_grow_to_about_a_mebibyte() -> None:
     ends = {offset for offset, _ in events} | {len(raw)}
     assert set(itertools.accumulate(map(len, blocks))) <= ends
     small = [len(block) for block in blocks[:-1] if len(block) < 8 * 2**20]
-    assert small[0] <= 2**10 + 100_008
-    assert all(2**20 <= size <= 2**20 + 100_008 for size in small[11:-1])
+    assert small[0] <= 2**6 + 100_008
+    assert all(2**20 <= size <= 2**20 + 100_008 for size in small[15:-1])
 
 
 def test_range_is_listed_between_two_keys() -> None:
