@@ -1,4 +1,4 @@
-"""A server that takes connections and never answers: commands say that they wait, and Ctrl-C ends them at once."""
+"""Servers that take connections and never answer: commands say that they wait, and Ctrl-C ends them at once."""
 
 from __future__ import annotations
 
@@ -9,119 +9,227 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any
 
+import grpc
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
+from streamvault.cli.app import COMMANDS, load_command
+from streamvault.streamstore.pravega import controller_pb2 as pb
 from tests.unit.small_archives import Vault
 
 ENDS_WITHIN = 10.0
 """Far less than the 30 s for which a server may be silent, and far more than the second that it takes."""
 
-S3 = "s3://bucket/root"
-ARCHIVE = f"{S3}/scope/stream"
+AT_ONCE = 4
+"""Commands that run at the same time; each waits for most of its second."""
+
+S3 = {"ROOT": "s3://bucket/other", "ARCHIVE": "s3://bucket/root/scope/stream"}
+PRAVEGA = {
+    **dict.fromkeys(("STREAM", "SOURCE", "REPLICA", "QUEUE"), "{cluster}/scope/stream"),
+    "TARGET": "{cluster}/scope/new",
+    "SCOPE/": "{cluster}/scope/",
+}
+"""What arguments of this kind are if S3 or Pravega hangs."""
+
+ELSEWHERE = {
+    "ROOT": "{folder}/root",
+    "ARCHIVE": "{folder}/vault/scope/stream",
+    **dict.fromkeys(("STREAM", "SOURCE", "REPLICA"), "{stream}"),
+    "QUEUE": "{stream}-queue",
+    "SCOPE/": "local://{folder}/streams/scope/",
+    "TARGET": "{stream}-new",
+    "POINTER": "scope/stream/0.#epoch.0:0-11",
+    "NAME": "audit",
+    "ENGINE": "trino",
+    "LAYOUT": "chunks",
+    "OFFSET": "0",
+}
+"""What other arguments are."""
+
+NEEDED = {"report": ["-o", "{folder}/page.html"], "append": ["--into", "{stream}"]}
+NEEDED_FOR_STREAMS = {
+    **NEEDED,
+    "handoff": ["--root", "{folder}/lake"],
+    "ddl": ["--root", "{folder}/lake"],
+    "append": ["--into", "{cluster}/scope/other"],
+}
+"""Options without which a command asks nobody."""
+
+ALONE = {"demo"}
+"""Commands that ask no server."""
+
+LEFT_TO_A_WORKER = {"request-restore"}
+"""Commands that name an archive and do not look at it."""
 
 
-@pytest.fixture
+def leaves() -> dict[str, Any]:
+    """Every command, those of groups too."""
+    found: dict[str, Any] = {}
+    for name in COMMANDS:
+        command = load_command(name)
+        parts = getattr(command, "commands", {"": command})
+        found |= {f"{name} {part}".strip(): one for part, one in parts.items()}
+    return found
+
+
+def command_lines(hung: Mapping[str, str]) -> dict[str, list[str]]:
+    """Those commands that have arguments of these kinds."""
+    found = {}
+    for name, command in leaves().items():
+        line, asks = name.split(), False
+        for one in command.params:
+            is_option = one.param_type_name == "option"
+            if is_option and not one.required:
+                continue
+            kinds = (one.metavar or one.name.upper()).split("|")
+            if kinds == ["SOURCE"] and "archive" in one.help.lower():
+                kinds.insert(0, "ARCHIVE")
+            value = next((hung[kind] for kind in kinds if kind in hung), None)
+            asks = asks or value is not None
+            line += one.opts[:1] if is_option else []
+            line.append(value or next(ELSEWHERE[kind] for kind in kinds if kind in ELSEWHERE))
+        if asks and not (hung is S3 and name in LEFT_TO_A_WORKER):
+            found[name] = line + (NEEDED if hung is S3 else NEEDED_FOR_STREAMS).get(name, [])
+    return found
+
+
+METHODS = pb.DESCRIPTOR.services_by_name["ControllerService"].methods_by_name
+SEGMENT = pb.SegmentId(streamInfo=pb.StreamInfo(scope="scope", stream="stream"), segmentId=0)
+
+
+class Controller(grpc.GenericRpcHandler):  # type: ignore[type-arg]  (it has none at run time)
+    """A controller all of whose streams have one segment, at a segment store of this port."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def service(self, details: Any) -> Any:
+        name = details.method.rpartition("/")[2]
+        return grpc.unary_unary_rpc_method_handler(
+            partial(self._answer, name),
+            request_deserializer=GetMessageClass(METHODS[name].input_type).FromString,
+            response_serializer=lambda answer: answer.SerializeToString(),
+        )
+
+    def _answer(self, method: str, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: PLR0911  (one for each kind)
+        match method:
+            case "getURI":
+                return pb.NodeUri(endpoint="127.0.0.1", port=self._port)
+            case "getEpochSegments" if request.epoch:
+                context.abort(grpc.StatusCode.NOT_FOUND, "no such epoch")
+            case "getCurrentSegments" | "getEpochSegments":
+                whole = pb.SegmentRange(segmentId=SEGMENT, minKey=0, maxKey=1)
+                return pb.SegmentRanges(segmentRanges=[whole])
+            case "getSegments":
+                return pb.SegmentsAtTime(segments=[pb.SegmentsAtTime.SegmentLocation(segmentId=SEGMENT, offset=0)])
+            case "getStreamConfiguration" if request.stream == "new":
+                context.abort(grpc.StatusCode.NOT_FOUND, "no such stream")
+            case "getStreamConfiguration":
+                fixed = pb.ScalingPolicy(scaleType=pb.ScalingPolicy.FIXED_NUM_SEGMENTS, minNumSegments=1)
+                return pb.StreamConfig(streamInfo=request, scalingPolicy=fixed)
+            case "checkScopeExists":
+                return pb.ExistsResponse(exists=True)
+            case "checkStreamExists":
+                return pb.ExistsResponse(exists=request.stream != "new")
+            case "listStreamsInScope" if not request.continuationToken.token:
+                return pb.StreamsInScopeResponse(streams=[SEGMENT.streamInfo], continuationToken={"token": "end"})
+        return GetMessageClass(METHODS[method].output_type)()
+
+
+@contextmanager
+def controller_of(segment_store: socket.socket) -> Iterator[int]:
+    """The port of a controller that sends its clients to a segment store."""
+    server = grpc.server(ThreadPoolExecutor(2))
+    server.add_generic_rpc_handlers((Controller(segment_store.getsockname()[1]),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield port
+    finally:
+        server.stop(None)
+
+
+@contextmanager
 def hung() -> Iterator[socket.socket]:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         server.settimeout(60)
         yield server
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path)
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> Vault:
+    folder = tmp_path_factory.mktemp("hung")
+    vault = Vault(folder, root=f"file://{folder}/vault")
     vault.create()
     vault.add(b"one")
+    vault.export()
     return vault
 
 
-def begun(arguments: list[str], hung: socket.socket) -> subprocess.Popen[str]:
+def begun(line: list[str], vault: Vault, s3: int) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "STREAMVAULT_"))}
     environment |= {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{hung.getsockname()[1]}",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3}",
         "AWS_ACCESS_KEY_ID": "a",
         "AWS_SECRET_ACCESS_KEY": "b",
         "AWS_REGION": "us-east-1",
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "streamvault", *arguments],
+        [sys.executable, "-m", "streamvault", *line],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
+        cwd=vault.folder,
     )
 
 
-def interrupted(arguments: list[str], hung: socket.socket) -> list[str]:
-    """Interrupt a command once it has asked the server something; return its lines."""
-    with begun([*arguments, "--json"], hung) as command, closing(hung.accept()[0]) as connection:
-        connection.settimeout(60)
-        assert connection.recv(1)
-        began = time.monotonic()
-        command.send_signal(signal.SIGINT)
-        out, err = command.communicate(timeout=60)
-        assert time.monotonic() - began < ENDS_WITHIN, err
-    assert command.returncode == 130, err
-    assert json.loads(out)["error"]["exit_code"] == 130
-    return err.splitlines()
+def wrong_at_ctrl_c(line: list[str], vault: Vault, kind: str) -> str:
+    """Interrupt a command once it has asked the server something; what is wrong with how it ends, or nothing."""
+    with hung() as server, controller_of(server) as controller:
+        port = server.getsockname()[1]
+        cluster = f"pravega://127.0.0.1:{controller if kind == 'segment store' else port}"
+        places = {"cluster": cluster, "stream": vault.uri(), "folder": str(vault.folder)}
+        with begun([*(one.format(**places) for one in line), "--json"], vault, port) as command:
+            try:
+                with closing(server.accept()[0]) as connection:
+                    connection.settimeout(60)
+                    connection.recv(1)
+                    began = time.monotonic()
+                    command.send_signal(signal.SIGINT)
+                    out, err = command.communicate(timeout=60)
+                    took = time.monotonic() - began
+            except (TimeoutError, subprocess.TimeoutExpired) as error:
+                command.kill()
+                return f"{error}: {command.communicate()}"
+    ended = command.returncode, json.loads(out)["error"]["exit_code"] if out else None
+    said = err.splitlines()[-1:]
+    good = ended == (130, 130) and said and said[0].startswith("streamvault: interrupted")
+    return "" if good and took < ENDS_WITHIN else f"{took:.1f} s, {ended}, {err}"
 
 
-S3_COMMANDS = {
-    "ls": ["ls", S3],
-    "status": ["status", S3],
-    "show": ["show", ARCHIVE],
-    "timeline": ["timeline", ARCHIVE],
-    "check": ["check", ARCHIVE],
-    "cat": ["cat", ARCHIVE],
-    "get": ["get", ARCHIVE, "scope/stream/0.#epoch.0:0-10"],
-    "hold": ["hold", ARCHIVE, "audit"],
-    "warm": ["warm", ARCHIVE],
-    "compact": ["compact", ARCHIVE],
-    "convert": ["convert", ARCHIVE, "s3://bucket/other", "--layout", "events"],
-    "import": ["import", ARCHIVE, "{stream}-restored"],
-    "export": ["export", "{stream}", S3],
-    "rotate": ["rotate", "{stream}", S3],
-    "follow": ["follow", "{stream}", S3],
-    "report": ["report", ARCHIVE, "-o", "{folder}/page.html"],
-}
+@pytest.mark.parametrize("kind", ["S3", "controller", "segment store"])
+def test_ctrl_c_ends_every_command_that_waits(kind: str, vault: Vault) -> None:
+    lines = command_lines(S3 if kind == "S3" else PRAVEGA)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        wrong = dict(zip(lines, pool.map(lambda line: wrong_at_ctrl_c(line, vault, kind), lines.values()), strict=True))
+    assert {name: text for name, text in wrong.items() if text} == {}
 
 
-SOON = ("ls", "cat", "import", "follow")
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in SOON else pytest.param(name, marks=pytest.mark.long) for name in S3_COMMANDS]
-)
-def test_ctrl_c_ends_a_command_that_waits_for_s3(name: str, vault: Vault, hung: socket.socket) -> None:
-    places = {"stream": vault.uri(), "folder": str(vault.folder)}
-    lines = interrupted([one.format(**places) for one in S3_COMMANDS[name]], hung)
-    assert lines[-1].startswith("streamvault: interrupted")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["export", "{cluster}/scope/stream", "file:///tmp"],
-        pytest.param(["streams", "{cluster}/scope/"], marks=pytest.mark.long),
-        pytest.param(["work", "{cluster}/scope/queue"], marks=pytest.mark.long),
-        pytest.param(["sweep", "{cluster}/scope/"], marks=pytest.mark.long),
-    ],
-    ids=lambda arguments: arguments[0],
-)
-def test_ctrl_c_ends_a_command_that_waits_for_the_controller(arguments: list[str], hung: socket.socket) -> None:
-    cluster = f"pravega://127.0.0.1:{hung.getsockname()[1]}"
-    lines = interrupted([one.format(cluster=cluster) for one in arguments], hung)
-    assert lines[-1].startswith("streamvault: interrupted")
+def test_no_command_is_left_out() -> None:
+    assert {*command_lines(S3), *command_lines(PRAVEGA), *ALONE} == {*leaves()}
 
 
 @pytest.mark.long
-def test_a_command_without_phases_says_which_server_it_waits_for(hung: socket.socket) -> None:
-    with begun(["ls", S3, "--progress-every", "1s"], hung) as command:
-        assert command.stderr is not None
-        line = command.stderr.readline()
-        command.kill()
+def test_a_command_without_phases_says_which_server_it_waits_for(vault: Vault) -> None:
+    with hung() as server, begun(["ls", S3["ROOT"], "--progress-every", "1s"], vault, server.getsockname()[1]) as one:
+        assert one.stderr is not None
+        line = one.stderr.readline()
+        one.kill()
     assert "waiting for S3 for" in line
