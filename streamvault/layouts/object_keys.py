@@ -32,6 +32,7 @@ _SEGMENT = r"([0-9]{10}\.[0-9]{10})"
 _SEGMENT_NAME = re.compile(r"([0-9]{10})\.([0-9]{10})")
 _RANGE = re.compile(rf"{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}}|[0-9]{{19}})")
 _DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
+_TRUNCATION = re.compile(r"_manifest/truncations/([0-9]{10})\.json")
 _RECORD = re.compile(r"_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json)")
 _WORK = re.compile(r"([0-9]{10})(?:-([0-9]{10}))?")
 _TABLE = re.compile(r"[a-z0-9_]{1,128}")
@@ -270,6 +271,11 @@ def decision_key(number: int) -> str:
     return f"{MANIFESTS}decisions/{_generation(number)}.json"
 
 
+def truncation_key(generation: int) -> str:
+    """Return the key of the note that the source is about to be truncated to a generation's end."""
+    return f"{MANIFESTS}truncations/{_generation(generation)}.json"
+
+
 def plan_key(span: GenerationSpan, attempt: int = 1) -> str:
     """Return the key of the plan that all runs of a generation share; arguments as for `work_folder`."""
     return f"{work_folder(span, attempt)}plan.json"
@@ -309,6 +315,11 @@ def parse_decision(key: str) -> int | None:
     return _parse_generation(_DECISION.fullmatch(key))
 
 
+def parse_truncation(key: str) -> int | None:
+    """Parse the key of a note of a truncation; return its generation, or None for any other key."""
+    return _parse_generation(_TRUNCATION.fullmatch(key))
+
+
 def parse_work(folder: str) -> GenerationSpan | None:
     """Parse the name of a folder below ``_work/``; return its generation, or None for any other name."""
     return _parse_span(_WORK.fullmatch(folder))
@@ -328,12 +339,13 @@ def parse_row(key: str) -> RowKey | None:
 
 
 def is_record(key: str) -> bool:
-    """Check whether a key is that of a manifest, an index, a mark, or a file of unfinished work: what is no data.
+    """Check whether a key is that of a manifest, an index, a mark, a note, or unfinished work: what is no data.
 
     A decision is not one: the newest always stays.
     """
     plan = _parse_span(_PLAN.fullmatch(key)) is not None or _PROBE.fullmatch(key) is not None
-    return plan or parse_record(key) is not None or parse_row(key) is not None
+    note = parse_truncation(key) is not None
+    return plan or note or parse_record(key) is not None or parse_row(key) is not None
 
 
 def table_of(key: str) -> str:

@@ -81,7 +81,9 @@ def _unreadable(stream: OpenStream, problem: Problem) -> MayBeOnlyCopy:
 
 def _plan(origin: str, begun: str) -> RestorePlan | None:
     """Plan an import of an archive as it was begun; None if the archive does not give it any more."""
-    planner = Planner(Archive.open(origin), ImportOptions(), "inline", Progress())
+    archive = Archive.open(origin)
+    archive.check_open(archive.listing())
+    planner = Planner(archive, ImportOptions(), "inline", Progress())
     selection = planner.select(generation_of(begun))
     for offsets, numbers in product(get_args(Offsets), get_args(Numbers)):
         options = ImportOptions(offsets=offsets, numbers=numbers)

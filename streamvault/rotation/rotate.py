@@ -26,7 +26,7 @@ from streamvault.rotation.compact.task import join_ranges
 from streamvault.rotation.expire import Expiry, expire, plan_expiry
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import RotateReport
-from streamvault.rotation.truncate import truncate_source
+from streamvault.rotation.truncate import forget_truncations, truncate_source
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.model import StreamCut
 
@@ -125,7 +125,10 @@ class Rotation:
         checked_up_to = last_checked(self.archive) if self.options.truncate_source else None
         truncated = checked_up_to is not None and self._truncate(checked_up_to)
         deleted, _ = delete_replaced(self.archive)
-        resumed = self.archive.listing().unfinished and not self.options.queue
+        listing = self.archive.listing()
+        resumed = listing.unfinished and not self.options.queue
+        if checked_up_to is not None:
+            forget_truncations(self.archive, listing, checked_up_to.generation)
         made = None if exported.unchanged else exported.generation
         expiry = expire(self.archive, self.options, made=made)
         queued: tuple[int, ...] = ()

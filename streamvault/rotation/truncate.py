@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from streamvault.common.errors import Conflict
+from streamvault.common.version import TOOL
+from streamvault.layouts.object_keys import truncation_key
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.marks import Truncation
 from streamvault.manifests.format.manifest import Manifest
+from streamvault.objectstore.errors import AccessDenied, AlreadyExists
 from streamvault.reading.comparing import compare, held_below
 from streamvault.reading.identity import check_same_stream
 from streamvault.streamstore.arithmetic.cuts import is_before, later_of
@@ -55,11 +61,37 @@ def truncate_source(
         raise _nothing_to_compare(sorted(unknown), f"{store.uri}/{archive.stream}")
     if dry_run:
         return True
+    _announce(archive, archived.generation)
     try:
         store.truncate(cut)
     except StreamSealed:
         return False
     return True
+
+
+def _announce(archive: Archive, generation: int) -> None:
+    """Note that the source is about to be truncated to a generation's end, unless the archive is being deleted.
+
+    Of a note and the beginning of a deletion, the later one sees the other. So however late the truncation is, the
+    archive is still there, unless its user has said otherwise (`delete --unfinished`).
+
+    Raises:
+        Conflict: the archive is being deleted, or was.
+    """
+    note = Truncation(scope=archive.stream.scope, stream=archive.stream.stream, generation=generation, tool=TOOL)
+    with suppress(AlreadyExists):  # an earlier run may have noted it, or another one
+        archive.store.put(archive.prefix + truncation_key(generation), note.encode())
+    archive.check_open(archive.listing())
+
+
+def forget_truncations(archive: Archive, listing: Listing, upto: int) -> None:
+    """Delete the notes of truncations up to a generation's end, to which the source is truncated, or which is sealed.
+
+    A run that is late truncates nothing more, so its note is not needed, whoever made it.
+    """
+    done = [archive.prefix + truncation_key(number) for number in listing.truncations if number <= upto]
+    with suppress(AccessDenied):  # then a deletion of the archive has to be confirmed
+        archive.store.delete(done)
 
 
 def _check_beginning(archive: Archive, described: StreamDescription, where: str, *, same_stream: bool) -> None:
@@ -70,7 +102,6 @@ def _check_beginning(archive: Archive, described: StreamDescription, where: str,
     """
 
     def beginnings(listing: Listing) -> tuple[StreamCut, StreamCut | None]:
-        archive.check_open(listing)
         head = archive.read_manifest(listing.spans[0]).from_
         return head, listing.decision.begin if listing.dropped else head
 

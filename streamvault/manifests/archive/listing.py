@@ -17,6 +17,7 @@ from streamvault.layouts.object_keys import (
     manifest_key,
     parse_decision,
     parse_record,
+    parse_truncation,
     plan_key,
 )
 from streamvault.layouts.place import Place
@@ -44,6 +45,7 @@ class Listing:
         replaced: generations replaced by a merged one, of which objects remain.
         undecided: merged generations that have a manifest, but no decision.
         older: numbers of superseded decisions.
+        truncations: generations to whose ends the source may be about to be truncated, ascending.
         begun: generations after the newest that have an index, but neither a manifest nor a mark: they are about to be
             published, or were.
         orphans: generations after the newest that were published, but whose manifests are gone: they have a mark, or an
@@ -58,6 +60,7 @@ class Listing:
     replaced: tuple[GenerationSpan, ...] = ()
     undecided: tuple[GenerationSpan, ...] = ()
     older: tuple[int, ...] = ()
+    truncations: tuple[int, ...] = ()
     begun: tuple[GenerationSpan, ...] = ()
     orphans: tuple[GenerationSpan, ...] = ()
 
@@ -232,6 +235,7 @@ def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Lis
         replaced=tuple(sorted(span for span in over if span.first > decision.dropped)),
         undecided=tuple(span for span in published if span.is_merged and span not in merged),
         older=tuple(numbers[:-1]),
+        truncations=tuple(sorted(number for key in keys if (number := parse_truncation(key)) is not None)),
         begun=tuple(span for span, kinds in later.items() if "checked" not in kinds),
         orphans=tuple(span for span, kinds in later.items() if "checked" in kinds),
     )

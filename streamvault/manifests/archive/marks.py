@@ -41,6 +41,17 @@ class Checked(File):
     digest: Digest
 
 
+class Truncation(File):
+    """The note that the source is about to be truncated to a generation's end, which keeps the archive."""
+
+    format: Literal[1] = 1
+    scope: str
+    stream: str
+    generation: Number
+    created: Moment = Field(default_factory=now_utc)
+    tool: Text = ""
+
+
 class Hold(Model):
     """A hold: the generation, an original one, and all later ones must not expire."""
 

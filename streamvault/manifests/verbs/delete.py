@@ -132,13 +132,21 @@ def _unfinished(archive: Archive, listing: Listing) -> Iterator[GenerationSpan]:
 
 
 def _check(archive: Archive, listing: Listing, options: DeleteOptions) -> None:
-    """Raise `Conflict` if a generation is held, or may yet be published."""
-    if listing.holds:
-        number, names = next(iter(sorted(listing.holds.items())))
+    """Raise `Conflict` if a generation is held, or may yet be published, or the source truncated to its end."""
+    if listing.decision.is_deleted:
+        return
+    for hold in listing.decision.holds:  # also those on a generation whose manifest was lost
         raise Conflict(
-            f"generation {number} has the hold {names[0]}; nothing was deleted",
+            f"generation {hold.generation} has the hold {hold.name}; nothing was deleted",
             where=archive.uri,
-            todo=f"'streamvault release {archive.uri} {names[0]}' removes it.",
+            todo=f"'streamvault release {archive.uri} {hold.name}' removes it.",
+        )
+    if listing.truncations and not options.unfinished:
+        raise Conflict(
+            "a rotation is about to truncate the source to the end of"
+            f" {generations_text(listing.truncations)}, or was interrupted then; nothing was deleted",
+            where=archive.uri,
+            todo="Let it finish, or run it again; if its process has ended for sure, --unfinished deletes the archive.",
         )
     unfinished = [span.last for span in _unfinished(archive, listing)]
     if unfinished and not options.unfinished:

@@ -7,6 +7,7 @@ import re
 
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.common.verb import verb
+from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import Decision, Hold
@@ -65,14 +66,15 @@ def release_archive(archive: str, name: str, options: ReleaseOptions) -> HoldRep
 
     def change(listing: Listing) -> Decision | None:
         nonlocal found
-        held = [
-            span
-            for span in listing.spans
-            if name in listing.holds.get(span.last, ()) and (options.generation is None or span.last == number)
-        ]
-        found = found or tuple(span.last for span in held)
-        # the originals of a merged generation may have been held before
         decision = listing.decision
+        # the originals of a merged generation may have been held before, and one that has lost its manifest, too
+        spans = {
+            listing.holder(one.generation) or GenerationSpan.of(one.generation)
+            for one in decision.holds
+            if one.name == name
+        }
+        held = sorted(span for span in spans if options.generation is None or span.last == number)
+        found = found or tuple(span.last for span in held)
         for span in held:
             decision = decision.release(name, span.generations)
         return decision if held and not options.dry_run else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,18 +16,22 @@ from streamvault import (
     import_stream,
     list_archives,
     release_archive,
+    rotate_stream,
     show_archive,
     show_timeline,
     write_table,
 )
-from streamvault.common.errors import Conflict
+from streamvault.common.errors import Absent, Conflict
 from streamvault.layouts.layout import LayoutName
-from streamvault.layouts.object_keys import parse_decision
+from streamvault.layouts.object_keys import GenerationSpan, manifest_key, parse_decision
 from streamvault.manifests.archive.archive import NoSuchArchive
 from streamvault.manifests.verbs.reports import DeleteReport
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.uri import RootAddress
+from streamvault.rotation.reports import RotateReport
 from streamvault.sparkrun.errors import TaskFailed
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamCut
 from tests.unit.locks import Locked
 from tests.unit.small_archives import (
     NAME,
@@ -39,6 +44,7 @@ from tests.unit.small_archives import (
     is_sound,
     merge,
     objects_of,
+    replace_object,
 )
 
 PREFIX = f"{NAME}/"
@@ -68,8 +74,11 @@ def delete(vault: Vault, *, unfinished: bool = False) -> DeleteReport:
 
 def before_call(
     monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], object], *, puts_only: bool = False
-) -> None:
-    """Run something before the put or delete of this number, from 1; then the call is made, however late that is."""
+) -> Callable[[], None]:
+    """Run something before the put or delete of this number, from 1; then the call is made, however late that is.
+
+    Returns what counts a call, for other kinds of calls.
+    """
     put, remove = ObstoreStore.put, ObstoreStore.delete
     left = number
 
@@ -92,6 +101,7 @@ def before_call(
     monkeypatch.setattr(ObstoreStore, "put", late_put)
     if not puts_only:
         monkeypatch.setattr(ObstoreStore, "delete", late_delete)
+    return count
 
 
 def left(vault: Vault) -> list[str]:
@@ -172,6 +182,16 @@ def test_hold_keeps_the_archive(vault: Vault) -> None:
             delete_archive(vault.archive, yes=yes)
     assert contents(vault.root) == before
     release_archive(vault.archive, "audit")
+    delete(vault)
+    assert is_gone(vault)
+
+
+def test_hold_on_a_generation_that_has_lost_its_manifest_keeps_the_archive(vault: Vault) -> None:
+    hold_archive(vault.archive, "audit", generation=2)
+    replace_object(vault.root, f"{PREFIX}{manifest_key(GenerationSpan.of(2))}", None)
+    with pytest.raises(Conflict, match="generation 2 has the hold audit; nothing was deleted"):
+        delete(vault)
+    assert release_archive(vault.archive, "audit").generations == (2,)
     delete(vault)
     assert is_gone(vault)
 
@@ -401,6 +421,101 @@ def test_deletions_side_by_side_where_one_takes_back_what_it_began(
         delete(vault)
     assert archive.generations() == [1, 2, 3, 4]
     assert is_sound(vault.root)
+
+
+def killed_before_it_truncates(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "truncate", kill)
+        with pytest.raises(Killed):
+            rotate(vault)
+
+
+def rotate(vault: Vault) -> RotateReport:
+    return rotate_stream(vault.uri(), vault.root, truncate_source=True, layout="chunks", master="inline")
+
+
+def test_rotation_that_may_still_truncate_the_source_keeps_the_archive(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_before_it_truncates(vault, monkeypatch)
+    vault.add(b"more")
+    vault.export("chunks")
+    for yes in (False, True):
+        with pytest.raises(Conflict, match="about to truncate the source to the end of generation 3, or was interr"):
+            delete_archive(vault.archive, yes=yes)
+    assert is_sound(vault.root)
+    assert rotate(vault).truncated  # further than the one that was killed
+    delete(vault)
+    assert is_gone(vault)
+
+
+def test_rotation_that_finds_the_source_truncated_forgets_the_note(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_before_it_truncates(vault, monkeypatch)
+    vault.truncate(vault.described.tail)
+    rotate(vault)
+    assert archive_of(vault.root).listing().truncations == ()
+    delete(vault)
+    assert is_gone(vault)
+
+
+def test_archive_is_deleted_though_a_rotation_was_killed_if_the_user_says_so(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_before_it_truncates(vault, monkeypatch)
+    delete(vault, unfinished=True)
+    assert is_gone(vault)
+    assert delete(vault).unchanged
+
+
+@pytest.mark.parametrize("unfinished", [False, True])
+def test_source_loses_nothing_once_its_archive_was_deleted(
+    tmp_path: Path, unfinished: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a rotation is about to do when the archive is deleted; only the last call needs the user's word."""
+    truncate = LocalStore.truncate
+    number, kept, gone = 0, 0, 0
+    while True:
+        number += 1
+        vault = Vault(tmp_path / str(number))
+        vault.make(events=4, largest=100)
+        vault.export("chunks")
+        vault.add(b"more")
+        heads: list[StreamCut] = []
+        noted: list[tuple[int, ...]] = []
+
+        def meanwhile(
+            vault: Vault = vault, heads: list[StreamCut] = heads, noted: list[tuple[int, ...]] = noted
+        ) -> None:
+            noted.append(archive_of(vault.root).listing().truncations)
+            try:
+                delete(vault, unfinished=unfinished)
+            except Conflict:
+                return
+            heads.append(vault.described.head)
+
+        with monkeypatch.context() as patch:
+            count = before_call(patch, number, meanwhile)
+
+            def late(self: LocalStore, cut: StreamCut, count: Callable[[], None] = count) -> None:
+                count()
+                truncate(self, cut)
+
+            patch.setattr(LocalStore, "truncate", late)
+            with suppress(Conflict, Absent):
+                rotate(vault)
+        if not noted:
+            break
+        kept += bool(noted[0]) and not heads
+        gone += bool(heads)
+        if heads and not noted[0]:
+            assert vault.described.head == heads[0]
+    assert bool(kept) != unfinished
+    assert gone
 
 
 def test_merge_that_is_late_stays_out_of_force(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
