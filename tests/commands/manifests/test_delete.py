@@ -21,7 +21,7 @@ from streamvault import (
     show_timeline,
     write_table,
 )
-from streamvault.common.errors import Absent, Conflict
+from streamvault.common.errors import Absent, Conflict, Problem
 from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.object_keys import GenerationSpan, manifest_key, parse_decision
 from streamvault.manifests.archive.archive import NoSuchArchive
@@ -31,7 +31,8 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
 from streamvault.sparkrun.errors import TaskFailed
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import StreamCut
+from streamvault.streamstore.model import StreamCut, StreamName
+from tests.streams import make_stream
 from tests.unit.locks import Locked
 from tests.unit.small_archives import (
     NAME,
@@ -160,6 +161,33 @@ def test_what_is_not_the_archives_stays_and_is_named(vault: Vault) -> None:
     assert report.tables == ("orders",)
     assert (report.foreign_objects, set(report.foreign_keys)) == (len(strangers), {PREFIX + key for key in strangers})
     assert {PREFIX + key for key in left(vault)} == {PREFIX + key for key in strangers} | tables
+
+
+def test_archives_with_similar_addresses_stay(vault: Vault) -> None:
+    """Names that begin alike, or differ in case; roots inside the archive, with names like its own folders; lines."""
+    names = [("scope", f"stream{more}") for more in ("2", ".2", "-")] + [("scope", "Stream"), ("scope2", "stream")]
+    inner = [("chunks", "x"), ("events", "0000000000.0000000000"), ("table", "orders")]
+    others = [(vault.root, *name) for name in names] + [(vault.archive, *name) for name in inner]
+    for root, scope, stream in others:
+        with vault.store as store:
+            make_stream(store, StreamName(scope, stream), events=3, largest=100)
+        export_stream(vault.uri(StreamName(scope, stream)), root, layout="chunks", master="inline")
+    export_stream(vault.uri(), vault.root, line="2", master="inline")
+    before = contents(vault.root)
+    delete(vault)
+    after = contents(vault.root)
+    others.append((f"{vault.root}/_line-2", NAME.scope, NAME.stream))
+    for root, scope, stream in others:
+        assert check_archive(f"{root}/{scope}/{stream}", read_data=True, master="inline").ok
+    assert all(key.startswith(PREFIX) for key in before.keys() - after.keys())
+
+
+@pytest.mark.parametrize("where", ["", "/scope", "/SCOPE/stream", "/scope/stream/events", "/scope/stream/_manifest"])
+def test_address_of_no_archive_deletes_nothing(vault: Vault, where: str) -> None:
+    before = contents(vault.root)
+    with pytest.raises(Problem):
+        delete_archive(vault.root + where, yes=True, unfinished=True)
+    assert contents(vault.root) == before
 
 
 def test_merged_generations_and_what_they_replaced_are_deleted(vault: Vault) -> None:
