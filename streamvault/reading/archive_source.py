@@ -105,7 +105,7 @@ class ArchiveState:
             raise
 
     def check_in_force(self, doing: str, *, first: int = 0, expired_todo: str = "") -> None:
-        """Check, after data were found missing, that they were not deleted because they expired or were merged.
+        """Check, after data were found missing, that they were not deleted with the archive, expired or were merged.
 
         Args:
             doing: what was being done to them, for the message: "restored".
@@ -114,9 +114,12 @@ class ArchiveState:
 
         Raises:
             Conflict: they have expired or were merged meanwhile.
+            NoSuchArchive: the archive was deleted.
         """
         archive, first = self.archive, first or self.history.first
         listing = archive.listing()
+        if listing.decision.is_deleted:
+            raise archive.nothing_yet(listing) from None
         if listing.dropped >= first:
             what = f"generation {first} expired while it was being {doing}"
             if expired_todo:

@@ -102,6 +102,7 @@ def _check_beginning(archive: Archive, described: StreamDescription, where: str,
     """
 
     def beginnings(listing: Listing) -> tuple[StreamCut, StreamCut | None]:
+        archive.check_open(listing)
         head = archive.read_manifest(listing.spans[0]).from_
         return head, listing.decision.begin if listing.dropped else head
 

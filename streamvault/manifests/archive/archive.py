@@ -334,7 +334,7 @@ class Archive:
         if not listing.spans:
             if not self._is_empty(listing):
                 raise manifest_lost(listing, self.uri)
-            raise self._nothing_yet(listing)
+            raise self.nothing_yet(listing)
         if listing.orphans and (generation is None or generation > listing.newest):
             raise manifest_lost(listing, self.uri)
         if generation is None:
@@ -347,7 +347,8 @@ class Archive:
             raise NoSuchArchive(what, where=self.uri, todo=todo)
         return listing.holder(generation) or GenerationSpan.of(generation)
 
-    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:
+    def nothing_yet(self, listing: Listing) -> NoSuchArchive:
+        """Return the error of an archive of which nothing is in force."""
         if listing.decision.is_deleted:
             what, todo = self._deletion(listing)
             return NoSuchArchive(what, where=self.uri, todo=todo)
@@ -501,9 +502,10 @@ class TableArchive(Archive):
         # a table's first decision says where it begins, and precedes its first generation
         return not listing.spans
 
-    def _nothing_yet(self, listing: Listing) -> NoSuchArchive:
+    def nothing_yet(self, listing: Listing) -> NoSuchArchive:
+        """See `Archive.nothing_yet`."""
         if not listing.dropped:
-            return super()._nothing_yet(listing)
+            return super().nothing_yet(listing)
         todo = "Run 'streamvault handoff' to continue it."
         return NoSuchArchive("the table has no generation yet", where=self.uri, todo=todo)
 

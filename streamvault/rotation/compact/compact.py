@@ -222,7 +222,9 @@ class Compaction:
         try:
             compacted: Compacted = compact_generations(archive, span, self.options, self._runner, self.progress)
         except Conflict as conflict:
-            if archive.listing().within(span):
+            listing = archive.listing()
+            archive.check_open(listing)
+            if listing.within(span):
                 raise
             self.progress.say(str(conflict))  # they have expired, or were merged with others
             return False

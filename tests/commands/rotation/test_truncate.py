@@ -15,7 +15,8 @@ from streamvault.common.errors import Conflict
 from streamvault.layouts.chunks import ChunksLayout
 from streamvault.layouts.events import EventsLayout
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.manifests.archive.marks import Decision
+from streamvault.layouts.object_keys import truncation_key
+from streamvault.manifests.archive.marks import Decision, Truncation
 from streamvault.objectstore.errors import InArchiveClass
 from streamvault.reading import comparing, identity
 from streamvault.rotation import truncate
@@ -294,3 +295,19 @@ def test_source_that_is_truncated_meanwhile_is_left_alone(tmp_path: Path, monkey
     monkeypatch.setattr(truncate, "held_below", held_below)
     assert truncating(vault).truncated
     assert vault.described.head == vault.described.tail
+
+
+def test_only_notes_of_truncations_that_are_done_are_deleted(tmp_path: Path) -> None:
+    """A later rotation may be about to truncate further; and a note is there at least until its truncation is done."""
+    vault = made(tmp_path, b"one")
+    truncating(vault)
+    archive = archive_of(vault.root)
+    assert archive.listing().truncations == ()
+    for generation in (1, 2):
+        note = Truncation(scope=NAME.scope, stream=NAME.stream, generation=generation)
+        archive.store.put(archive.prefix + truncation_key(generation), note.encode())
+    truncate.forget_truncations(archive, archive.listing(), 1)
+    assert archive.listing().truncations == (2,)
+    vault.add(b"two")
+    assert truncating(vault).truncated
+    assert archive.listing().truncations == ()

@@ -13,13 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from typing import Any
 
-from streamvault import check_archive, export_stream, import_stream
+from streamvault import check_archive, delete_archive, export_stream, import_stream
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
+from streamvault.exporter.reports import ExportReport
 from streamvault.layouts.layout import open_layout
+from streamvault.layouts.object_keys import table_of
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.verbs.hold import NoSuchHold
 from streamvault.objectstore.uri import RootAddress
+from streamvault.rotation.reports import RotateReport
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StreamSealed
 from streamvault.streamstore.model import StreamName
 from tests.faults.explorer.commands import COMMANDS, CONVERTED, OTHER
@@ -34,6 +38,8 @@ FOLDER = f"{NAME}/"
 _MANIFEST = re.compile(r"_manifest/[0-9]{10}(-[0-9]{10})?\.json")
 _DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
 _DROPPED = re.compile(r"_manifest/([0-9]{10})\.dropped\.json")
+DELETE = "delete"
+"""How the names of the commands begin that delete the archive."""
 FORMER = "former-"
 """How the names of the former release's commands begin."""
 
@@ -106,6 +112,7 @@ class Ledger:
         lost: stream → what it lost that was not archived then, by no fault of the product.
         gone: streams that were deleted, as they were.
         when: when each generation was published, by a clock that does not jump.
+        deletion: how far the archive's deletion is.
     """
 
     published: dict[tuple[int, int], Entry] = field(default_factory=dict)
@@ -116,6 +123,11 @@ class Ledger:
     lost: dict[tuple[str, int], Masks] = field(default_factory=dict)
     gone: dict[tuple[str, int], StreamState] = field(default_factory=dict)
     when: dict[int, float] = field(default_factory=dict)
+    deletion: str = ""
+
+    @property
+    def is_deleted(self) -> bool:
+        return self.deletion in {"decided", "done"}
 
     @classmethod
     def of(cls, world: World) -> Ledger:
@@ -149,14 +161,17 @@ class Ledger:
             self.published.setdefault((entry.generation, entry.first), entry)
         elif (match := _DECISION.fullmatch(name)) and int(match[1]) > self.decided:
             # one that arrives late, below the newest, decides nothing
-            self.decided, mark = int(match[1]), json.loads(data)["dropped"]
+            value = json.loads(data)
+            self.decided, mark, self.deletion = int(match[1]), value["dropped"], value.get("deletion", "")
         elif match := _DROPPED.fullmatch(name):
             mark = int(match[1])
         self.dropped = max(self.dropped, mark)
         return mark
 
     def required(self) -> dict[str, int]:
-        """The data that must exist: all that was published and has not expired."""
+        """The data that must exist: all that was published and has not expired, unless the archive was deleted."""
+        if self.is_deleted:
+            return {}
         return joined([entry.masks for entry in self.published.values() if entry.first > self.dropped])
 
     def ever(self) -> dict[str, int]:
@@ -204,7 +219,8 @@ class Ledger:
         actor = _actor()
         if actor is not None and COMMANDS[_names[actor.place]].outside:
             self.lost[key] = joined([self.lost.get(key, {}), without(lost, self.required())])
-        elif missing := without(lost, self.ever()):
+        elif missing := without(lost, {} if self.is_deleted and "delete" in _names else self.ever()):
+            # a user who deletes what is unfinished has said that no rotation truncates any more
             self.wrong.append(f"TRUNCATED what is not archived: {told(missing)}")
 
 
@@ -291,24 +307,16 @@ _rests: dict[int, tuple[str, ...]] = {}
 
 def judge(scene: Scene, world: World, ledger: Ledger, names: Sequence[str], actors: Sequence[Actor]) -> tuple[str, ...]:
     """The failures of a schedule; empty if there are none."""
-    wrong = list(ledger.wrong)
-    ledger.wrong.clear()
-    for name, actor in zip(names, actors, strict=True):
-        if actor.error is not None and not isinstance(actor.error, (Problem, Killed)):
-            wrong.append(f"BUG {name} ended with {type(actor.error).__name__}: {actor.error}")
-    wrong += _compare(world, ledger)
-    wrong += _mixed(world, ledger, names, actors)
-    if "release" not in names and (expired := [one for one in ledger.held if one <= ledger.dropped]):
-        wrong.append(f"HELD generations {expired} have expired, and holds on them were confirmed")
-    if wrong:
-        return tuple(wrong)
-    for name, actor in zip(names, actors, strict=True):
-        if isinstance(actor.error, Damaged):
-            wrong.append(f"MISLED {name} said {actor.error}, and all is there")
+    if any(name.startswith(DELETE) for name in names):
+        while world.late:
+            world.arrive()
+    wrong = list(_at_once(world, ledger, names, actors))
+    if wrong or ledger.deletion:
+        return tuple(wrong or _deleted(scene, world, ledger))
     again = tuple(
         name
         for name, actor in zip(names, actors, strict=True)
-        if not COMMANDS[name].outside and not (name == "import" and actor.error is None)
+        if not COMMANDS[name].outside and not name.startswith(DELETE) and not (name == "import" and actor.error is None)
     )
     foreign = bool({"remake", "other"} & {*names})
     key = hash(
@@ -321,7 +329,59 @@ def judge(scene: Scene, world: World, ledger: Ledger, names: Sequence[str], acto
         if len(_rests) > 500_000:
             _rests.clear()
         found = _rests[key] = tuple(_rest(scene, world, ledger, again, foreign=foreign))
-    return (*wrong, *found)
+    return found
+
+
+def _at_once(world: World, ledger: Ledger, names: Sequence[str], actors: Sequence[Actor]) -> Iterator[str]:
+    """What is wrong before anything is repeated."""
+    yield from ledger.wrong
+    ledger.wrong.clear()
+    for name, actor in zip(names, actors, strict=True):
+        if actor.error is not None and not isinstance(actor.error, (Problem, Killed)):
+            yield f"BUG {name} ended with {type(actor.error).__name__}: {actor.error}"
+    wrong = [*_compare(world, ledger), *_mixed(world, ledger, names, actors)]
+    yield from wrong
+    gone = [one for one in ledger.held if one <= ledger.dropped or ledger.is_deleted]
+    if gone and "release" not in names:
+        yield f"HELD generations {gone} have expired or were deleted, and holds on them were confirmed"
+    if ledger.is_deleted:
+        yield from _unseen(names, actors)
+    for name, actor in zip(names, actors, strict=True):
+        if isinstance(actor.error, Damaged) and not wrong:
+            yield f"MISLED {name} said {actor.error}, and all is there, or was deleted"
+
+
+def _deleted(scene: Scene, world: World, ledger: Ledger) -> Iterator[str]:
+    """Finish the deletion of an archive; what is wrong then."""
+    for _ in range(2):
+        last = Actor(0, lambda: delete_archive(scene.archive, yes=True, unfinished=True))
+        last.go_on()
+        if isinstance(last.error, Conflict) and ledger.deletion == "":
+            return  # a hold keeps it; so the archive is in force again
+        if last.error is not None:
+            yield f"STUCK delete again: {type(last.error).__name__}: {last.error}"
+        while world.late:
+            world.arrive()
+    keys = [key.removeprefix(FOLDER) for key in world.bucket("vault").objects]
+    if left := [key for key in keys if not _DECISION.fullmatch(key) and not table_of(key)]:
+        yield f"LEFT {len(left)} objects, the first: {left[0]}"
+    yield from _compare(world, ledger)
+    again = Actor(0, lambda: export_stream(scene.stream, ROOT, same_stream=True, **scene.options))
+    again.go_on()
+    if not isinstance(again.error, Conflict):
+        yield f"REUSED export to the address of a deleted archive ends with {again.error or 'success'}"
+
+
+def _unseen(names: Sequence[str], actors: Sequence[Actor]) -> Iterator[str]:
+    """What runs say is archived, and no deletion has seen before it deleted it."""
+    deletions = [actor for name, actor in zip(names, actors, strict=True) if name.startswith(DELETE)]
+    if any(not isinstance(actor.error, (Conflict, NoSuchArchive, type(None))) for actor in deletions):
+        return  # what one that was interrupted saw is not known
+    reports: list[Any] = [actor.result for actor in deletions if actor.error is None]
+    seen = {number for report in reports for number in report.generations}
+    for name, actor in zip(names, actors, strict=True):
+        if isinstance(actor.result, (ExportReport, RotateReport)) and actor.result.generation not in seen:
+            yield f"UNSEEN {name} says that generation {actor.result.generation} is archived; a deletion did not see it"
 
 
 def streams(world: World, ledger: Ledger) -> dict[tuple[str, int], StreamState]:
@@ -336,6 +396,8 @@ def streams(world: World, ledger: Ledger) -> dict[tuple[str, int], StreamState]:
 
 def _compare(world: World, ledger: Ledger) -> list[str]:
     seen = scan(world)
+    if ledger.is_deleted:
+        return ["KEPT what was deleted can be read"] if seen.held else []
     if seen.problem:
         return [f"LOST an archive that can be read: {seen.problem}"]
     if seen.doubled:

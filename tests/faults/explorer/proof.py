@@ -42,6 +42,7 @@ class Proof:
         self._parts: dict[Span, tuple[Span, ...]] = {}
         self._number = self._dropped = 0
         self._merged: frozenset[Span] = frozenset()
+        self._deleted = False
         for key in sorted(objects):
             self._note(key.removeprefix(FOLDER), objects[key])
 
@@ -69,8 +70,11 @@ class Proof:
             inside |= {(number, number) for number in range(first, last + 1) if number not in covered}
             self._parts[first, last] = tuple(sorted(inside))
         self._number, self._merged, self._dropped = int(match[1]), merged, value["dropped"]
+        self._deleted = value.get("deletion", "") in {"decided", "done"}
 
     def _in_force(self) -> Iterator[Span]:
+        if self._deleted:
+            return
         yield from self._merged
         covered = {number for first, last in self._merged for number in range(first, last + 1)}
         for key in self._objects:

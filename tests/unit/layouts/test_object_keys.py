@@ -46,6 +46,7 @@ events = st.tuples(segments, offsets, int31(8))
         (keys.ranges_key(ONE), "_manifest/0000000007.ranges.parquet"),
         (keys.checked_key(ONE), "_manifest/0000000007.checked.json"),
         (keys.decision_key(7), "_manifest/decisions/0000000007.json"),
+        (keys.truncation_key(7), "_manifest/truncations/0000000007.json"),
         (keys.plan_key(ONE), "_work/0000000007/plan.json"),
         (keys.row_key(ONE, SegmentId(1, 2), 3), "_work/0000000007/0000000001.0000000002/0000000000000000003.json"),
     ],
