@@ -228,7 +228,10 @@ class DeleteOptions(Options):
     ] = False
     unfinished: Annotated[
         bool,
-        Field(description="Also if an export is not finished; one that is running ends with a conflict."),
+        Field(
+            description="Also if an export, a merge or a truncation of the source is not finished. A run that is still "
+            "working ends with a conflict; a truncation that is only paused still comes."
+        ),
         CommandLine().destroying(),
     ] = False
 

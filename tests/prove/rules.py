@@ -377,6 +377,23 @@ RULES: tuple[Mutant, ...] = (
         tests=(DELETE,),
     ),
     Mutant(
+        "delete-without-a-fence",
+        "deletion of an archive: nothing is published once it has begun",
+        "manifests/verbs/delete.py",
+        'now.decision.delete("begun")',
+        'now.decision.delete("decided")',
+        tests=(DELETE,),
+        families=("chunks/grown delete,export",),
+    ),
+    Mutant(
+        "deletion-taken-back",
+        "deletion of an archive: what is decided is not taken back",
+        "manifests/archive/marks.py",
+        'if self.is_deleted and deletion != "done":',
+        "if False:",
+        tests=("tests/unit/manifests/archive/test_marks.py",),
+    ),
+    Mutant(
         "delete-locked",
         "deletion of an archive: S3's locks are looked at before it is decided",
         "manifests/verbs/delete.py",
@@ -424,6 +441,14 @@ RULES: tuple[Mutant, ...] = (
         "        # what a deletion",
         tests=(DELETE,),
         families=("chunks/grown export,delete-unfinished",),
+    ),
+    Mutant(
+        "swept-beside-a-deletion",
+        "sweep: an archive whose deletion has begun has nothing",
+        "manager/restored.py",
+        "    archive.check_open(archive.listing())\n",
+        "",
+        tests=(f"{MANAGER}/test_sweep.py",),
     ),
     Mutant(
         "truncate-unannounced",

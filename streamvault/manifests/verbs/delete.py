@@ -54,13 +54,14 @@ def delete_archive(archive: str, options: DeleteOptions) -> DeleteReport:
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
         yes: delete it; without this, only report what would be deleted.
-        unfinished: also if an export or a merge is not finished. One that is running ends with a `Conflict`.
+        unfinished: also if an export, a merge or a truncation of the source is not finished. A run that is still
+            working ends with a `Conflict`; a truncation that is only paused still comes.
 
     Raises:
         NoSuchArchive: there is no archive.
-        Conflict: a generation has a hold, an object is locked by S3, an export or a merge is not finished, or a
-            generation was published meanwhile. Nothing was deleted, except if S3 locks an object that was not locked
-            before.
+        Conflict: a generation has a hold, an object is locked by S3, an export, a merge or a truncation of the source
+            is not finished, or a generation was published meanwhile. Nothing was deleted, except if S3 locks an object
+            that was not locked before.
     """
     source = Archive.open(archive)
     listing = source.listing()

@@ -375,12 +375,12 @@ def _deleted(scene: Scene, world: World, ledger: Ledger) -> Iterator[str]:
 def _unseen(names: Sequence[str], actors: Sequence[Actor]) -> Iterator[str]:
     """What runs say is archived, and no deletion has seen before it deleted it."""
     deletions = [actor for name, actor in zip(names, actors, strict=True) if name.startswith(DELETE)]
-    if any(not isinstance(actor.error, (Conflict, NoSuchArchive, type(None))) for actor in deletions):
+    if any(type(actor.error) not in {type(None), Conflict, NoSuchArchive} for actor in deletions):
         return  # what one that was interrupted saw is not known
     reports: list[Any] = [actor.result for actor in deletions if actor.error is None]
-    seen = {number for report in reports for number in report.generations}
+    seen = max((number for report in reports for number in report.generations), default=0)
     for name, actor in zip(names, actors, strict=True):
-        if isinstance(actor.result, (ExportReport, RotateReport)) and actor.result.generation not in seen:
+        if isinstance(actor.result, (ExportReport, RotateReport)) and actor.result.generation > seen:
             yield f"UNSEEN {name} says that generation {actor.result.generation} is archived; a deletion did not see it"
 
 
@@ -518,7 +518,9 @@ def _may_fail(world: World, name: str, error: BaseException, *, foreign: bool, e
     if _has_other_options(error):
         return True
     if isinstance(error, Conflict) and error.what.startswith("the stream has events before the archive's beginning"):
-        return any("--from" in one or "export-from" in one for one in _names) or name in {"rotate", "expire-all"}
+        return any("--from" in one or "export-from" in one for one in _names) or name.startswith(
+            ("rotate", "expire-all")
+        )
     name = name.removeprefix(FORMER)
     ends = foreign or name in {"import", "handoff"} or (name.startswith("convert") and expired)
     is_there = not (name == "work" and isinstance(error, NoSuchScope))  # no request was added to the queue

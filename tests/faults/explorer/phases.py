@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from tests.faults.explorer.commands import COMMANDS
+from tests.faults.explorer.deleting import BESIDE, STOPPED, beside, stopped
 from tests.faults.explorer.explore import at_each_point, pairs_of_points, random_schedules, three_stops
 from tests.faults.explorer.families import BASES, ENDINGS, KNOWN, LAYOUTS, MIRRORED, combinations, family
 from tests.faults.explorer.families import mirror_families as of_mirrors
@@ -62,6 +63,12 @@ def _pairs(rng: random.Random) -> Iterator[Schedule]:
         yield from _some(rng, pairs_of_points(scene, commands))
 
 
+def _deletions(rng: random.Random) -> Iterator[Schedule]:
+    while True:
+        text = rng.choice((*STOPPED, *BESIDE))
+        yield from _some(rng, beside(text) if text in BESIDE else stopped(f"{text} {','.join(HARSH)}"))
+
+
 def _chance(scenes: Sequence[str], without: frozenset[str], endings: Sequence[str]) -> Phase:
     names = tuple(name for name in COMMANDS if name not in without)
     return lambda rng: random_schedules(rng.randrange(1 << 30), scenes, names, endings)
@@ -105,6 +112,7 @@ PHASES: dict[str, Phase] = {
     "harsh": _chance([f"{scene}/harsh" for scene in SCENES], frozenset(), HARSH),
     "bytes": _chance(BYTES, NOT_OF_BYTES, HARSH),
     "three stops": _three_stops,
+    "deletions": _deletions,
 }
 
 MIRROR_PHASES: dict[str, Phase] = {

@@ -55,7 +55,7 @@ from tests.unit.manager.leftovers import (
     queue,
     replica,
 )
-from tests.unit.small_archives import NAME, Vault
+from tests.unit.small_archives import NAME, Vault, archive_of
 
 GONE = replace(NAME, stream="gone")
 
@@ -256,6 +256,12 @@ class TestTargets:
         killed_import(vault)
         shutil.rmtree(vault.folder / "vault")
         assert kept(sweep(vault))[TARGET.stream].startswith("its archive cannot be read")
+        assert TARGET in names(vault)
+
+    def test_target_whose_archive_is_being_deleted_stays(self, vault: Vault) -> None:
+        killed_import(vault)
+        archive_of(vault.root).decide(lambda now: now.decision.delete("begun"), deleting=True)
+        assert "(the archive is being deleted)" in kept(sweep(vault))[TARGET.stream]
         assert TARGET in names(vault)
 
     def test_target_whose_archive_is_another_one_now_stays(self, vault: Vault, tmp_path: Path) -> None:
