@@ -75,6 +75,14 @@ def append_events(
         return appender.flush()
 
 
+def append_more(stream: str) -> None:
+    """Append a few events to each open segment of a stream, given its URI."""
+    address, name = parse_stream(stream)
+    with address.open() as store:
+        for segment in store.describe(name).tail.offsets:
+            append_events(store, name, segment, payloads(5, segment.number))
+
+
 def append_block(appender: SegmentAppender, block: bytes) -> None:
     """Append in pieces that a store takes: one large event is more than that."""
     for start in range(0, len(block), LARGEST_BLOCK):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 from pathlib import Path
 
 from streamvault.common.errors import Failed
@@ -16,7 +16,7 @@ def replace_file(file: Path, text: str) -> None:
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        made = file.with_name(f".{file.name}.{os.getpid()}")
+        made = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
         try:
             made.write_text(text, encoding="utf-8")
             made.replace(file)

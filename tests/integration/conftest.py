@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.servers.java_client import JavaClient
 from tests.servers.pravega import PravegaServer
 from tests.servers.pravega_security import ADMIN
 from tests.servers.s3 import S3Server
+from tests.streams import make_stream
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +37,16 @@ def java_client(tmp_path_factory: pytest.TempPathFactory) -> JavaClient:
         return JavaClient.compile(tmp_path_factory.mktemp("java"))
     except Unavailable as error:
         absent("jdk", str(error))
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> str:
+    """A small stream in an embedded store."""
+    uri = f"local://{tmp_path}/streams/scope/stream"
+    address, name = parse_stream(uri)
+    with address.open() as store:
+        make_stream(store, name, events=200, largest=2000)
+    return uri
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from streamvault.streamstore.uri import parse_stream
 from tests.servers.minio import limited
 from tests.servers.s3 import S3Server
 from tests.servers.spoiling import SpoilingGateway
-from tests.streams import append_events, make_stream, payloads
+from tests.streams import append_events, append_more
 
 pytestmark = pytest.mark.minio
 
@@ -53,20 +53,6 @@ def use(minio: S3Server, bucket_name: str, use_s3: Callable[[S3Server], None]) -
     return log_in
 
 
-@pytest.fixture
-def stream(tmp_path: Path) -> str:
-    uri = f"local://{tmp_path}/streams/{NAME}"
-    with parse_stream(uri)[0].open() as store:
-        make_stream(store, NAME, events=200, largest=2000)
-    return uri
-
-
-def more(stream: str) -> None:
-    with parse_stream(stream)[0].open() as store:
-        for segment in store.describe(NAME).tail.offsets:
-            append_events(store, NAME, segment, payloads(5, segment.number))
-
-
 @pytest.mark.parametrize("layout", ["events", "chunks"])
 def test_each_command_runs_with_its_own_policy(
     use: Callable[[str], None], stream: str, bucket_name: str, tmp_path: Path, layout: Any
@@ -75,7 +61,7 @@ def test_each_command_runs_with_its_own_policy(
     archive = f"{root}/{NAME}"
     use("export")
     assert export_stream(stream, root, layout=layout, **SMALL).generation == 1
-    more(stream)
+    append_more(stream)
     assert export_stream(stream, root, layout=layout, **SMALL).generation == 2
     use("import")
     assert check_archive(archive, read_data=True, master="inline").ok
@@ -84,7 +70,7 @@ def test_each_command_runs_with_its_own_policy(
     assert [found.archive for found in list_archives(root)] == [archive]
     import_stream(archive, f"local://{tmp_path}/streams/scope/restored", master="inline")
     use("rotate")
-    more(stream)
+    append_more(stream)
     report = rotate_stream(stream, root, layout=layout, keep=1, hold="audit", **SMALL)
     assert (report.generation, report.expired) == (3, (1, 2))
     release_archive(archive, "audit")
@@ -115,7 +101,7 @@ def test_every_write_is_create_only(
             rotate_stream(
                 stream, root, layout="chunks", range_size="1MiB", window="16MiB", keep=5, hold="audit", master="inline"
             )
-            more(stream)
+            append_more(stream)
         release_archive(archive, "audit")
         assert compact_archive(archive, master="inline").runs
         rotate_stream(stream, root, layout="events", range_size="1MiB", window="16MiB", keep=1, master="inline")
@@ -140,7 +126,7 @@ def test_export_policy_refuses_expiry(use: Callable[[str], None], stream: str, b
     root = f"s3://{bucket_name}/backups"
     use("export")
     export_stream(stream, root, **SMALL)
-    more(stream)
+    append_more(stream)
     with pytest.raises(AccessDenied):
         rotate_stream(stream, root, keep=1, **SMALL)
     assert check_archive(f"{root}/{NAME}", master="inline").generations == (1, 2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +15,9 @@ from streamvault.manifests.verbs.reports import CheckReport
 from streamvault.objectstore.checksums import crc64nvme
 from streamvault.objectstore.s3 import scheme
 from streamvault.streamstore.model import StreamName
-from streamvault.streamstore.uri import parse_stream
 from tests.counting import counted
 from tests.servers.s3 import S3Server
-from tests.streams import append_events, make_stream, payloads
+from tests.streams import append_more
 
 NAME = StreamName("scope", "stream")
 SMALL: dict[str, Any] = {"layout": "chunks", "range_size": 16 * 1024, "master": "inline"}
@@ -37,20 +35,6 @@ def root(server: S3Server, bucket_name: str, use_s3: Callable[[S3Server], None])
     use_s3(server)
     server.make_bucket(bucket_name)
     return f"s3://{bucket_name}/vault"
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> str:
-    uri = f"local://{tmp_path}/streams/{NAME}"
-    with parse_stream(uri)[0].open() as store:
-        make_stream(store, NAME, events=200, largest=2000)
-    return uri
-
-
-def more(stream: str) -> None:
-    with parse_stream(stream)[0].open() as store:
-        for segment in store.describe(NAME).tail.offsets:
-            append_events(store, NAME, segment, payloads(5, segment.number))
 
 
 def check(archive: str, **options: Any) -> CheckReport:
@@ -99,7 +83,7 @@ def test_compressed_compacted_and_converted_chunks_are_compared(
     monkeypatch.setattr(scheme, "WORTH_ASKING", 0)
     for _ in range(2):
         export_stream(stream, root, compress="zstd", **SMALL)
-        more(stream)
+        append_more(stream)
     compact_archive(f"{root}/{NAME}", master="inline")
     export_stream(stream, root, compress="zstd", **SMALL)
     convert_archive(f"{root}/{NAME}", f"{root}-raw", layout="chunks", master="inline")

@@ -40,6 +40,7 @@ _DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
 _DROPPED = re.compile(r"_manifest/([0-9]{10})\.dropped\.json")
 DELETE = "delete"
 """How the names of the commands begin that delete the archive."""
+_PLAN = re.compile(r"_work/([0-9]{10})/(?:[0-9]{4}/)?plan\.json")
 FORMER = "former-"
 """How the names of the former release's commands begin."""
 
@@ -111,7 +112,7 @@ class Ledger:
         held: generations on which a hold is confirmed. wrong: what was wrong at the moment it was done.
         lost: stream → what it lost that was not archived then, by no fault of the product.
         gone: streams that were deleted, as they were.
-        when: when each generation was published, by a clock that does not jump.
+        when: when each generation's tail was taken, by a clock that does not jump: shortly before its plan was made.
         deletion: how far the archive's deletion is.
     """
 
@@ -178,6 +179,9 @@ class Ledger:
         return joined([entry.masks for entry in self.published.values()])
 
     def _changed(self, key: str, data: bytes | None, now: float) -> None:
+        plan = None if data is None else _PLAN.fullmatch(key.removeprefix(FOLDER))
+        if plan is not None and (int(plan[1]),) * 2 not in self.published:
+            self.when[int(plan[1])] = now
         if data is None or not key.startswith(FOLDER + "_manifest/"):
             return
         before = self.dropped
