@@ -6,16 +6,15 @@ task specifications and stored in manifests. Nothing here accesses a store.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Self
 
 from streamvault.streamstore.errors import InvalidCut, InvalidName
+from streamvault.streamstore.java_cut import is_java_cut, offsets_of_java_cut
 
 ContentKind = Literal["events", "bytes"]
 """What segments hold: events, each with a header, or bytes without structure (a byte stream)."""
@@ -39,8 +38,6 @@ SEGMENT_END = -1
 
 _INT63 = 0x7FFFFFFFFFFFFFFF
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]{0,254}\Z")
-_JAVA_CUT = "H4sI"
-_LONGEST_JAVA_CUT = 16 * 1024 * 1024  # bytes; about 500,000 segments
 _POINTER = re.compile(r".+/.+/.+:[0-9]+-[0-9]+\Z")
 _EXACT_POINTER = re.compile(r"(.*)/([^/]*):(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})\Z", re.DOTALL)
 _SEGMENT = re.compile(r"(0|[1-9][0-9]{0,9})\.#epoch\.(0|[1-9][0-9]{0,9})\Z")
@@ -257,7 +254,7 @@ class StreamCut:
             InvalidCut: not such a mapping or text, a negative offset, or a segment of another stream.
         """
         if isinstance(value, str) and is_java_cut(value):
-            value = _offsets_of_java_cut(value.strip())
+            value = offsets_of_java_cut(value)
         elif isinstance(value, str):
             try:
                 value = json.loads(value)
@@ -285,30 +282,6 @@ class StreamCut:
             offsets[segment_id] = offset
         assert stream is not None  # noqa: S101  (there is an entry)
         return cls(stream, offsets)
-
-
-def is_java_cut(text: str) -> bool:
-    """Return whether a text begins as the Java client's text of a stream cut does: it is gzipped, in base64."""
-    return text.lstrip().startswith(_JAVA_CUT)
-
-
-def _offsets_of_java_cut(text: str) -> dict[str, int]:
-    """Return what ``io.pravega.client.stream.StreamCut.asText`` of the Java client 0.13 has printed.
-
-    That is ``0:scope/stream:numbers:epochs:offsets``; the last three are lists with commas.
-    """
-    try:
-        unzip = zlib.decompressobj(wbits=31)
-        plain = unzip.decompress(base64.b64decode(text, validate=True), _LONGEST_JAVA_CUT)
-        version, stream, *lists = plain.decode().split(":")
-        numbers, epochs, offsets = ([int(one) for one in each.split(",")] for each in lists)
-        if version != "0" or not unzip.eof:
-            raise ValueError  # noqa: TRY301  (as for any other text)
-        segments = [str(SegmentId(epoch, number)) for epoch, number in zip(epochs, numbers, strict=True)]
-        return {f"{stream}/{name}": offset for name, offset in zip(segments, offsets, strict=True)}
-    except (ValueError, zlib.error, InvalidName):
-        todo = "Give the whole text that asText prints."
-        raise InvalidCut("not a whole stream cut of the Java client", where=text[:80], todo=todo) from None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -10,7 +10,8 @@ from pydantic import Field, SkipValidation
 from streamvault.common.options import CommandLine, load_file
 from streamvault.streamstore.arithmetic.cuts import EndOf, with_ends
 from streamvault.streamstore.errors import InvalidCut
-from streamvault.streamstore.model import StreamCut, StreamName, is_java_cut
+from streamvault.streamstore.java_cut import is_java_cut
+from streamvault.streamstore.model import StreamCut, StreamName
 
 Cut = str | Mapping[str, int]
 """JSON, the Java client's text, or full segment name → offset (bytes).
