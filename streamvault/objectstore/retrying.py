@@ -16,7 +16,14 @@ from streamvault.common.retries import attempts, is_transient
 from streamvault.common.underway import S3
 from streamvault.objectstore.bulk import holds
 from streamvault.objectstore.checksums import KeptChecksums
-from streamvault.objectstore.errors import AlreadyExists, NoSuchHost, NoSuchObject, ObjectStoreUnavailable, ServerBusy
+from streamvault.objectstore.errors import (
+    AlreadyExists,
+    NoSuchHost,
+    NoSuchObject,
+    ObjectStoreError,
+    ObjectStoreUnavailable,
+    ServerBusy,
+)
 from streamvault.objectstore.store import SMALL, ByteStream, ObjectInfo, ObjectStore
 
 T = TypeVar("T")
@@ -36,12 +43,14 @@ class RetryingStore(ObjectStore):
         store: the wrapped store.
         total_seconds: total retry time; the last attempt may run past it. A server that has never answered gets at most
             10 seconds.
+        reach: called after the first failure of a server that has never answered; may raise a better error.
     """
 
-    def __init__(self, store: ObjectStore, *, total_seconds: float = 60.0) -> None:
+    def __init__(self, store: ObjectStore, *, total_seconds: float = 60.0, reach: Callable[[], object] = bool) -> None:
         self.uri = store.uri
         self._store = store
         self._total = total_seconds
+        self._reach = reach
         self._answered = False
 
     def put(self, key: str, data: bytes | memoryview) -> None:
@@ -92,6 +101,9 @@ class RetryingStore(ObjectStore):
             except ObjectStoreUnavailable as error:
                 with S3:
                     entries, entry = self._again(error, partial(self._resume, prefix, last))
+            except Problem as error:
+                self._check_reach(error)
+                raise
             asked = _NOT_ASKED
             self._answered = True
             if entry is None:
@@ -114,7 +126,8 @@ class RetryingStore(ObjectStore):
                 result = attempt()
             except ObjectStoreUnavailable as error:
                 return self._again(error, again or attempt)
-            except Problem:
+            except Problem as error:
+                self._check_reach(error)
                 self._answered = True
                 raise
             self._answered = True
@@ -142,11 +155,17 @@ class RetryingStore(ObjectStore):
         entries = self._store.list(prefix, last)
         return entries, next(entries, None)
 
+    def _check_reach(self, error: Problem) -> None:
+        """Raise a better error than one that may come from a server of another protocol."""
+        if not self._answered and type(error) in {ObjectStoreError, ObjectStoreUnavailable}:
+            self._reach()
+
     def _again(self, first: ObjectStoreUnavailable, attempt: Callable[[], T]) -> T:
         """Retry until success or timeout. The failure that led here counts as the first attempt."""
         began = time.monotonic()
         if isinstance(first, NoSuchHost) and not self._answered:
             raise first
+        self._check_reach(first)
         known = self._answered or isinstance(first, ServerBusy)
         failed: list[ObjectStoreUnavailable] = [first]
 

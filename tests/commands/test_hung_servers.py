@@ -103,7 +103,7 @@ METHODS = pb.DESCRIPTOR.services_by_name["ControllerService"].methods_by_name
 SEGMENT = pb.SegmentId(streamInfo=pb.StreamInfo(scope="scope", stream="stream"), segmentId=0)
 
 
-class Controller(grpc.GenericRpcHandler):  # type: ignore[type-arg]  (it has none at run time)
+class Controller(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """A controller all of whose streams have one segment, at a segment store of this port."""
 
     def __init__(self, port: int) -> None:

@@ -64,7 +64,13 @@ class _S3Scheme(Scheme):
     ) -> ObjectStore:
         """See the base class."""
         store = BucketStore(address, storage_class=data_class, timeout=timeout_seconds)
-        return RetryingStore(store, total_seconds=retry_seconds)
+
+        def reach() -> None:
+            from streamvault.objectstore.s3.reach import check_plain  # noqa: PLC0415  (imports ssl)
+
+            check_plain(address.access.endpoint, f"s3://{address.place}")
+
+        return RetryingStore(store, total_seconds=retry_seconds, reach=reach)
 
     def check_data_class(self, name: str, root: str) -> None:  # noqa: ARG002
         """See the base class; it is the storage class."""

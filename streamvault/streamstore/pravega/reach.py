@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from contextlib import suppress
 
+from streamvault.common.handshake import speaks_tls
 from streamvault.streamstore.errors import StreamStoreError, StreamStoreUnavailable
 from streamvault.streamstore.pravega.settings import PravegaSettings
-
-_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
-"""OpenSSL's words for bytes that are no TLS record."""
 
 
 def reach(settings: PravegaSettings, seconds: float) -> str:
@@ -32,7 +29,7 @@ def reach(settings: PravegaSettings, seconds: float) -> str:
         raise StreamStoreUnavailable("there is no host of this name", where=where, todo=todo) from None
     try:
         with socket.create_connection((host, settings.port), timeout=seconds) as plain:
-            secure = _speaks_tls(plain)
+            secure = speaks_tls(plain)
     except TimeoutError:
         todo = "Check that it is the controller's gRPC port, that Pravega runs, and firewalls."
         raise StreamStoreUnavailable(f"no answer within {seconds:g} s", where=where, todo=todo) from None
@@ -51,17 +48,3 @@ def check_tls(settings: PravegaSettings, seconds: float) -> None:
     """Raise `StreamStoreError` as `reach` does; if it does not answer within some seconds, that remains open."""
     with suppress(StreamStoreUnavailable):
         reach(settings, seconds)
-
-
-def _speaks_tls(plain: socket.socket) -> bool:
-    """Try a handshake; whether the certificate is trusted, the first call shows."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        context.wrap_socket(plain).close()
-    except (ssl.SSLEOFError, ConnectionError):  # what it was sent meant nothing to it
-        return False
-    except ssl.SSLError as error:
-        return (error.reason or "") not in _NOT_TLS
-    return True

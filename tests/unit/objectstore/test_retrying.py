@@ -14,6 +14,7 @@ from streamvault.objectstore.errors import (
     AlreadyExists,
     NoSuchHost,
     NoSuchObject,
+    ObjectStoreError,
     ObjectStoreUnavailable,
     ServerBusy,
 )
@@ -105,6 +106,21 @@ def test_lasting_errors_are_not_tried_again(failing: Failing, problem: Exception
     with pytest.raises(type(problem)):
         RetryingStore(failing).get("a")
     assert failing.attempts == 2
+
+
+def test_only_a_server_that_never_answered_may_be_another_one(failing: Failing) -> None:
+    asked: list[bool] = []
+    store = RetryingStore(failing, reach=lambda: asked.append(True))
+    failing.before = [away(), busy(), away()]
+    with pytest.raises(NoSuchObject):
+        store.get("a")
+    assert asked == [True]
+    failing.before = [away()]
+    assert list(store.list("a/")) == []
+    failing.before = [ObjectStoreError("rejected")]
+    with pytest.raises(ObjectStoreError):
+        store.get("a")
+    assert asked == [True]
 
 
 def test_put_whose_answer_was_lost_succeeds(failing: Failing) -> None:
