@@ -125,7 +125,7 @@ class RetryingStore(ObjectStore):
             try:
                 result = attempt()
             except ObjectStoreUnavailable as error:
-                return self._again(error, again or attempt)
+                result = self._again(error, again or attempt)
             except Problem as error:
                 self._check_reach(error)
                 self._answered = True
