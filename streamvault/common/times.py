@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from streamvault.common.errors import Usage
 
 _SECONDS = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile(r"\s*".join(rf"(?:([0-9]{{1,9}})\s*{unit})?" for unit in _SECONDS), re.ASCII)
+_DURATION = re.compile(r"\s*".join(rf"(?:([0-9]{{1,15}}(?:\.[0-9]+)?)\s*{unit})?" for unit in _SECONDS), re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Parse a duration such as ``90d``, ``36h``, ``1h30m`` or ``2w`` into seconds.
+    """Parse a duration such as ``90d``, ``36h``, ``1h30m``, ``2w`` or ``0.5s`` into seconds.
 
     Raises:
         ValueError: the text is not a duration; the message gives examples.
@@ -20,15 +21,15 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ValueError(f"{text!r} is not a duration. Examples: 90d, 2w, 36h, 1h30m, 30s.")
-    return float(sum(int(count) * _SECONDS[unit] for unit, count in zip(_SECONDS, match.groups("0"), strict=True)))
+    return float(sum(Decimal(count) * _SECONDS[unit] for unit, count in zip(_SECONDS, match.groups("0"), strict=True)))
 
 
 def duration_text(seconds: float) -> str:
     """Format a duration in its largest whole unit, as `parse_duration` reads it back: ``90d``, ``10m``, ``0.5s``."""
     for unit in "dhm":
         if seconds and seconds % _SECONDS[unit] == 0:
-            return f"{seconds // _SECONDS[unit]:g}{unit}"
-    return f"{seconds:g}s"
+            return f"{int(seconds) // _SECONDS[unit]}{unit}"
+    return f"{int(seconds) if seconds == int(seconds) else format(Decimal(repr(seconds)), 'f')}s"
 
 
 def parse_moment(value: str | datetime, what: str) -> datetime:

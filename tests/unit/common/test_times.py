@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamvault.common.errors import Usage
-from streamvault.common.times import age_text, moment_text, parse_duration, parse_moment
+from streamvault.common.times import age_text, duration_text, moment_text, parse_duration, parse_moment
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,8 @@ from streamvault.common.times import age_text, moment_text, parse_duration, pars
         (" 1 d ", 86400),
         ("0s", 0),
         ("1h30m", 5400),
+        ("0.5s", 0.5),
+        ("1.1h", 3960),
         ("1w 2d 3h 4m 5s", 7 * 86400 + 2 * 86400 + 3 * 3600 + 4 * 60 + 5),
     ],
 )
@@ -30,10 +32,19 @@ def test_parse_duration_reads_units(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1.5h", "1y", "2h 1d", "1h 1h", "\u0661d", "9999999999d"])
+@pytest.mark.parametrize(
+    "text", ["", "90", "d", "-1d", "1.h", ".5s", "1e3s", "1y", "2h 1d", "1h 1h", "\u0661d", "9999999999999999d"]
+)
 def test_parse_duration_refuses_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
+
+
+@given(st.floats(0, 1e12) | st.integers(0, 10**9).map(lambda minutes: minutes * 60.0))
+@example(0.5)
+@example(2_592_001.0)
+def test_duration_is_read_back_as_it_was_written(seconds: float) -> None:
+    assert parse_duration(duration_text(seconds)) == seconds
 
 
 @given(st.datetimes(datetime(1900, 1, 1), datetime(2900, 1, 1)), st.integers(-14 * 60, 14 * 60))  # noqa: DTZ001
