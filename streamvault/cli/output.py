@@ -35,6 +35,9 @@ _SHORT = 12
 _LONG = 20
 """Letters of a word that may rather be broken than a number be parted from its unit."""
 
+_LEAST = 8
+"""Letters of a word that are left together if it is broken."""
+
 
 class OutputClosed(Exception):
     """The reader closed standard output (``| head``)."""
@@ -150,7 +153,7 @@ class Results:
         self.write(json.dumps(value, allow_nan=False, default=str) + "\n")
 
     def table(self, columns: Mapping[str, bool], rows: list[tuple[str, ...]]) -> None:
-        """Write a table, on a terminal no wider than that.
+        """Write a table, on a terminal no wider than that: if its numbers do not fit, a line for each cell instead.
 
         Args:
             columns: header → whether the column contains numbers (right-aligned).
@@ -166,7 +169,12 @@ class Results:
         if sum(min(_longest_word(column), _LONG) for column in zip(columns, *units, strict=True)) <= room:
             cells = units
         table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-        widths = _column_widths([tuple(columns), *cells], room)
+        widths = _column_widths([tuple(columns), *cells], room, tuple(columns.values()))
+        if sum(widths) > room:
+            for row in rows:
+                self.write("\n")
+                self.fields(dict(zip(columns, row, strict=True)))
+            return
         for (header, number), width in zip(columns.items(), widths, strict=True):
             table.add_column(header, justify="right" if number else "left", overflow="fold", width=width)
         for row in cells:
@@ -213,19 +221,24 @@ def _longest_word(column: tuple[str, ...]) -> int:
     return max((cell_len(word) for cell in column for word in cell.split()), default=0)
 
 
-def _column_widths(rows: list[tuple[str, ...]], room: int) -> list[int]:
+def _column_widths(rows: list[tuple[str, ...]], room: int, numbers: tuple[bool, ...]) -> list[int]:
     """Return how wide each column of a table is, so that the table has room and as few words as possible are broken.
 
     A column that is narrower than its longest cell folds between words; only the widest words are broken if even the
-    words do not fit.
+    words do not fit, and no numbers: then there may be too little room.
     """
     from rich.cells import cell_len
 
     columns = list(zip(*rows, strict=True))
     full = [max(map(cell_len, column)) for column in columns]
     widths = [_longest_word(column) for column in columns]
-    while sum(widths) > room and max(widths) > 1:
-        widths[widths.index(max(widths))] -= 1
+    while sum(widths) > room:
+        longest, index = max(
+            (0 if number else wide, -at) for at, (wide, number) in enumerate(zip(widths, numbers, strict=True))
+        )
+        if longest <= _LEAST:
+            break
+        widths[-index] -= 1
     for _ in range(room - sum(widths)):
         folded = [(wide, index) for index, wide in enumerate(widths) if wide < full[index]]
         if not folded:

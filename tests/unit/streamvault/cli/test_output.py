@@ -344,3 +344,15 @@ def test_only_words_wider_than_a_terminal_are_broken(shown: Shown, monkeypatch: 
     lines = shown(lambda results: results.table({"NAME": False, "BYTES": True}, [("x" * 50, "12.5 KiB")]))
     assert [len(line) for line in lines] == [40, 40, 40, 20]
     assert lines[2].split() == ["x" * 30, "12.5", "KiB"]
+
+
+@pytest.mark.parametrize(("columns", "is_table"), [(120, True), (80, True), (72, False), (40, False)])
+def test_numbers_are_never_broken(columns: int, is_table: bool, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_PIPED_COLUMNS", columns)
+    headers = {"SEGMENT": False, "KEYS": False, "START": True, "END": True, "EVENTS": True, "BYTES": True}
+    numbers = "1,234,567,890,123", "9,234,567,890,123", "10,123,456", "7.3 TiB"
+    rows = [(f"{number}.#epoch.12", "[0.0003052, 0.0006104)", *numbers) for number in (1234, 12)]
+    lines = shown(lambda results: results.table(headers, rows))
+    assert {*numbers[:3]} <= _words(lines)
+    assert max(map(len, lines)) <= columns
+    assert any(line.startswith("──") for line in lines) == is_table
