@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from streamvault.cli.errors import EXIT_CODES, INTERRUPTED, usage_error
+from streamvault.cli.logs import log_unraisable
 from streamvault.cli.output import Results, open_standard_streams, print_stderr
 from streamvault.cli.running import finish, terminate_as_interrupt
 
@@ -204,6 +205,7 @@ def run_app(arguments: list[str] | None = None) -> int:
     """
     if arguments is None:
         arguments = sys.argv[1:]
+        sys.unraisablehook = log_unraisable
     open_standard_streams()
     with terminate_as_interrupt():
         try:

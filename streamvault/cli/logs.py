@@ -10,6 +10,8 @@ from pathlib import Path
 from streamvault.cli.output import record_by
 from streamvault.common.errors import Failed, without_logins
 
+_log = logging.getLogger(__name__)
+
 _VERBOSE = ("py4j", "botocore", "urllib3", "werkzeug", "pyiceberg")
 """Libraries whose tracebacks and request logs duplicate the command's own error line."""
 
@@ -53,6 +55,12 @@ def configure_logs(level: str, file: str | None = None) -> None:
             logging.getLogger(name).setLevel(logging.INFO)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+
+def log_unraisable(error: sys.UnraisableHookArgs) -> None:
+    """Log an error that nobody can catch at level *debug*: an interrupt leaves half-made objects of libraries."""
+    raised = error.exc_value
+    _log.debug("ignored in %r", error.object, exc_info=(type(raised), raised, error.exc_traceback) if raised else None)
 
 
 class _RedactingFormatter(logging.Formatter):

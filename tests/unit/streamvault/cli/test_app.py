@@ -253,6 +253,23 @@ def test_interrupt_while_the_program_is_loaded_is_one_line(module: str) -> None:
     assert (shown.returncode, shown.stdout, shown.stderr) == (130, "", "streamvault: interrupted\n")
 
 
+def test_what_an_interrupt_leaves_half_made_says_nothing() -> None:
+    script = """
+import sys
+from streamvault.cli import main
+
+class HalfMade:
+    def __del__(self):
+        self._state
+
+sys.argv[1:] = ["--version"]
+main()
+HalfMade()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+
+
 def test_interrupt_before_the_command_begins_is_one_line(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
