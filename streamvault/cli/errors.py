@@ -60,13 +60,20 @@ def command_error(error: BaseException, *, resumable: bool) -> CommandError:
     """
     if isinstance(error, Problem):
         return CommandError(error.what, error.where, error.todo, error.exit_code, error.retriable)
-    if isinstance(error, KeyboardInterrupt):
+    if _is_of_interrupt(error):
         what = "interrupted; run the same command again to resume" if resumable else "interrupted"
         return CommandError(what, "", "", INTERRUPTED, retriable=True)
     message = without_logins(" ".join(str(error).split()))
     what = f"internal error: {type(error).__name__}" + (f": {message}" if message else "")
     todo = "Run again with --log-level debug for the traceback."
     return CommandError(what, "", todo, Failed.exit_code, Failed.retriable)
+
+
+def _is_of_interrupt(error: BaseException | None) -> bool:
+    """Return whether it is an interrupt, or what a library stumbled over that was interrupted anywhere."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def usage_error(message: str, command: str) -> CommandError:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,6 +95,17 @@ def test_error_is_one_line_and_one_code(
     if isinstance(error, Problem):
         said = {"what": error.what, "where": error.where, "todo": error.todo}
         assert told["error"] == {**said, "exit_code": code, "retriable": error.retriable}
+
+
+def test_library_that_stumbles_over_an_interrupt_was_interrupted(capfd: pytest.CaptureFixture[str]) -> None:
+    def stumble(_: Progress) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            threading.Lock().release()
+
+    assert command(stumble) == 130
+    assert capfd.readouterr().err == "streamvault: interrupted; run the same command again to resume\n"
 
 
 def test_only_debug_shows_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
