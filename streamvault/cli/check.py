@@ -9,7 +9,7 @@ from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.errors import Usage
-from streamvault.common.sizes import count_text, events_text
+from streamvault.common.sizes import count_text, events_text, generations_text, numbers_text
 from streamvault.manifests.options import CheckOptions
 from streamvault.manifests.verbs.reports import CheckReport
 
@@ -33,12 +33,13 @@ def _show(results: Results, report: CheckReport) -> None:
     read = f"{report.ranges_read:,} read and verified" if report.ranges_read else "no data read"
     results.fields(
         {
-            "generations": ", ".join(map(str, report.generations)),
+            "generations": numbers_text(report.generations),
             "events": events_text(report.events, report.bytes),
             "bytes": exact_text(report.bytes),
             "ranges": f"{report.ranges:,}, {read}",
             "checksums": _compared(report),
             "seed": "" if report.seed is None else str(report.seed),
+            "recorded": f"{generations_text(report.marked)} as read back" if report.marked else "",
             "time": time_text(report),
         }
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamvault.cli.options import ArchiveArgument, HoldName
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
+from streamvault.common.sizes import generations_text
 from streamvault.manifests.options import HoldOptions, ReleaseOptions
 from streamvault.manifests.verbs.reports import HoldReport
 
@@ -29,5 +30,4 @@ def release(archive: ArchiveArgument, name: HoldName, options: ReleaseOptions, *
 
 def _show_released(results: Results, report: HoldReport) -> None:
     done = "would be released from" if report.dry_run else "released from"
-    numbers = ", ".join(map(str, report.generations))
-    results.line(f"hold {report.name} {done} generation {numbers} of {report.archive}")
+    results.line(f"hold {report.name} {done} {generations_text(report.generations)} of {report.archive}")

@@ -42,7 +42,7 @@ def _show(results: Results, timeline: Timeline, *, wide: bool = False) -> None:
         "EVENTS": True,
         "BYTES": True,
         "LAYOUT": False,
-        "CHECKED": False,
+        "READ BACK": False,
         "HOLDS": False,
         "READER GROUPS": False,
         "FROM": False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _UNITS = {
     "": 1,
@@ -79,12 +79,19 @@ def events_text(events: int, size: int) -> str:
 
 
 def generations_text(numbers: Sequence[int]) -> str:
-    """Format generation numbers: ``generation 3``, ``generations 1 to 4``, ``generations 1, 3``; empty if none."""
-    if len(numbers) < 2:
-        return f"generation {numbers[0]}" if numbers else ""
-    if numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"generations {numbers[0]} to {numbers[-1]}"
-    return f"generations {', '.join(map(str, numbers))}"
+    """Format generation numbers: ``generation 3``, ``generations 1 to 4, 7``; empty if there are none."""
+    return f"generation{'s' * (len(numbers) > 1)} {numbers_text(numbers)}" if numbers else ""
+
+
+def numbers_text(numbers: Iterable[int]) -> str:
+    """Return numbers in ascending order with neighbours put together: ``1 to 4, 7``."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in spans)
 
 
 def usd_text(value: float) -> str:

@@ -60,8 +60,9 @@ class RootAddress:
         name, separator, rest = folder_uri(str(text)).partition("://")
         name = name.lower()
         if not separator or name not in SCHEMES:
-            forms = " or ".join(_scheme(known).form for known in SCHEMES if known not in _FOR_TESTS)
-            raise InvalidRoot("not a root URI", where=repr(text), todo=f"A root is {forms}.")
+            forms = ", ".join(_scheme(known).form for known in SCHEMES if known not in _FOR_TESTS)
+            todo = f"A root is {forms} or the absolute path of a folder."
+            raise InvalidRoot("not a root URI", where=repr(text), todo=todo)
         return cls(name, *_scheme(name).parse(rest, text))
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
@@ -9,9 +10,11 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
 from streamvault.common.times import now_utc
+from streamvault.common.version import TOOL
 from streamvault.layouts.object_keys import GenerationSpan, checked_key
 from streamvault.manifests.format.field_types import Count, Cut, Digest, Moment
 from streamvault.manifests.format.jsonfile import File, Model, find_file
+from streamvault.objectstore.errors import AlreadyExists
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamCut, StreamName
 
@@ -199,6 +202,26 @@ class Decision(File):
         if any(hold.generation <= self.dropped for hold in self.holds):
             raise ValueError("a held generation has expired")
         return self
+
+
+def mark_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan, digest: str, ranges: int) -> None:
+    """Mark a generation as read back; does nothing if it is marked already.
+
+    Args:
+        store: the archive's root.
+        stream: the archived stream.
+        span: the generation, all of whose data were read and matched.
+        digest: SHA-256 of the manifest with which they were compared.
+        ranges: how many ranges were read.
+
+    Raises:
+        ObjectStoreError: the mark could not be written.
+    """
+    mark = Checked(
+        scope=stream.scope, stream=stream.stream, generation=span.last, ranges=ranges, digest=digest, tool=TOOL
+    )
+    with suppress(AlreadyExists):  # another process has also read it back
+        store.put(f"{stream}/{checked_key(span)}", mark.encode())
 
 
 def find_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan) -> Checked | None:

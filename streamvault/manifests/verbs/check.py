@@ -21,6 +21,7 @@ from streamvault.manifests.archive.damage import Lost
 from streamvault.manifests.archive.deleting import below_head
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.marks import mark_checked
 from streamvault.manifests.archive.plan import current_plan
 from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.archive.sweeping import remove_strays, tasks_of
@@ -37,6 +38,7 @@ from streamvault.manifests.verbs.check_ranges import (
     strays_tasks,
 )
 from streamvault.manifests.verbs.reports import CheckReport, damage_reports
+from streamvault.objectstore.errors import ObjectStoreError
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId
@@ -53,6 +55,9 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
 
     By default, the key and size of every object are compared with the manifests, in this process. Strays are counted;
     readers never mistake them for events. A damaged archive yields a report that is not `ok`, not an error.
+
+    If all data are read and match, the generations are recorded as read back, as by `rotate_stream`, which then does
+    not read them again. Nothing else is written, and credentials that may not write get a note.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
@@ -89,6 +94,7 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
             # check again
             scope = plan_scope()
             found, notes = _compare(runner, scope, source, progress, reads=bool(share))
+        marked, unmarked = _mark(source, scope.history) if share == 1 and not found.found else ((), ())
         removed = _repair(runner, scope.history, source) if options.repair and not found.found and found.stray else 0
         start_seconds = runner.start_seconds
     progress.end()
@@ -111,11 +117,12 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
         restore=_restoring(source.uri, intact) if damage and options.generation is None else "",
         more_findings=found.found - len(damage),
         strays=found.stray,
+        marked=marked,
         stray_keys=found.strays[:MAX_STRAYS],
         removed=removed,
         fingerprints={each.manifest.generation: each.fingerprint for each in scope.history.generations},
         unfinished_generation=scope.unfinished,
-        notes=(*notes, *_not_compared(found)),
+        notes=(*notes, *unmarked, *_not_compared(found)),
         seed=seed if options.subset is not None else None,
         seconds=round(time.monotonic() - began - start_seconds, 3),
     )
@@ -200,6 +207,27 @@ def _compare(
         notes += ("an export ran during the check, so strays were not searched for; run the check again",)
         extra = []
     return CheckResult.sum_of([*results, *extra]), notes
+
+
+def _mark(source: Archive, history: History) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Mark the generations in force as read back, so that a rotation does not read them again.
+
+    Returns:
+        The generations that had no mark and have one now, and a note if the others could not be marked.
+    """
+    marked: list[int] = []
+    listing = source.listing()
+    for each in history.generations:
+        span = each.manifest.span
+        if span not in listing.spans or span.last in listing.checked:
+            continue
+        ranges = sum(map(len, each.rows.values()))
+        try:
+            mark_checked(source.store, source.stream, span, each.fingerprint, ranges)
+        except ObjectStoreError as error:
+            return tuple(marked), (f"{span} cannot be recorded as read back, so a rotation reads it again: {error}",)
+        marked.append(span.last)
+    return tuple(marked), ()
 
 
 def _not_compared(found: CheckResult) -> tuple[str, ...]:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
-from streamvault.common.version import TOOL
-from streamvault.layouts.object_keys import checked_key, manifest_key
+from streamvault.layouts.object_keys import manifest_key
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.listing import Listing, manifest_lost
-from streamvault.manifests.archive.marks import Checked, find_checked
+from streamvault.manifests.archive.marks import find_checked, mark_checked
 from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.check import run_checks
 from streamvault.manifests.verbs.check_ranges import CheckResult, check_ranges, range_tasks
-from streamvault.objectstore.errors import AlreadyExists
 from streamvault.sparkrun.runner import Runner
 
 
@@ -108,14 +105,6 @@ def _read_one(
             where=f"{archive.uri}: {total.findings[0]}{more}",
             todo="Run 'streamvault check --read-data' on the archive.",
         )
-    mark = Checked(
-        scope=archive.stream.scope,
-        stream=archive.stream.stream,
-        generation=number,
-        ranges=sum(len(task.rows) for task in tasks),
-        digest=generation.fingerprint,
-        tool=TOOL,
-    )
-    with suppress(AlreadyExists):  # another rotation has also read it back
-        archive.store.put(archive.prefix + checked_key(span), mark.encode())
-    return mark.ranges
+    ranges = sum(len(task.rows) for task in tasks)
+    mark_checked(archive.store, archive.stream, span, generation.fingerprint, ranges)
+    return ranges

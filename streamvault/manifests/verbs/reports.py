@@ -169,6 +169,7 @@ class CheckReport(TimedReport):
         strays: number of strays, which are harmless.
         stray_keys: keys of the first hundred strays, relative to the root.
         removed: number of strays that ``--repair`` deleted.
+        marked: numbers of the generations that this check has recorded as read back.
         fingerprints: generation → SHA-256 of its manifest, hexadecimal.
         unfinished_generation: number of a generation whose export has begun and is not finished; 0 if there is none, or
             if only one generation was checked.
@@ -194,6 +195,7 @@ class CheckReport(TimedReport):
     strays: int = 0
     stray_keys: tuple[str, ...] = ()
     removed: int = 0
+    marked: tuple[int, ...] = ()
     fingerprints: Mapping[int, str] = field(default_factory=dict)
     unfinished_generation: int = 0
     notes: tuple[str, ...] = ()

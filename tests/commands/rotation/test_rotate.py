@@ -28,6 +28,7 @@ from streamvault.layouts.object_keys import GenerationSpan, checked_key, manifes
 from streamvault.manifests.archive.deleting import below_head, delete_expired
 from streamvault.manifests.archive.marks import find_checked
 from streamvault.manifests.verbs.read_back import read_back
+from streamvault.objectstore.errors import AccessDenied
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
@@ -309,6 +310,43 @@ def test_rotate_reads_back_only_new_generations(vault: Vault, monkeypatch: pytes
     mark = find_checked(objects_of(vault.root), NAME, GenerationSpan.of(5))
     assert mark is not None
     assert mark.ranges == report.ranges_read
+
+
+def test_complete_check_counts_as_reading_back(vault: Vault) -> None:
+    assert check_archive(vault.archive, generation=2, read_data=True, master="inline").marked == (2,)
+    assert check_archive(vault.archive, read_data=True, master="inline").marked == (1, 3, 4)
+    assert check_archive(vault.archive, read_data=True, master="inline").marked == ()
+    report = rotate(vault, keep=1, truncate_source=True)
+    assert (report.checked, report.ranges_read) == ((), 0)
+    assert (report.truncated, report.expired) == (True, (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"subset": 0.5, "seed": 1}, {"stored_checksums": True}], ids=["listing", "sample", "checksums"]
+)
+def test_check_that_does_not_read_everything_does_not_count(vault: Vault, options: dict[str, Any]) -> None:
+    before = contents(vault.root)
+    assert check_archive(vault.archive, master="inline", **options).marked == ()
+    assert contents(vault.root) == before
+
+
+def test_check_that_finds_damage_does_not_count(vault: Vault) -> None:
+    key = max(data_keys(vault.root))
+    replace_object(vault.root, key, contents(vault.root)[key][:-1] + b"?")
+    report = check_archive(vault.archive, read_data=True, master="inline")
+    assert (report.ok, report.marked) == (False, ())
+    assert not archive_of(vault.root).listing().checked
+
+
+def test_check_that_may_not_write_says_that_it_does_not_count(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_store: ObstoreStore, _key: str, *_: object) -> None:
+        raise AccessDenied("access denied")
+
+    monkeypatch.setattr(ObstoreStore, "put", denied)
+    report = check_archive(vault.archive, read_data=True, master="inline")
+    assert (report.ok, report.marked) == (True, ())
+    note = "generation 1 cannot be recorded as read back, so a rotation reads it again: access denied"
+    assert [one for one in report.notes if "recorded" in one] == [note]
 
 
 def test_damage_stops_expiry_and_truncation(vault: Vault) -> None:

@@ -101,6 +101,7 @@ def test_count_text_has_singular_and_plural() -> None:
         (range(1, 3), "generations 1 to 2"),
         ((4, 5, 6), "generations 4 to 6"),
         ([1, 3], "generations 1, 3"),
+        ([1, 2, 3, 7, 9, 10], "generations 1 to 3, 7, 9 to 10"),
     ],
 )
 def test_generations_text_joins_runs(numbers: Sequence[int], text: str) -> None:
