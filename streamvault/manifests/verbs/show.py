@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from streamvault.common.errors import Damaged, Failed, Problem
+from streamvault.common.errors import Absent, Damaged, Problem
 from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text
 from streamvault.layouts.layout import LAYOUTS, open_layout
@@ -121,7 +121,7 @@ SAID_AFTER = 100
 """Archives; how often `list_archives` says how far it is."""
 
 
-class NoSuchPlace(Failed):
+class NoSuchPlace(Absent):
     """There is no such folder, nor any object whose key has the prefix."""
 
 

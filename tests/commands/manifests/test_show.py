@@ -235,10 +235,10 @@ def test_missing_place_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[
         f"file://{tmp_path}/typo",
         f"file://{tmp_path}/file",
     ):
-        assert main(["ls", place]) == 1
-        out, err = capfd.readouterr()
-        assert (out, err.count("\n")) == ("", 1)
-        assert f"no such folder: {place}" in err
+        for arguments in (["ls"], ["status"], ["report", "-o", str(tmp_path / "page.html")]):
+            assert main([*arguments, place]) == 5
+            out, err = capfd.readouterr()
+            assert (out, err) == ("", f"streamvault: no such folder: {place}. Check the address.\n")
 
 
 def test_empty_place_has_no_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
