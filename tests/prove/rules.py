@@ -136,7 +136,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "manifest-other",
         "index, manifest: what another run has published must be the same",
-        "manifests/archive/archive.py",
+        "manifests/archive/publishing.py",
         "if found != data and not is_same(found, where):",
         "if False:",
         tests=(COMMIT,),
@@ -144,8 +144,8 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "manifest-follows",
         "manifest: it follows the generation before",
-        "manifests/archive/archive.py",
-        "check_follows(self.read_manifest(holder), manifest, where)",
+        "manifests/archive/publishing.py",
+        "check_follows(archive.read_manifest(holder), manifest, where)",
         "pass",
         tests=(COMMIT,),
     ),
@@ -282,8 +282,8 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "merge-out-of-force",
         "decision that merges: the merged generations are still in force",
-        "manifests/archive/archive.py",
-        "if manifest.span in listing.spans or self._is_there(listing, manifest, where):",
+        "manifests/archive/publishing.py",
+        "if manifest.span in listing.spans or _is_there(archive, listing, manifest, where):",
         "if manifest.span in listing.spans:",
         tests=(COMPACT, COMMIT),
     ),
@@ -436,9 +436,9 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "published-while-deleted",
         "deletion of an archive: a run looks for it after it has published, whoever put the manifest",
-        "manifests/archive/archive.py",
-        "        self.check_open(listing)  # what a deletion",
-        "        # what a deletion",
+        "manifests/archive/publishing.py",
+        "    archive.check_open(listing)  # what a deletion",
+        "    # what a deletion",
         tests=(DELETE,),
         families=("chunks/grown export,delete-unfinished",),
     ),

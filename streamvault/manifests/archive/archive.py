@@ -1,4 +1,4 @@
-"""An archive's generations: reading them with all cross-checks, and publishing the next one."""
+"""An archive: its generations, read with all cross-checks, and the decisions about them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from streamvault.manifests.archive.agreement import by_segment, check_follows, c
 from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.archive.listing import Listing, manifest_lost, read_listing
 from streamvault.manifests.archive.marks import Decision
+from streamvault.manifests.archive.publishing import expired, publish
 from streamvault.manifests.format.archived_range import MAX_INDEX_BYTES, ArchivedRange
 from streamvault.manifests.format.jsonfile import decode
 from streamvault.manifests.format.manifest import GenerationModel, IndexEntry, Manifest
@@ -253,7 +254,7 @@ class Archive:
         if (manifest.name, manifest.span) != (self.stream, span):
             what = f"the manifest belongs to another archive ({manifest.name}, generation {manifest.generation})"
             raise Damaged(what, where=where)
-        return manifest, _sha256(data)
+        return manifest, hashlib.sha256(data).hexdigest()
 
     def load_span(self, span: GenerationSpan) -> Generation:
         """Return a generation in force with its manifest and ranges, cross-checked.
@@ -272,7 +273,7 @@ class Archive:
             data = self.store.get(key, min(manifest.index.bytes, MAX_INDEX_BYTES))
         except NoSuchObject:
             raise Damaged("the index of ranges is missing", where=where) from None
-        if _index_entry(data) != manifest.index:
+        if IndexEntry.of(data) != manifest.index:
             raise Damaged("the index of ranges is not that of the manifest (size or SHA-256 differs)", where=where)
         rows = by_segment(decode_ranges(self.stream, data, where, max_rows=manifest.max_ranges))
         cross_check(manifest, rows, where)
@@ -294,7 +295,7 @@ class Archive:
         self.check_open(listing)
         where = f"{self.uri}, generation {plan.generation}"
         if plan.generation <= listing.dropped:
-            raise _expired(where)
+            raise expired(where)
         holder = listing.holder(plan.generation)
         if holder is None:
             return None
@@ -387,93 +388,11 @@ class Archive:
             Damaged: it does not follow the previous generation, or manifest and ranges do not agree. Nothing was
                 written.
         """
-        from streamvault.manifests.format.ranges import decode_ranges, encode_ranges  # noqa: PLC0415  (see `load_index_code`)
-
-        where = f"{self.store.uri}/{self.prefix}{manifest_key(manifest.span)}"
-        cross_check(manifest, by_segment(rows), where)
-        if self.stable(lambda listing: self._is_there(listing, manifest, where)):
+        published = publish(self, manifest, rows, grace)
+        if published is None:
             return None
-
-        def is_same_index(data: bytes, found_where: str) -> bool:
-            return list(decode_ranges(self.stream, data, found_where)) == list(rows)
-
-        def is_same_manifest(data: bytes, found_where: str) -> bool:
-            found = decode(Manifest, data, found_where)
-            written = (found.layout, found.compression)
-            return found.is_same(manifest) and written == (manifest.layout, manifest.compression)
-
-        try:
-            index, _ = self._create_or_compare(
-                ranges_key(manifest.span), encode_ranges(self.stream, rows), is_same_index
-            )
-        except Conflict:
-            # A late run of the same plan may have found more of the stream truncated; the first to publish wins.
-            if manifest.replaces or self.published(manifest) is None:
-                raise
-            return None
-        manifest = manifest.model_copy(update={"index": _index_entry(index)})
-        data, created = self._create_or_compare(manifest_key(manifest.span), manifest.encode(), is_same_manifest)
-        if manifest.replaces:
-            created = self._decide_merge(manifest, where, grace)
-        listing = self.listing()
-        self.check_open(listing)  # what a deletion did not see before it was decided must not be reported as archived
-        if not created:
-            return None
-        if manifest.generation <= listing.dropped:
-            raise _expired(where)  # this run was so late that its generation is out of force
-        return Generation(manifest, by_segment(rows), self._reader_of(manifest), _sha256(data))
-
-    def _decide_merge(self, manifest: Manifest, where: str, grace: float) -> bool:
-        def change(listing: Listing) -> Decision | None:
-            if manifest.span in listing.spans or self._is_there(listing, manifest, where):
-                return None
-            return listing.decision.merge(manifest.span, grace)
-
-        return self.decide(change)[1]
-
-    def _is_there(self, listing: Listing, manifest: Manifest, where: str) -> bool:
-        """Check whether a generation is already in force within a merged one; if not, that it may be published.
-
-        Raises:
-            Conflict, Damaged: it must not be published, see `commit`.
-        """
-        self.check_open(listing)
-        if manifest.generation <= listing.dropped:
-            raise _expired(where)
-        if listing.orphans:
-            raise manifest_lost(listing, self.uri)
-        holder = listing.holder(manifest.generation)
-        if holder is not None and holder.first <= manifest.first and holder != manifest.span:
-            return True
-        before = manifest.first - 1
-        if manifest.replaces and listing.newest != before:  # otherwise it is the next one, of a conversion
-            if not listing.within(manifest.span):
-                raise Overtaken(
-                    "generations to be merged have expired or were merged with others in the meantime",
-                    where=where,
-                )
-            return False
-        if before > listing.dropped:
-            holder = listing.holder(before) or GenerationSpan.of(before)
-            check_follows(self.read_manifest(holder), manifest, where)
-        return False
-
-    def _create_or_compare(self, key: str, data: bytes, is_same: Callable[[bytes, str], bool]) -> tuple[bytes, bool]:
-        """Create an object or accept one with the same content; return its bytes and whether it was created."""
-        where = f"{self.store.uri}/{self.prefix}{key}"
-        try:
-            self.store.put(self.prefix + key, data)
-        except AlreadyExists:
-            found = self.store.get(self.prefix + key, MAX_INDEX_BYTES)
-            if found != data and not is_same(found, where):
-                raise Overtaken(
-                    "another run has written this generation with different content",
-                    where=where,
-                    todo="Run the same command again. If it fails again, the generation's manifest was lost: restore it"
-                    " from a version or a copy of the bucket, and delete nothing.",
-                ) from None
-            return found, False
-        return data, True
+        manifest, fingerprint = published
+        return Generation(manifest, by_segment(rows), self._reader_of(manifest), fingerprint)
 
 
 class TableArchive(Archive):
@@ -508,15 +427,3 @@ class TableArchive(Archive):
             return super().nothing_yet(listing)
         todo = "Run 'streamvault handoff' to continue it."
         return NoSuchArchive("the table has no generation yet", where=self.uri, todo=todo)
-
-
-def _expired(where: str) -> Conflict:
-    return Conflict("another run published this generation, and it has since expired", where=where)
-
-
-def _index_entry(data: bytes) -> IndexEntry:
-    return IndexEntry(bytes=len(data), digest=_sha256(data))
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

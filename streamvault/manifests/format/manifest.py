@@ -6,6 +6,8 @@ they are derived from its numbers.
 
 from __future__ import annotations
 
+import builtins
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -197,6 +199,11 @@ class IndexEntry(Model):
 
     bytes: Count
     digest: Digest
+
+    @classmethod
+    def of(cls, data: builtins.bytes) -> Self:
+        """Return that of an index, given its file."""
+        return cls(bytes=len(data), digest=hashlib.sha256(data).hexdigest())
 
 
 class Manifest(GenerationModel):

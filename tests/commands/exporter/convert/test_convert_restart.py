@@ -12,6 +12,7 @@ from streamvault import compact_archive, convert_archive
 from streamvault.common.errors import Conflict, Usage
 from streamvault.exporter.convert import run as converting
 from streamvault.layouts.object_keys import GenerationSpan
+from streamvault.manifests.archive import publishing
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, create_plan, current_plan
 from tests.killed import Killed
@@ -143,16 +144,16 @@ def test_index_without_a_record_of_the_end_is_not_given_up(
     vault: Vault, root: str, begin: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a conversion of an earlier state leaves it: the index would have the name of the next one's."""
-    create = Archive._create_or_compare
+    create = publishing.create_or_compare
 
-    def killed(self: Archive, key: str, *arguments: Any) -> Any:
+    def killed(archive: Archive, key: str, *arguments: Any) -> Any:
         if key.endswith(".json"):
             raise Killed
-        return create(self, key, *arguments)
+        return create(archive, key, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(converting, "record_end", lambda *_: None)
-        patch.setattr(Archive, "_create_or_compare", killed)
+        patch.setattr(publishing, "create_or_compare", killed)
         with pytest.raises(Killed):
             convert(vault, root)
     with pytest.raises(Conflict, match="it has archived everything"):
