@@ -71,8 +71,8 @@ def test_each_command_runs_with_its_own_policy(
     import_stream(archive, f"local://{tmp_path}/streams/scope/restored", master="inline")
     use("rotate")
     append_more(stream)
-    report = rotate_stream(stream, root, layout=layout, keep=1, hold="audit", **SMALL)
-    assert (report.generation, report.expired) == (3, (1, 2))
+    report = rotate_stream(stream, root, layout=layout, keep=1, truncate_source=True, hold="audit", **SMALL)
+    assert (report.generation, report.expired, report.truncated) == (3, (1, 2), True)
     release_archive(archive, "audit")
     use("export")
     with pytest.raises(AccessDenied):
