@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
-from tests.faults.explorer.explore import at_each_point, pairs_of_points
-from tests.faults.explorer.schedule import Schedule
+from tests.faults.explorer.explore import at_each_point, calls_of
+from tests.faults.explorer.schedule import Schedule, Step
 
 STOPPED = (
     "chunks/grown delete,export",
@@ -46,13 +47,14 @@ KILLED = (
 
 BESIDE = (
     "chunks/grown delete,export",
+    "chunks/grown delete-unfinished,export",
     "chunks/grown delete,rotate",
     "chunks/grown delete,hold",
     "chunks/grown delete,delete",
 )
 """Two commands that are each stopped before each of their calls."""
 
-EVERY = 3
+EVERY = 5
 """Of the schedules of `BESIDE`, each of this number is run; `bin/prove` runs all."""
 
 
@@ -63,8 +65,10 @@ def stopped(text: str) -> Iterator[Schedule]:
 
 
 def beside(text: str) -> Iterator[Schedule]:
-    """The schedules of a line of `BESIDE`, in both orders."""
+    """The schedules of a line of `BESIDE`, in both orders: one stops, the other stops, then each goes on to its end."""
     scene, commands = text.split()
-    one, two = commands.split(",")
-    yield from pairs_of_points(scene, (one, two))
-    yield from pairs_of_points(scene, (two, one))
+    names = tuple(commands.split(","))
+    for one, two in ((0, 1), (1, 0)):
+        first, second = (calls_of(scene, (names[place],))[0] for place in (one, two))
+        for at, then in product(range(1, first + 1), range(1, second + 1)):
+            yield Schedule(scene, names, (Step(one, at), Step(two, then), Step(one), Step(two)))
