@@ -57,5 +57,5 @@ def dataset_name(uri: str) -> tuple[str, str]:
     parts = urlsplit(uri)
     scheme = parts.scheme.removesuffix("+tls")
     if not parts.netloc:
-        return scheme, parts.path
-    return f"{scheme}://{parts.netloc}", parts.path.removeprefix("/")
+        return scheme, parts.path.rstrip("/")
+    return f"{scheme}://{parts.netloc}", parts.path.strip("/")

@@ -24,8 +24,8 @@ from streamvault.sparkrun.java import java_home
 from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.settings import JAVA_SETTINGS, PAGES_FILE, environment_for
 
-STOP_SECONDS = 20.0
-"""Time from SIGTERM to SIGKILL."""
+STOP_SECONDS = 3.0
+"""Time from SIGTERM to SIGKILL. Airflow kills the task itself 5 s after it has told it to stop its command."""
 
 HISTORY_SERVER = "spark.yarn.historyServer.address"
 """Spark's own setting for the address of its history server."""

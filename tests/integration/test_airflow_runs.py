@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 import urllib.error
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from streamvault import export_stream, list_archives
+from streamvault import check_archive, export_stream, import_stream, list_archives
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.servers.airflow import AirflowServer
-from tests.streams import append_events, digest_of
+from tests.streams import append_events, digest_of, make_stream
 
 pytestmark = [pytest.mark.late, pytest.mark.timeout(1200)]
 
@@ -146,6 +151,87 @@ def test_missing_stream_is_not_retried(airflow: AirflowServer, tmp_path: Path) -
     state, tasks = run(airflow, "archive_rotation", {"rotation": rotation})
     assert state == "failed"
     assert [(task["state"], task["try_number"]) for task in tasks["rotate"]] == [("failed", 1)]
+
+
+@pytest.fixture
+def long_export(tmp_path: Path) -> tuple[str, str]:
+    """A stream whose export takes a while, and the root for it."""
+    name = StreamName("shop", "orders")
+    with parse_stream(f"local://{tmp_path}/streams/{name}")[0].open() as store:
+        make_stream(store, name, events=20_000, largest=2000)
+    (tmp_path / "vault").mkdir()
+    return f"local://{tmp_path}/streams/{name}", f"file://{tmp_path}/vault"
+
+
+def frozen_driver(root: str) -> psutil.Process:
+    """The process that exports to a root, halted once it has written some objects: it hears of no signal."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        if sum(len(files) for _, _, files in os.walk(root.removeprefix("file://"))) > 20:
+            (driver,) = (each for each in psutil.process_iter(["cmdline"]) if root in (each.info["cmdline"] or ()))
+            driver.suspend()
+            return driver
+        time.sleep(0.02)
+    raise AssertionError("the export did not begin")
+
+
+def check_goes_on(stream: str, root: str, report: dict[str, Any]) -> None:
+    """What was exported before the driver was stopped is in the archive, and all else."""
+    assert (report["generation"], report["resumed"]) == (1, True)
+    check_archive(f"{root}/shop/orders", read_data=True, master="inline")
+    restored = f"{stream}-restored"
+    import_stream(f"{root}/shop/orders", restored, master="inline")
+    address, name = parse_stream(stream)
+    with address.open() as store:
+        assert digest_of(store, name) == digest_of(store, StreamName(name.scope, f"{name.stream}-restored"))
+
+
+def test_run_that_takes_too_long_ends_and_the_next_one_goes_on(
+    airflow: AirflowServer, long_export: tuple[str, str]
+) -> None:
+    """Its driver hangs and hears of no signal, so it has to be killed. Until then the next run waits."""
+    airflow.connect("spark_default", conn_type="spark", host="inline")
+    stream, root = long_export
+    conf = {"rotation": {"root": root, "range_size": "16KiB", "streams": [stream]}}
+    hung = airflow.trigger("archive_rotation", conf)
+    airflow.pause("archive_rotation", paused=False)
+    driver = frozen_driver(root)
+    later = airflow.trigger("archive_rotation", conf)
+    airflow.age("archive_rotation", hung, days=2)
+    assert airflow.finished("archive_rotation", hung)["state"] == "failed"
+    assert airflow.finished("archive_rotation", later)["state"] == "success", airflow.logs("archive_rotation")[-3:]
+    airflow.pause("archive_rotation")
+    states = {task["task_id"]: task["state"] for task in airflow.tasks("archive_rotation", hung)}
+    assert (states["declared"], states["rotate"]) == ("success", "skipped")
+    airflow.wait(lambda: not driver.is_running() or None, timeout=300, what="the end of the driver")
+    noted = Path(airflow.variables["STREAMVAULT_TEST_FAILURES"])
+    airflow.wait(
+        lambda: (noted.exists() and f"{hung} timed_out" in noted.read_text().splitlines()) or None,
+        timeout=300,
+        what="the call of the function for failed runs",
+    )
+    check_goes_on(stream, root, airflow.xcom("archive_rotation", later, "rotate", index=0)["export"])
+
+
+def test_task_that_takes_too_long_is_stopped_and_its_retry_goes_on(
+    airflow: AirflowServer, long_export: tuple[str, str]
+) -> None:
+    """The alarm that Airflow sets for a task's `execution_timeout` rings; the driver hangs and hears of no signal."""
+    airflow.connect("spark_default", conn_type="spark", host="inline")
+    stream, root = long_export
+    run = airflow.trigger("export_in_time", {"stream": stream, "root": root})
+    airflow.pause("export_in_time", paused=False)
+    driver = frozen_driver(root)
+    task = driver.parent()
+    assert task is not None
+    task.send_signal(signal.SIGALRM)
+    assert airflow.finished("export_in_time", run)["state"] == "success", airflow.logs("export_in_time")[-3:]
+    airflow.pause("export_in_time")
+    assert not driver.is_running()
+    (tried,) = airflow.tasks("export_in_time", run)
+    assert tried["try_number"] == 2
+    assert any("AirflowTaskTimeout" in log for log in airflow.logs("export_in_time"))
+    check_goes_on(stream, root, airflow.xcom("export_in_time", run, "export"))
 
 
 def test_archive_written_outside_airflow_is_noticed(airflow: AirflowServer, tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ class ImportStreamOperator(CommandOperator):
     }
     options_class = ImportOptions
     omitted = ("again",)
+    read = ("archive",)
     written = "stream"
     archive: str
     generation: int | str | None

@@ -118,6 +118,9 @@ class CommandOperator(SparkSubmitOperator):
 
     options: ClassVar[tuple[OptionArgument, ...]] = ()
 
+    read: ClassVar[Collection[str]] = ("source", "stream", "archive")
+    """Arguments and report fields with URIs of what the command reads, as far as there are such."""
+
     written: ClassVar[str] = ""
     """Report field with the URI of what the command writes; empty if it writes nothing."""
 
@@ -224,9 +227,9 @@ class CommandOperator(SparkSubmitOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002  (OpenLineage's provider calls it)
         """Return what the command read and wrote; None if OpenLineage is not installed."""
-        given = [str(self.resolve(name)) for name in ("source", "stream", "archive") if name in self.arguments]
+        given = [uri for name in self.read if name in self.arguments for uri in self.words(name)]
         given += [each["stream"] for each in self.report.get("outcomes", ())]
-        return lineage_of(reports_in(self.report), self.written, given)
+        return lineage_of(reports_in(self.report), self.read, self.written, given)
 
     def on_kill(self) -> None:
         """Stop the command and its child processes."""

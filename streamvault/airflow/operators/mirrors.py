@@ -27,6 +27,7 @@ class TargetOperator(CommandOperator):
     """
 
     template_fields: Sequence[str] = ("target_conn_id", *CommandOperator.template_fields)
+    read = ("source",)
     written = "stream"
     stream: str
 

@@ -37,6 +37,7 @@ class RequestRestoreOperator(QueueOperator):
         "stream": "the new stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI.",
     }
     options_class = RequestOptions
+    read = ("archive",)
     renamed: ClassVar = {"queue": "requests"}
 
 

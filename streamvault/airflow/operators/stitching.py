@@ -20,6 +20,7 @@ _SOURCES = (
 class StitchOperator(TargetOperator):
     """Reads streams and archives, and writes one stream; see `TargetOperator`."""
 
+    read = ("sources",)
     sources: str | Sequence[str]
 
     def words(self, argument: str) -> list[str]:

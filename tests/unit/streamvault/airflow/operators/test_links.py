@@ -15,7 +15,16 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from streamvault.airflow.links import ArchivePageLink, SparkLink
-from streamvault.airflow.operators import CheckArchiveOperator, CopyStreamOperator, ExportStreamOperator
+from streamvault.airflow.operators import (
+    CheckArchiveOperator,
+    ConvertArchiveOperator,
+    CopyStreamOperator,
+    ExportStreamOperator,
+    HandoffTableOperator,
+    ImportStreamOperator,
+    JoinStreamsOperator,
+    RequestRestoreOperator,
+)
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.submit import HISTORY_SERVER, Outcome, StreamvaultSubmitHook
 from streamvault.sparkrun.settings import PAGES_FILE
@@ -173,7 +182,38 @@ LINEAGE: list[tuple[CommandOperator, dict[str, Any], list[tuple[str, str]], list
         [("local", "/data/shop/a"), ("local", "/data/shop/gone")],
         [("file", "/vault/shop/a", None, 7)],
     ),
+    (
+        HandoffTableOperator(task_id="t", source="s3://vault/backups/shop/b", aws_conn_id=None),
+        {"source": "s3://vault/backups/shop/b", "location": "s3://vault/backups/shop/b/table/t/", "bytes": 7},
+        [("s3://vault", "backups/shop/b")],
+        [("s3://vault", "backups/shop/b/table/t", None, 7)],
+    ),
+    (
+        ConvertArchiveOperator(task_id="t", archive="file:///vault/shop/a", root="file:///other", layout="chunks"),
+        {"source": "file:///vault/shop/a", "archive": "file:///other/shop/a", "events": 1, "bytes": 7},
+        [("file", "/vault/shop/a")],
+        [("file", "/other/shop/a", 1, 7)],
+    ),
 ]
+
+
+OPERATORS_WITH_TARGETS = [
+    ImportStreamOperator(task_id="t", archive="file:///vault/shop/a", stream=B, dry_run=True),
+    CopyStreamOperator(task_id="t", source="file:///vault/shop/a", stream=B, dry_run=True),
+    JoinStreamsOperator(task_id="t", sources=["file:///vault/shop/a"], stream=B, dry_run=True),
+    RequestRestoreOperator(task_id="t", archive="file:///vault/shop/a", stream=B, requests="local:///data/shop/queue"),
+]
+
+
+@pytest.mark.parametrize("operator", OPERATORS_WITH_TARGETS)
+def test_lineage_of_what_wrote_nothing_names_no_target(run: Callable[..., Attempt], operator: CommandOperator) -> None:
+    """A dry run, a request, and a task that has failed before it had a report."""
+    reported = {"archive": "file:///vault/shop/a", "source": "file:///vault/shop/a", "stream": B, "bytes": 70}
+    for _ in range(2):
+        found = DefaultExtractor(operator).extract_on_complete(None)
+        assert [(each.namespace, each.name) for each in found.inputs] == [("file", "/vault/shop/a")]
+        assert found.outputs == []
+        run(operator, reported)
 
 
 @pytest.mark.parametrize(("operator", "report", "inputs", "outputs"), LINEAGE)
