@@ -221,14 +221,16 @@ def airflow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """An Airflow with the project's DAGs and those of the tests, all paused; the rotation's schedule is short.
 
     One of its DAGs watches for an archive in the empty folder that the variable `STREAMVAULT_TEST_WATCHED` names.
-    Failed rotations are noted in the file of `STREAMVAULT_TEST_FAILURES`.
+    Rotations that fail or are late are noted in the file of `STREAMVAULT_TEST_NOTES`.
     """
     dags = [ROOT / "dags", ROOT / "tests" / "integration" / "airflow_dags"]
     variables = {
         "STREAMVAULT_ROTATION_SCHEDULE": "15s",
         "STREAMVAULT_TEST_WATCHED": str(tmp_path_factory.mktemp("watched")),
-        "STREAMVAULT_TEST_FAILURES": str(tmp_path_factory.mktemp("failures") / "failures"),
+        "STREAMVAULT_TEST_NOTES": str(tmp_path_factory.mktemp("notes") / "notes"),
         "STREAMVAULT_ROTATION_ON_FAILURE": "tests.servers.airflow.note_failure",
+        "STREAMVAULT_ROTATION_ON_LATE": "tests.servers.airflow.note_late",
+        "STREAMVAULT_ROTATION_DEADLINE": "1d",
     }
     with started(request, "airflow", lambda: AirflowServer(dags, variables)) as server:
         yield server

@@ -6,16 +6,18 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Self, get_args, get_type_hints
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from pydantic import BaseModel, PrivateAttr, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem
-from streamvault.scopes.entries import ListModel
+from streamvault.common.times import parse_duration
+from streamvault.scopes.entries import ListModel, overridden
 from streamvault.scopes.toml import line_of, load_declared
 from streamvault.scopes.uri import ScopePattern
 
@@ -23,14 +25,34 @@ ListStreams = Callable[[str, str | None], list[str]]
 """(scope, connection) → names of the scope's streams."""
 
 
-class SparkOptions(ListModel):
-    """Where and with what a stream's work runs, as for `CommandOperator`.
+def a_duration(text: str) -> str:
+    """Check a duration.
+
+    Raises:
+        ValueError: it is none.
+    """
+    parse_duration(text)
+    return text
+
+
+Duration = Annotated[str, AfterValidator(a_duration)]
+"""A duration such as ``6h``, as it is written."""
+
+
+class TaskOptions(ListModel):
+    """Where, with what and for how long a stream's task runs, as for `CommandOperator`.
 
     Attributes:
+        pravega_conn_id: id of the connection of type ``pravega`` of what is read.
+        aws_conn_id: id of the connection of type ``aws``.
+        execution_timeout: a try that takes longer is stopped; the next one resumes.
         conn_id: id of the connection of type ``spark``.
         conf: settings of Spark.
     """
 
+    pravega_conn_id: str | None = None
+    aws_conn_id: str | None = None
+    execution_timeout: Duration | None = None
     conn_id: str | None = None
     conf: dict[str, str | int | float | bool] | None = None
     driver_memory: str | None = None
@@ -39,14 +61,48 @@ class SparkOptions(ListModel):
     num_executors: int | None = None
 
 
-class StreamList(ListModel):
+class ListEntry(ListModel):
+    """A stream, all streams of a scope, or those that match a pattern; a text stands for the field `named`.
+
+    Attributes:
+        scope: a scope of the connection's cluster.
+    """
+
+    named: ClassVar[str]
+    """The field with a stream, ``SCOPE/`` or a pattern; instead of `scope`."""
+
+    scope: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        return {cls.named: value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (getattr(self, self.named) is None) == (self.scope is None):
+            raise ValueError(f"give either {self.named} or scope")
+        return self
+
+    @property
+    def what(self) -> str:
+        """The stream, ``SCOPE/`` or the pattern."""
+        return str(getattr(self, self.named) or f"{self.scope}/")
+
+
+class StreamList(TaskOptions):
     """A list of streams; a JSON array stands for ``{"streams": […]}``."""
+
+    streams: Annotated[tuple[Any, ...], Field(min_length=1)]
 
     parameter: ClassVar[str]
     """Name of the DAG's parameter, and part of the names of the variables that give the list."""
 
     what: ClassVar[str]
     """What it lists, for messages."""
+
+    product: ClassVar[str]
+    """What a task writes, for messages."""
 
     example: ClassVar[Mapping[str, Any]]
     """A list, for the form."""
@@ -64,12 +120,44 @@ class StreamList(ListModel):
         # the keys are of an object, the items of a plain list of streams
         return {"type": ["null", "object", "array"], **keys, "items": entry}
 
-    @abstractmethod
     def arguments(self, list_streams: ListStreams) -> list[dict[str, Any]]:
         """Return the operator's arguments for each stream.
 
+        Args:
+            list_streams: (scope, connection) → names of the scope's streams.
+
         Raises:
-            AirflowFailException: entries contradict each other.
+            AirflowFailException: entries contradict each other, or nothing matches a pattern.
+        """
+        names = [name for name in type(self).model_fields if name != "streams"]
+        shared = self.given(names)
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for number, entry in enumerate(self.streams):
+            options = overridden(shared, entry.given(names))
+            if timeout := options.get("execution_timeout"):
+                options["execution_timeout"] = timedelta(seconds=parse_duration(timeout))
+            for stream in self._members(number, entry.what, options.get("pravega_conn_id"), list_streams):
+                try:
+                    made = self.task(entry, stream, options)
+                except ValueError as error:
+                    raise self.problem(number, f"{stream}: {error}") from None
+                if made is not None and found.setdefault(made[0], made[1]) is not made[1]:
+                    raise self.problem(number, f"{stream}: its {self.product} {made[0][1]} is listed twice")
+        return list(found.values())
+
+    @abstractmethod
+    def task(self, entry: Any, stream: str, options: dict[str, Any]) -> tuple[tuple[str, str], dict[str, Any]] | None:
+        """Return the operator's arguments for a stream, after the place and the name of its product.
+
+        None if another entry has the stream's task.
+
+        Args:
+            entry: an entry of the list.
+            stream: the stream that it names, or one of those.
+            options: the entry's options, and those of the list.
+
+        Raises:
+            ValueError: they do not fit.
         """
 
     @classmethod
@@ -118,11 +206,11 @@ class StreamList(ListModel):
         return found
 
     def problem(self, number: int, what: str) -> AirflowFailException:
-        """Return the error that an entry does not fit the others; ``number`` counts from 0."""
+        """Return the error that an entry is not valid or does not fit the others; ``number`` counts from 0."""
         line = f" (line {line_of(self._text, ('streams', number))})" if self._text else ""
         return AirflowFailException(f"{self._where} is not valid: streams.{number}: {what}{line}")
 
-    def members(self, number: int, stream: str, conn_id: str | None, list_streams: ListStreams) -> list[str]:
+    def _members(self, number: int, stream: str, conn_id: str | None, list_streams: ListStreams) -> list[str]:
         """Return the streams that an entry names: one, all of a scope (``SCOPE/``), or those that match a pattern.
 
         Raises:

@@ -11,22 +11,19 @@ from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import CommandLine, Options, command_line
 from streamvault.common.verb import PublicVerb
 from streamvault.scopes.calls import OneCall, ScopeCalls, StreamCalls
-from streamvault.scopes.entries import ListModel, entry_fields, with_options
+from streamvault.scopes.entries import ALTERNATIVES, ListModel, entry_fields, overridden, with_options
 from streamvault.scopes.listing import ScopeListing
 from streamvault.scopes.toml import line_of, load_declared
 from streamvault.scopes.uri import has_scope
 
 FOR_DAGS = (
-    *("pravega_conn_id", "target_conn_id", "aws_conn_id", "most_lag"),
+    *("pravega_conn_id", "target_conn_id", "aws_conn_id", "most_lag", "execution_timeout"),
     *("conn_id", "conf", "driver_memory", "executor_memory", "executor_cores", "num_executors"),
 )
 """What only the DAGs use; on the command line, logins come from the environment, and Spark from ``--master``."""
 
 RUNNING = ("follow", "idle", "lasting")
 """Options that say how the command itself runs, so they are not declared for a stream."""
-
-ALTERNATIVES = ({"keep", "keep_for", "until"}, {"generation", "at"})
-"""Options of which an entry's own takes the place of another one of the list."""
 
 
 class DeclaredCalls(StreamCalls):
@@ -93,13 +90,10 @@ class DeclaredCalls(StreamCalls):
             unknown = first["type"] == "extra_forbidden"
             what = f"unknown key {name}" if unknown else f"{name}: {first['msg'].removeprefix('Value error, ')}"
             raise self._problem(Usage(what), path) from None
-        shared = {name: value for name, value in declared.given(model).items() if name != "streams"}
-        found = []
+        shared = {name: value for name, value in declared.given(model.model_fields).items() if name != "streams"}
+        found: list[tuple[int, Mapping[str, Any]]] = []
         for number, entry in enumerate(declared.streams):
-            own = entry.given(type(entry))
-            replaced = {name for group in ALTERNATIVES if group & own.keys() for name in group}
-            kept = {name: value for name, value in shared.items() if name not in replaced}
-            found.append((number, kept | own))
+            found.append((number, overridden(shared, entry.given(type(entry).model_fields))))
         return found
 
     def _entry_calls(self, number: int, said: Mapping[str, Any]) -> StreamCalls:

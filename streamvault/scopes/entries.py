@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WrapValidator, create_model
@@ -29,6 +29,9 @@ NOT_LISTED = frozenset(
 )
 """Options that no list has."""
 
+ALTERNATIVES = ({"keep", "keep_for", "until"}, {"generation", "at"})
+"""Options of which an entry's own takes the place of another one of the list."""
+
 RENAMED = {"fingerprints": "fingerprint", "queue": "deletions"}
 """One fingerprint or several; Airflow's operators have a `queue` of their own."""
 
@@ -40,9 +43,15 @@ class ListModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def given(self, kind: type[BaseModel]) -> dict[str, Any]:
-        """Return the fields of ``kind`` that are set."""
-        return {name: getattr(self, name) for name in kind.model_fields if getattr(self, name) is not None}
+    def given(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return those of some fields that are set."""
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+def overridden(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an entry: the list's, unless the entry has the same one or an alternative to it."""
+    replaced = {name for group in ALTERNATIVES if group & own.keys() for name in group}
+    return {**{name: value for name, value in shared.items() if name not in replaced}, **own}
 
 
 def parse_flag(value: Any) -> bool:

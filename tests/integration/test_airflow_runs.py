@@ -189,49 +189,58 @@ def check_goes_on(stream: str, root: str, report: dict[str, Any]) -> None:
 def test_run_that_takes_too_long_ends_and_the_next_one_goes_on(
     airflow: AirflowServer, long_export: tuple[str, str]
 ) -> None:
-    """Its driver hangs and hears of no signal, so it has to be killed. Until then the next run waits."""
+    """Its driver hangs and hears of no signal, so it has to be killed. Functions are called for it, late and failed."""
     airflow.connect("spark_default", conn_type="spark", host="inline")
     stream, root = long_export
     conf = {"rotation": {"root": root, "range_size": "16KiB", "streams": [stream]}}
+    noted = Path(airflow.variables["STREAMVAULT_TEST_NOTES"])
+
+    def wait_for_note(line: str) -> None:
+        airflow.wait(
+            lambda: (noted.exists() and line in noted.read_text().splitlines()) or None,
+            timeout=300,
+            what=f"the note {line!r}",
+        )
+
     hung = airflow.trigger("archive_rotation", conf)
     airflow.pause("archive_rotation", paused=False)
     driver = frozen_driver(root)
     later = airflow.trigger("archive_rotation", conf)
-    airflow.age("archive_rotation", hung, days=2)
+    airflow.miss_deadline("archive_rotation", hung)
+    wait_for_note(f"{hung} late")
+    assert driver.is_running(), "a late run goes on"
+    airflow.age("archive_rotation", hung)
     assert airflow.finished("archive_rotation", hung)["state"] == "failed"
     assert airflow.finished("archive_rotation", later)["state"] == "success", airflow.logs("archive_rotation")[-3:]
     airflow.pause("archive_rotation")
     states = {task["task_id"]: task["state"] for task in airflow.tasks("archive_rotation", hung)}
     assert (states["declared"], states["rotate"]) == ("success", "skipped")
     airflow.wait(lambda: not driver.is_running() or None, timeout=300, what="the end of the driver")
-    noted = Path(airflow.variables["STREAMVAULT_TEST_FAILURES"])
-    airflow.wait(
-        lambda: (noted.exists() and f"{hung} timed_out" in noted.read_text().splitlines()) or None,
-        timeout=300,
-        what="the call of the function for failed runs",
-    )
+    wait_for_note(f"{hung} timed_out")
+    assert f"{later} late" not in noted.read_text()
     check_goes_on(stream, root, airflow.xcom("archive_rotation", later, "rotate", index=0)["export"])
 
 
 def test_task_that_takes_too_long_is_stopped_and_its_retry_goes_on(
     airflow: AirflowServer, long_export: tuple[str, str]
 ) -> None:
-    """The alarm that Airflow sets for a task's `execution_timeout` rings; the driver hangs and hears of no signal."""
+    """The alarm that Airflow sets for a stream's time limit rings; the driver hangs and hears of no signal."""
     airflow.connect("spark_default", conn_type="spark", host="inline")
     stream, root = long_export
-    run = airflow.trigger("export_in_time", {"stream": stream, "root": root})
-    airflow.pause("export_in_time", paused=False)
+    entry = {"stream": stream, "range_size": "16KiB", "execution_timeout": "1d"}
+    run = airflow.trigger("archive_rotation", {"rotation": {"root": root, "streams": [entry]}})
+    airflow.pause("archive_rotation", paused=False)
     driver = frozen_driver(root)
     task = driver.parent()
     assert task is not None
     task.send_signal(signal.SIGALRM)
-    assert airflow.finished("export_in_time", run)["state"] == "success", airflow.logs("export_in_time")[-3:]
-    airflow.pause("export_in_time")
+    assert airflow.finished("archive_rotation", run)["state"] == "success", airflow.logs("archive_rotation")[-3:]
+    airflow.pause("archive_rotation")
     assert not driver.is_running()
-    (tried,) = airflow.tasks("export_in_time", run)
-    assert tried["try_number"] == 2
-    assert any("AirflowTaskTimeout" in log for log in airflow.logs("export_in_time"))
-    check_goes_on(stream, root, airflow.xcom("export_in_time", run, "export"))
+    tries = {task["task_id"]: task["try_number"] for task in airflow.tasks("archive_rotation", run)}
+    assert tries["rotate"] == 2
+    assert any("AirflowTaskTimeout" in log for log in airflow.logs("archive_rotation"))
+    check_goes_on(stream, root, airflow.xcom("archive_rotation", run, "rotate", index=0)["export"])
 
 
 def test_archive_written_outside_airflow_is_noticed(airflow: AirflowServer, tmp_path: Path) -> None:

@@ -175,14 +175,20 @@ class AirflowServer(Server):
         value = self.call("GET", f"{path}&deserialize=false&stringify=false")["value"]
         return json.loads(value) if isinstance(value, str) and value[:1] in "{[" else value
 
-    def age(self, dag: str, run: str, days: int) -> None:
-        """Have a run begun some days earlier, so that no time has to pass before it has taken too long."""
+    def age(self, dag: str, run: str) -> None:
+        """Have a run begun two days earlier, so that no time has to pass before it has taken too long."""
+        runs = "WHERE dag_id = ? AND run_id = ?"
+        self._change(f"UPDATE dag_run SET start_date = datetime(start_date, '-2 days') {runs}", dag, run)
+
+    def miss_deadline(self, dag: str, run: str) -> None:
+        """Have a run's deadline two days earlier."""
+        ids = "SELECT id FROM dag_run WHERE dag_id = ? AND run_id = ?"
+        change = "UPDATE deadline SET deadline_time = datetime(deadline_time, '-2 days')"
+        self._change(f"{change} WHERE dagrun_id IN ({ids})", dag, run)
+
+    def _change(self, statement: str, *values: str) -> None:
         with closing(sqlite3.connect(self.process.folder / "airflow.db", timeout=ANSWER_TIMEOUT)) as database, database:
-            changed = database.execute(
-                "UPDATE dag_run SET start_date = datetime(start_date, ?) WHERE dag_id = ? AND run_id = ?",
-                (f"-{days} days", dag, run),
-            )
-        assert changed.rowcount == 1
+            assert database.execute(statement, values).rowcount == 1, "it is not there"
 
     def logs(self, dag: str = "*") -> list[str]:
         """What tasks have logged, each attempt's by itself."""
@@ -277,5 +283,14 @@ def _session(pid: int) -> int:
 
 def note_failure(context: Mapping[str, Any]) -> None:
     """Write why a run has failed to the file that a variable names; DAGs can call it."""
-    with Path(os.environ["STREAMVAULT_TEST_FAILURES"]).open("a", encoding="utf-8") as file:
-        file.write(f"{context['run_id']} {context['reason']}\n")
+    _note(f"{context['run_id']} {context['reason']}")
+
+
+def note_late(context: Mapping[str, Any]) -> None:
+    """Write that a run is late to the same file."""
+    _note(f"{context['dag_run']['dag_run_id']} late")
+
+
+def _note(line: str) -> None:
+    with Path(os.environ["STREAMVAULT_TEST_NOTES"]).open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")

@@ -6,7 +6,6 @@ Or they wait for an archive that is written outside Airflow.
 from __future__ import annotations
 
 import os
-from datetime import timedelta
 
 from airflow.sdk import Asset, AssetWatcher, Param, dag
 
@@ -40,17 +39,6 @@ def check_once() -> None:
     CheckArchiveOperator(task_id="check", archive="{{ params.archive }}", read_data=True, conn_id="inline")
 
 
-@dag(schedule=None, params={"stream": Param(type="string"), "root": Param(type="string")}, default_args={"retries": 1})
-def export_in_time() -> None:
-    ExportStreamOperator(
-        task_id="export",
-        stream="{{ params.stream }}",
-        root="{{ params.root }}",
-        range_size="16KiB",
-        execution_timeout=timedelta(days=1),
-    )
-
-
 @dag(schedule=None, params={"archive": Param(type="string")})
 def warm_once() -> None:
     WarmArchiveOperator(task_id="warm", archive="{{ params.archive }}", days=2, poll_seconds=8, aws_conn_id="cold")
@@ -73,7 +61,6 @@ def on_generation() -> None:
 
 follow_orders()
 export_once()
-export_in_time()
 check_once()
 warm_once()
 wait_once()

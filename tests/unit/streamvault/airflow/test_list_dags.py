@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, AsyncCallback, DeadlineAlert, DeadlineReference, SyncCallback
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
-from streamvault.airflow.list_dags import list_dag_options
 from streamvault.airflow.lists import StreamList
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.replications import Replications
@@ -44,8 +43,8 @@ def _clusters(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("dag", "place", "name", "task"),
     [
-        (archive_rotation.archive_rotation(), {"root": "s3://vault"}, "stream", "rotate"),
-        (standby.standby(), {"target_conn_id": "dr"}, "source", "replicate"),
+        (archive_rotation.DAG, {"root": "s3://vault"}, "stream", "rotate"),
+        (standby.DAG, {"target_conn_id": "dr"}, "source", "replicate"),
     ],
 )
 def test_scope_that_cannot_be_listed_fails_its_own_entry(
@@ -76,27 +75,49 @@ def test_scope_that_cannot_be_listed_fails_its_own_entry(
 KINDS: Any = pytest.mark.parametrize("kind", [Rotations, Replications])
 
 
+def dag_of(kind: type[StreamList]) -> Any:
+    """The DAG as its file makes it now."""
+    return importlib.reload(archive_rotation if kind is Rotations else standby).DAG
+
+
+async def page(**_: Any) -> None:
+    """Tell somebody."""
+
+
 @KINDS
 def test_run_that_hangs_ends_some_time(kind: type[StreamList]) -> None:
     """Runs do not overlap, so it would keep all later ones from starting."""
-    options = list_dag_options(kind, "@daily")
-    assert (options["max_active_runs"], options["dagrun_timeout"]) == (1, timedelta(days=1))
-    assert (options["on_failure_callback"], options["default_args"]) == (None, {"retries": 3})
+    dag = dag_of(kind)
+    assert (dag.max_active_runs, dag.dagrun_timeout) == (1, timedelta(days=1))
+    assert (dag.on_failure_callback, dag.default_args, dag.deadline) == (None, {"retries": 3}, None)
 
 
 @KINDS
 def test_variables_set_how_runs_are_watched(kind: type[StreamList], monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"SCHEDULE": "6h", "TIMEOUT": "12h", "ON_FAILURE": "json.dumps", "POOL": "backups", "OWNER": "storage"}
+    """Each is named in the DAG's documentation."""
+    given = {
+        "SCHEDULE": "6h",
+        "TIMEOUT": "12h",
+        "ON_FAILURE": "json.dumps",
+        "POOL": "backups",
+        "OWNER": "storage",
+        "DEADLINE": "3h",
+        "ON_LATE": "json.dumps",
+    }
     for suffix, text in given.items():
         monkeypatch.setenv(kind.environment_variable(suffix), text)
-    options = list_dag_options(kind, "@daily")
-    assert (options["schedule"], options["dagrun_timeout"]) == (timedelta(hours=6), timedelta(hours=12))
-    assert options["on_failure_callback"] is json.dumps
-    with DAG("d", default_args=options["default_args"]):
-        task = EmptyOperator(task_id="t")
-    assert (task.pool, task.owner, task.retries) == ("backups", "storage", 3)
+    dag = dag_of(kind)
+    assert (dag.schedule, dag.dagrun_timeout) == (timedelta(hours=6), timedelta(hours=12))
+    assert dag.on_failure_callback is json.dumps
+    (alert,) = dag.deadline
+    assert alert == DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, timedelta(hours=3), SyncCallback(json.dumps))
+    for task in dag.tasks:
+        assert (task.pool, task.owner, task.retries) == ("backups", "storage", 0 if task.task_id == "scopes" else 3)
+    assert all(f"`{kind.environment_variable(suffix)}`" in dag.doc_md for suffix in (*given, "FILE"))
     monkeypatch.setenv(kind.environment_variable("TIMEOUT"), "none")
-    assert list_dag_options(kind, "@daily")["dagrun_timeout"] is None
+    monkeypatch.setenv(kind.environment_variable("ON_LATE"), f"{__name__}.page")
+    dag = dag_of(kind)
+    assert (dag.dagrun_timeout, dag.deadline[0].callback) == (None, AsyncCallback(page))
 
 
 @pytest.mark.parametrize(
@@ -106,6 +127,9 @@ def test_variables_set_how_runs_are_watched(kind: type[StreamList], monkeypatch:
         ("ON_FAILURE", "nowhere.page", "'nowhere.page' cannot be imported: .*: STREAMVAULT_ROTATION_ON_FAILURE"),
         ("ON_FAILURE", "json.page", "'json.page' cannot be imported"),
         ("ON_FAILURE", "json", "'json' is not a function: STREAMVAULT_ROTATION_ON_FAILURE"),
+        ("DEADLINE", "soon", "'soon' is not a duration.*: STREAMVAULT_ROTATION_DEADLINE"),
+        ("DEADLINE", "6h", "it requires STREAMVAULT_ROTATION_ON_LATE: STREAMVAULT_ROTATION_DEADLINE"),
+        ("ON_LATE", "json.dumps", "it requires STREAMVAULT_ROTATION_DEADLINE: STREAMVAULT_ROTATION_ON_LATE"),
     ],
 )
 def test_variable_that_is_not_valid_is_named(
@@ -114,12 +138,12 @@ def test_variable_that_is_not_valid_is_named(
     """Airflow shows it as the DAG file's import error."""
     monkeypatch.setenv(Rotations.environment_variable(suffix), text)
     with pytest.raises(Usage, match=said):
-        list_dag_options(Rotations, "@daily")
+        dag_of(Rotations)
 
 
 @KINDS
 def test_form_shows_a_list_that_is_valid(kind: type[StreamList]) -> None:
-    (param,) = list_dag_options(kind, "@daily")["params"].values()
+    (param,) = (dag_of(kind).params.get_param(name) for name in dag_of(kind).params)
     assert json.dumps(kind.example) in param.description
     assert param.resolve(kind.example) == kind.example
     assert len(kind.read(kind.example).arguments(lambda *_: ["one", "two"])) == 3
@@ -139,7 +163,7 @@ def test_form_shows_a_list_that_is_valid(kind: type[StreamList]) -> None:
 )
 def test_form_says_where_a_list_is_not_valid(kind: type[StreamList], given: Any, where: str) -> None:
     """Before a run begins; the task `declared` checks the values."""
-    (param,) = list_dag_options(kind, "@daily")["params"].values()
+    (param,) = (dag_of(kind).params.get_param(name) for name in dag_of(kind).params)
     with pytest.raises(ParamValidationError, match=where):
         param.resolve(given)
     for valid in (

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.lists import SparkOptions, StreamList, in_batches
+from streamvault.airflow.lists import StreamList, TaskOptions, in_batches
 from streamvault.airflow.operators import ReplicateStreamOperator, RotateArchiveOperator
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.pravega import PravegaHook
@@ -69,8 +71,8 @@ def test_scope_stands_for_its_streams() -> None:
     assert [each["stream"] for each in rotations.arguments(streams)] == ["billing/billing-p-1", "billing/billing-p-2"]
     pairs = [{"scope": "billing", "target_scope": "dr"}, {"scope": "shop", "target_conn_id": "standby"}]
     assert [(each["source"], each["stream"]) for each in Replications.read(pairs).arguments(streams)] == [
-        *((f"billing/billing-pravega_default-{number}", f"dr/billing-pravega_default-{number}") for number in (1, 2)),
-        *((f"shop/shop-pravega_default-{number}",) * 2 for number in (1, 2)),
+        *((f"billing/billing-None-{number}", f"dr/billing-None-{number}") for number in (1, 2)),
+        *((f"shop/shop-None-{number}",) * 2 for number in (1, 2)),
     ]
 
 
@@ -114,11 +116,11 @@ def test_stream_in_a_line_is_left_out_of_its_scope() -> None:
 def test_list_has_the_options_of_its_operator(
     options: type[RotationOptions | ReplicationOptions], operator: type[CommandOperator], not_listed: set[str]
 ) -> None:
-    own = {"root", "most_lag", "pravega_conn_id", "target_conn_id", "aws_conn_id", *SparkOptions.model_fields}
+    own = {"root", "most_lag", "target_conn_id", *TaskOptions.model_fields}
     assert set(options.model_fields) - own == {option.name for option in operator.options} - not_listed
-    assert set(options.model_fields) - set(SparkOptions.model_fields) <= set(operator.template_fields)
-    assert set(SparkOptions.model_fields) <= {*inspect.signature(SparkSubmitOperator.__init__).parameters}
-    assert set(SparkOptions.model_fields) <= set(FOR_DAGS), "the command line takes the same files"
+    known = {*operator.template_fields, *inspect.signature(SparkSubmitOperator.__init__).parameters}
+    assert set(options.model_fields) <= {*known, *inspect.signature(BaseOperator.__init__).parameters}
+    assert set(TaskOptions.model_fields) <= set(FOR_DAGS), "the command line takes the same files"
 
 
 @KINDS
@@ -134,6 +136,13 @@ def test_spark_is_chosen_for_each_stream(kind: type[StreamList]) -> None:
     assert "conn_id" in operator.template_fields
     with pytest.raises(AirflowFailException, match="num_executors: Input should be a valid integer"):
         listed(kind, num_executors="many")
+
+
+@KINDS
+def test_stream_has_a_time_limit_of_its_own(kind: type[StreamList]) -> None:
+    assert listed(kind, execution_timeout="90m")["execution_timeout"] == timedelta(minutes=90)
+    with pytest.raises(AirflowFailException, match="execution_timeout: 'soon' is not a duration"):
+        listed(kind, execution_timeout="soon")
 
 
 @KINDS
@@ -257,7 +266,11 @@ def test_invalid_option_is_refused(kind: type[StreamList], options: dict[str, An
     [
         (Rotations, ["a/b"], "root is missing"),
         (Rotations, {"root": "s3://vault", "streams": ["a/b", "a/b"]}, "listed twice"),
-        (Rotations, {"root": "s3://vault", "streams": ["a/", "a/a-None-1"]}, "a/a-None-1: it is listed twice"),
+        (
+            Rotations,
+            {"root": "s3://vault", "streams": ["a/", "a/a-None-1"]},
+            "a/a-None-1: its archive a/a-None-1 is listed twice",
+        ),
         (Rotations, {"root": "s3://vault", "streams": ["a/b", "a/b*"]}, r"streams\.1: nothing matches a/b\*"),
         (Rotations, {"root": "s3://vault", "streams": ["a*/b"]}, r"only the stream's name may have a '\*'"),
         (Replications, ["a/b"], "a/b: source and replica are the same stream. Give target_conn_id, or another name"),
