@@ -43,17 +43,15 @@ file on the workers that `{prefix}FILE` names. Example:
 {example}
 ```
 
-These variables are read where DAGs are parsed:
+Set where DAGs are parsed:
 
-| variable | | default |
-|---|---|---|
-| `{prefix}SCHEDULE` | a cron expression or preset, or an interval such as `15m` or `6h` | `{schedule}` |
-| `{prefix}TIMEOUT` | a run that takes longer fails; the next one resumes what it began. `none`: any time | `1d` |
-| `{prefix}ON_FAILURE` | `PACKAGE.MODULE.FUNCTION` to call if a run fails | |
-| `{prefix}DEADLINE` | a run that is not done by then is late, and goes on | |
-| `{prefix}ON_LATE` | `PACKAGE.MODULE.FUNCTION` to call if a run is late | |
-| `{prefix}POOL` | the tasks' pool | `default_pool` |
-| `{prefix}OWNER` | the tasks' owner | `airflow` |
+- `{prefix}SCHEDULE`: a cron expression or preset, or an interval such as `15m` or `6h`. Without it: `{schedule}`
+- `{prefix}TIMEOUT`: a run that takes longer fails, and the next one resumes what it began. Without it: `1d`; `none`: any time
+- `{prefix}ON_FAILURE`: `PACKAGE.MODULE.FUNCTION` to call if a run fails
+- `{prefix}DEADLINE`: a run that is not done so long after it was queued is late, and goes on
+- `{prefix}ON_LATE`: `PACKAGE.MODULE.FUNCTION` to call if a run is late
+- `{prefix}POOL`: the tasks' pool
+- `{prefix}OWNER`: the tasks' owner
 """
 
 
@@ -102,13 +100,12 @@ def list_dag(
         raise Usage(f"it requires {kind.environment_variable(missing)}", where=kind.environment_variable(given))
     task_options: dict[str, Any] = {"retries": 3}
     task_options |= {name: text for name in ("pool", "owner") if (text := setting(name.upper()))}
-    example = json.dumps(kind.example)
     documentation = DOCUMENTATION.format(
         what=kind.what,
         parameter=kind.parameter,
         variable=kind.variable(),
         prefix=kind.environment_variable(""),
-        example=example,
+        example=json.dumps(kind.example, indent=2),
         schedule=schedule,
     )
     with DAG(
@@ -131,7 +128,7 @@ def list_dag(
                 None,
                 **kind.schema_of_form(),
                 title=f"List of {kind.what}",
-                description=f"For this run, instead of the declared one. Example: {example}",
+                description=f"For this run, instead of the declared one. Example: {json.dumps(kind.example)}",
             )
         },
         tags=["streamvault", kind.parameter],

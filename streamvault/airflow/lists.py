@@ -6,7 +6,6 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, get_args, get_type_hints
 
@@ -45,14 +44,14 @@ class TaskOptions(ListModel):
     Attributes:
         pravega_conn_id: id of the connection of type ``pravega`` of what is read.
         aws_conn_id: id of the connection of type ``aws``.
-        execution_timeout: a try that takes longer is stopped; the next one resumes.
+        stop_after: a try that takes longer is stopped; the next one resumes.
         conn_id: id of the connection of type ``spark``.
         conf: settings of Spark.
     """
 
     pravega_conn_id: str | None = None
     aws_conn_id: str | None = None
-    execution_timeout: Duration | None = None
+    stop_after: Duration | None = None
     conn_id: str | None = None
     conf: dict[str, str | int | float | bool] | None = None
     driver_memory: str | None = None
@@ -134,8 +133,6 @@ class StreamList(TaskOptions):
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for number, entry in enumerate(self.streams):
             options = overridden(shared, entry.given(names))
-            if timeout := options.get("execution_timeout"):
-                options["execution_timeout"] = timedelta(seconds=parse_duration(timeout))
             for stream in self._members(number, entry.what, options.get("pravega_conn_id"), list_streams):
                 try:
                     made = self.task(entry, stream, options)

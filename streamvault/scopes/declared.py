@@ -17,7 +17,7 @@ from streamvault.scopes.toml import line_of, load_declared
 from streamvault.scopes.uri import has_scope
 
 FOR_DAGS = (
-    *("pravega_conn_id", "target_conn_id", "aws_conn_id", "most_lag", "execution_timeout"),
+    *("pravega_conn_id", "target_conn_id", "aws_conn_id", "most_lag", "stop_after"),
     *("conn_id", "conf", "driver_memory", "executor_memory", "executor_cores", "num_executors"),
 )
 """What only the DAGs use; on the command line, logins come from the environment, and Spark from ``--master``."""

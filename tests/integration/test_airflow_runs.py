@@ -227,7 +227,7 @@ def test_task_that_takes_too_long_is_stopped_and_its_retry_goes_on(
     """The alarm that Airflow sets for a stream's time limit rings; the driver hangs and hears of no signal."""
     airflow.connect("spark_default", conn_type="spark", host="inline")
     stream, root = long_export
-    entry = {"stream": stream, "range_size": "16KiB", "execution_timeout": "1d"}
+    entry = {"stream": stream, "range_size": "16KiB", "stop_after": "1d"}
     run = airflow.trigger("archive_rotation", {"rotation": {"root": root, "streams": [entry]}})
     airflow.pause("archive_rotation", paused=False)
     driver = frozen_driver(root)

@@ -18,6 +18,15 @@ from streamvault.airflow.operators.queues import (
     RequestRestoreOperator,
     WorkQueueOperator,
 )
+from streamvault.airflow.operators.showing import (
+    ListArchivesOperator,
+    ListStreamsOperator,
+    ShowDdlOperator,
+    ShowManifestOperator,
+    ShowQueueOperator,
+    ShowTimelineOperator,
+    TranslatePositionsOperator,
+)
 from streamvault.airflow.operators.stitching import (
     AppendStreamsOperator,
     JoinStreamsOperator,
@@ -54,6 +63,8 @@ __all__ = [
     "HoldArchiveOperator",
     "ImportStreamOperator",
     "JoinStreamsOperator",
+    "ListArchivesOperator",
+    "ListStreamsOperator",
     "MoveStreamOperator",
     "PlanArchiveOperator",
     "PromoteReplicaOperator",
@@ -61,8 +72,13 @@ __all__ = [
     "ReplicateStreamOperator",
     "RequestRestoreOperator",
     "RotateArchiveOperator",
+    "ShowDdlOperator",
+    "ShowManifestOperator",
+    "ShowQueueOperator",
     "ShowStatusOperator",
+    "ShowTimelineOperator",
     "SweepScopeOperator",
+    "TranslatePositionsOperator",
     "WarmArchiveOperator",
     "WorkQueueOperator",
     "WriteReportOperator",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 from inspect import Parameter, Signature
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from streamvault.airflow.outcome import report_of, reports_in
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import StreamvaultSubmitHook
 from streamvault.common.options import Options
+from streamvault.common.times import parse_duration
 from streamvault.sparkrun.options import Distributed
 
 _CLUSTER_MODE = "the driver runs on the worker (deploy mode client): only it gets the logins, in its environment"
@@ -76,6 +78,8 @@ class CommandOperator(SparkSubmitOperator):
             For a stream given by its URI, the worker's own environment applies.
         aws_conn_id: id of the connection of type ``aws`` for roots on S3; None: the worker's own environment applies.
         env_vars: additional environment variables for the driver; an empty value unsets one.
+        stop_after: a duration such as ``6h``: a command that takes longer is stopped, and the retry resumes it. It sets
+            Airflow's `execution_timeout`, which mapped tasks cannot have each for itself.
         log_level: the lowest level of the command's log lines in the task's log: ``debug``, ``info`` (with the result
             as text), ``warning`` or ``error``. A line a minute says how far it is; ``STREAMVAULT_PROGRESS_EVERY`` in
             `env_vars` sets another interval.
@@ -146,6 +150,7 @@ class CommandOperator(SparkSubmitOperator):
         pravega_conn_id: str = PravegaHook.default_conn_name,
         aws_conn_id: str | None = "aws_default",
         name: str = "streamvault",
+        stop_after: str | None = None,
         log_level: str = "info",
         report_file: str | None = None,
         report_url: str | None = None,
@@ -157,6 +162,9 @@ class CommandOperator(SparkSubmitOperator):
         given = {argument: spark.pop(argument) for argument in self.arguments}
         given |= {option.name: spark.pop(option.name, option.parameter().default) for option in self.options}
         super().__init__(conn_id=conn_id, name=name, **spark)
+        if stop_after:
+            self.execution_timeout = timedelta(seconds=parse_duration(stop_after))
+        self.stop_after = stop_after
         self.conn_id = conn_id
         self.pravega_conn_id = pravega_conn_id
         self.aws_conn_id = aws_conn_id
@@ -170,7 +178,7 @@ class CommandOperator(SparkSubmitOperator):
 
     def command(self) -> list[str]:
         """Return the command and its arguments."""
-        words = [self.verb]
+        words = self.verb.split()
         for argument in self.arguments:
             words += self.words(argument)
         for option in self.options:

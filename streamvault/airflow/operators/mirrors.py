@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -27,7 +27,7 @@ class TargetOperator(CommandOperator):
     """
 
     template_fields: Sequence[str] = ("target_conn_id", *CommandOperator.template_fields)
-    read = ("source",)
+    read: ClassVar[Collection[str]] = ("source",)
     written = "stream"
     stream: str
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.requests.options import RequestOptions, WorkOptions
 
-_QUEUE = "the queue, a stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI."
+QUEUE = "the queue, a stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI."
 
 
 class QueueOperator(CommandOperator):
@@ -49,7 +49,7 @@ class WorkQueueOperator(QueueOperator):
     """
 
     verb = "work"
-    arguments: ClassVar = {"requests": _QUEUE}
+    arguments: ClassVar = {"requests": QUEUE}
     options_class = WorkOptions
     idle: str | float | None
     lasting: str | None

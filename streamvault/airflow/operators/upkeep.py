@@ -78,12 +78,10 @@ class DeleteArchiveOperator(CommandOperator):
     options_class = DeleteOptions
 
 
-class SweepScopeOperator(CommandOperator):
-    """``streamvault sweep``: deletes what killed runs have left in a scope."""
+class ScopeOperator(CommandOperator):
+    """Works on a scope; see `CommandOperator`."""
 
-    verb = "sweep"
     arguments: ClassVar = {"scope": "a scope of the connection, or its URI with ``/`` at the end."}
-    options_class = SweepOptions
     scope: str
 
     def resolve(self, argument: str) -> Any:
@@ -94,6 +92,13 @@ class SweepScopeOperator(CommandOperator):
     def connected_stream(self) -> str:
         """See the base class."""
         return self.scope
+
+
+class SweepScopeOperator(ScopeOperator):
+    """``streamvault sweep``: deletes what killed runs have left in a scope."""
+
+    verb = "sweep"
+    options_class = SweepOptions
 
 
 class CheckSetupOperator(CommandOperator):

@@ -118,8 +118,10 @@ def test_list_has_the_options_of_its_operator(
 ) -> None:
     own = {"root", "most_lag", "target_conn_id", *TaskOptions.model_fields}
     assert set(options.model_fields) - own == {option.name for option in operator.options} - not_listed
-    known = {*operator.template_fields, *inspect.signature(SparkSubmitOperator.__init__).parameters}
-    assert set(options.model_fields) <= {*known, *inspect.signature(BaseOperator.__init__).parameters}
+    known = {*inspect.signature(operator).parameters, *inspect.signature(SparkSubmitOperator).parameters}
+    assert set(options.model_fields) <= known - set(inspect.signature(BaseOperator).parameters), (
+        "Airflow maps no others"
+    )
     assert set(TaskOptions.model_fields) <= set(FOR_DAGS), "the command line takes the same files"
 
 
@@ -139,10 +141,13 @@ def test_spark_is_chosen_for_each_stream(kind: type[StreamList]) -> None:
 
 
 @KINDS
-def test_stream_has_a_time_limit_of_its_own(kind: type[StreamList]) -> None:
-    assert listed(kind, execution_timeout="90m")["execution_timeout"] == timedelta(minutes=90)
-    with pytest.raises(AirflowFailException, match="execution_timeout: 'soon' is not a duration"):
-        listed(kind, execution_timeout="soon")
+def test_stream_has_a_stop_after_of_its_own(kind: type[StreamList]) -> None:
+    operator = (RotateArchiveOperator if kind is Rotations else ReplicateStreamOperator)(
+        task_id="t", **listed(kind, stop_after="90m")
+    )
+    assert operator.execution_timeout == timedelta(minutes=90)
+    with pytest.raises(AirflowFailException, match="stop_after: 'soon' is not a duration"):
+        listed(kind, stop_after="soon")
 
 
 @KINDS
