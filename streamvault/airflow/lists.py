@@ -114,10 +114,9 @@ class StreamList(TaskOptions):
         """Return the JSON schema of the list in a form: its keys. `read` also checks their values."""
         known = get_type_hints(cls, include_extras=False)["streams"]
         entry = {"type": ["string", "object"], **_keys(get_args(known)[0])}
-        keys = _keys(cls)
-        keys["properties"]["streams"] = {"type": "array", "minItems": 1, "items": entry}
+        streams = {"type": "array", "minItems": 1, "items": entry}
         # the keys are of an object, the items of a plain list of streams
-        return {"type": ["null", "object", "array"], **keys, "items": entry}
+        return {"type": ["null", "object", "array"], **_keys(cls), "properties": {"streams": streams}, "items": entry}
 
     def arguments(self, list_streams: ListStreams) -> list[dict[str, Any]]:
         """Return the operator's arguments for each stream.
@@ -232,7 +231,8 @@ def stands_for_streams(stream: str) -> bool:
 
 
 def _keys(kind: type[BaseModel]) -> dict[str, Any]:
-    return {"properties": {name: {} for name in kind.model_fields}, "additionalProperties": False}
+    # not additionalProperties, whose error has the whole schema and not the names that are known
+    return {"propertyNames": {"enum": sorted(kind.model_fields)}}
 
 
 def _wrong(found: Any, text: str) -> str:

@@ -153,9 +153,12 @@ def test_form_shows_a_list_that_is_valid(kind: type[StreamList]) -> None:
 @pytest.mark.parametrize(
     ("given", "where"),
     [
-        ({"streams": ["a/b"], "keeep": 1}, "'keeep' was unexpected"),
-        ({"streams": ["a/b", {"scope": "c", "rooot": "x"}]}, r"'rooot' was unexpected[\s\S]*\['streams'\]\[1\]"),
-        ([{"scope": "c", "rooot": "x"}], r"'rooot' was unexpected[\s\S]*\[0\]"),
+        ({"streams": ["a/b"], "keeep": 1}, "'keeep' is not one of .*'aws_conn_id'"),
+        (
+            {"streams": ["a/b", {"scope": "c", "rooot": "x"}]},
+            r"'rooot' is not one of .*'aws_conn_id'[\s\S]*\['streams'\]\[1\]",
+        ),
+        ([{"scope": "c", "rooot": "x"}], r"'rooot' is not one of .*'aws_conn_id'[\s\S]*\[0\]"),
         ({"streams": []}, "streams"),
         ([7], r"7 is not of type[\s\S]*\[0\]"),
         ("a/b", "'a/b' is not of type"),
