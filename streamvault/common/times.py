@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -10,6 +11,10 @@ from streamvault.common.errors import Usage
 
 _SECONDS = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"\s*".join(rf"(?:([0-9]{{1,15}}(?:\.[0-9]+)?)\s*{unit})?" for unit in _SECONDS), re.ASCII)
+
+
+LONGEST_SECONDS = 365_000 * 86_400
+"""A thousand years: with more, times leave what the platform can represent."""
 
 
 def parse_duration(text: str) -> float:
@@ -21,7 +26,10 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ValueError(f"{text!r} is not a duration. Examples: 90d, 2w, 36h, 1h30m, 30s.")
-    return float(sum(Decimal(count) * _SECONDS[unit] for unit, count in zip(_SECONDS, match.groups("0"), strict=True)))
+    seconds = sum(Decimal(count) * _SECONDS[unit] for unit, count in zip(_SECONDS, match.groups("0"), strict=True))
+    if seconds > LONGEST_SECONDS:
+        raise ValueError(f"{text!r} is too long: a duration is at most {duration_text(LONGEST_SECONDS)}.")
+    return float(seconds)
 
 
 def duration_text(seconds: float) -> str:
@@ -29,7 +37,8 @@ def duration_text(seconds: float) -> str:
     for unit in "dhm":
         if seconds and seconds % _SECONDS[unit] == 0:
             return f"{int(seconds) // _SECONDS[unit]}{unit}"
-    return f"{int(seconds) if seconds == int(seconds) else format(Decimal(repr(seconds)), 'f')}s"
+    exact = Decimal(repr(seconds)).normalize() if math.isfinite(seconds) else seconds  # repr: as it was given
+    return f"{exact:f}s"
 
 
 def parse_moment(value: str | datetime, what: str) -> datetime:

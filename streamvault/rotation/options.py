@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Usage
 from streamvault.common.options import DURATION, TIME, CommandLine, Rehearsed, moment
-from streamvault.common.times import parse_moment
+from streamvault.common.times import LONGEST_SECONDS, parse_moment
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import (
     GRACE,
@@ -28,9 +28,6 @@ from streamvault.sparkrun.options import Distributed
 EVERY = 10.0
 """Seconds between two checks for new events."""
 
-LONGEST_KEPT = 1000 * 365 * 86400
-"""Seconds; no generation is older."""
-
 Keep = Annotated[
     int | None,
     Field(ge=1, description="Expire all but the N newest generations with data."),
@@ -40,7 +37,7 @@ KeepFor = Annotated[
     float | None,
     Field(
         ge=0,
-        le=LONGEST_KEPT,
+        le=LONGEST_SECONDS,
         description="Expire generations that are older than the newest by more than this: 90d, 2w, 36h, 15m or 30s.",
     ),
     DURATION.destroying(),

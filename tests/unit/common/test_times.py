@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamvault.common.errors import Usage
-from streamvault.common.times import age_text, duration_text, moment_text, parse_duration, parse_moment
+from streamvault.common.times import LONGEST_SECONDS, age_text, duration_text, moment_text, parse_duration, parse_moment
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,18 @@ def test_parse_duration_refuses_other_text(text: str) -> None:
         parse_duration(text)
 
 
-@given(st.floats(0, 1e12) | st.integers(0, 10**9).map(lambda minutes: minutes * 60.0))
+def test_duration_of_more_than_a_thousand_years_is_refused() -> None:
+    assert parse_duration("365000d") == LONGEST_SECONDS
+    with pytest.raises(ValueError, match="'365001d' is too long: a duration is at most 365000d"):
+        parse_duration("365001d")
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_duration_that_no_option_accepts_can_be_named(value: float) -> None:
+    assert duration_text(value) == f"{value}s"
+
+
+@given(st.floats(0, LONGEST_SECONDS) | st.integers(0, 10**8).map(lambda minutes: minutes * 60.0))
 @example(0.5)
 @example(2_592_001.0)
 def test_duration_is_read_back_as_it_was_written(seconds: float) -> None:
