@@ -80,7 +80,7 @@ class ArchiveReadableTrigger(BaseTrigger):
 
 
 class LookingTrigger(BaseTrigger):
-    """Fires when a look finds something new.
+    """Fires when a look finds something new. It looks first after `poll_seconds`: a task has looked before it waits.
 
     The event is ``{"error": …, "retriable": …, "found": …}``: what was found, or an error text. While a server does
     not answer, the trigger goes on looking.
@@ -111,6 +111,8 @@ class LookingTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until there is something new."""
         while True:
+            # first: of a task that goes on before the scheduler has seen it pause, Airflow says that it has failed
+            await sleep(self.poll_seconds)
             try:
                 found = await self._found()
             except Problem as problem:
@@ -119,7 +121,6 @@ class LookingTrigger(BaseTrigger):
             if found is not None:
                 yield TriggerEvent({"error": "", "retriable": False, "found": found})  # type: ignore[no-untyped-call]
                 return
-            await sleep(self.poll_seconds)
 
     async def _found(self) -> dict[str, Any] | None:
         try:

@@ -267,6 +267,12 @@ def test_archive_written_outside_airflow_is_noticed(airflow: AirflowServer, tmp_
         return done[-1] if len(done) >= runs else None
 
     airflow.wait(deferred, timeout=300, what="the task's wait")
+    # until the scheduler has seen the task pause, it would take one that goes on for one that has failed
+    key = f"TaskInstanceKey(dag_id='wait_once', task_id='wait', run_id='{waiting}'"
+    paused = f"Received executor event with state success for task instance {key}"
+    airflow.wait(
+        lambda: airflow.process.has_logged(paused) or None, timeout=300, what="the scheduler's look at the task"
+    )
     export_stream(stream, f"file://{watched}", master="inline")
     assert airflow.finished("wait_once", waiting)["state"] == "success", airflow.logs("wait_once")
     assert airflow.xcom("wait_once", waiting, "wait")["generation"] == 1

@@ -44,7 +44,7 @@ def warm_once() -> None:
     WarmArchiveOperator(task_id="warm", archive="{{ params.archive }}", days=2, poll_seconds=8, aws_conn_id="cold")
 
 
-@dag(schedule=None, params={"archive": Param(type="string")}, default_args={"retries": 1})
+@dag(schedule=None, params={"archive": Param(type="string")})
 def wait_once() -> None:
     GenerationSensor(task_id="wait", archive="{{ params.archive }}", poke_interval=1, deferrable=True)
 

@@ -96,6 +96,14 @@ def test_sensor_waits_for_the_next_generation(vault: Vault, sleeping: Callable[.
     assert waiting.execute({})["generation"] == 2
 
 
+def test_trigger_looks_first_after_its_interval(vault: Vault, sleeping: Callable[..., Sleeps]) -> None:
+    """The task has looked. Airflow's scheduler takes a task that goes on at once for one that has failed."""
+    vault.export()
+    sleeps = sleeping(list)
+    assert first_event(GenerationTrigger(archive=vault.archive))["found"]["generation"] == 1
+    assert sleeps.count == 1
+
+
 def test_sensor_waits_for_a_generation_that_is_new_enough(vault: Vault) -> None:
     vault.export()
     created = str(Archive.open(vault.archive).manifest().document()["created"])
