@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from streamvault.cli.lines import exact_text, time_text
-from streamvault.cli.options import argument, option
+from streamvault.cli.options import argument, folder_as_uri, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text
 from streamvault.joining.options import AppendOptions
 from streamvault.joining.reports import PlaceReport, StitchReport
 
-SourcesArgument = Annotated[list[str], argument("SOURCE", "Streams and archives, in the order in which they are read.")]
+SourcesArgument = Annotated[
+    list[str],
+    argument("SOURCE", "Streams and archives, in the order in which they are read.", callback=folder_as_uri),
+]
 IntoOption = Annotated[str, option("--into", "The stream to append to.", environment=False, metavar="TARGET")]
 
 _SHOWN = 20

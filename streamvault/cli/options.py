@@ -70,11 +70,13 @@ def parse_place(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def folder_as_uri(text: str | None) -> str | None:
+def folder_as_uri(text: Any) -> Any:
     """Return a folder's path as a URI: what a command records or queues means the same in any working directory.
 
-    A slash at the end stays: it may name a scope.
+    A slash at the end stays: it may name a scope. Of a list, each text is converted; None and other texts stay.
     """
+    if isinstance(text, list):
+        return [folder_as_uri(one) for one in text]
     if text is None or not text.startswith(("/", "./", "../", "~/")):
         return text
     from streamvault.objectstore.uri import folder_uri

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from streamvault.cli.lines import exact_text, print_groups, print_new_places, time_text
-from streamvault.cli.options import TargetArgument, argument
+from streamvault.cli.options import TargetArgument, argument, folder_as_uri
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, count_text, seconds_text
@@ -21,7 +21,10 @@ _ENDED = {
 
 
 def replicate(
-    source: Annotated[str, argument("SOURCE", "The stream, or the archive ROOT/SCOPE/STREAM, to replicate.")],
+    source: Annotated[
+        str,
+        argument("SOURCE", "The stream, or the archive ROOT/SCOPE/STREAM, to replicate.", callback=folder_as_uri),
+    ],
     stream: TargetArgument,
     options: ReplicateOptions,
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-from streamvault.cli.options import argument, option
+from streamvault.cli.options import argument, folder_as_uri, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.errors import Usage
@@ -14,7 +14,12 @@ from streamvault.mirrors.reports import TranslateReport
 
 def translate(
     source: Annotated[
-        str, argument("SOURCE", "What the positions belong to: an archive, ROOT/SCOPE/STREAM, or a stream's URI.")
+        str,
+        argument(
+            "SOURCE",
+            "What the positions belong to: an archive, ROOT/SCOPE/STREAM, or a stream's URI.",
+            callback=folder_as_uri,
+        ),
     ],
     stream: Annotated[
         str,

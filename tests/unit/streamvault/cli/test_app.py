@@ -350,6 +350,15 @@ def test_folder_is_given_by_its_path(
             assert code == 2, "it may as well be a bucket"
         else:
             assert (code, out) == (0, f"no archives below file://{tmp_path}/a%20vault\n")
+    cluster = f"local://{tmp_path}/streams"
+    for command in (
+        ["append", "./a vault/scope/stream", "--into", f"{cluster}/scope/target"],
+        ["join", "./a vault/scope/stream", "--into", f"{cluster}/scope/target"],
+        ["replicate", "./a vault/scope/stream", f"{cluster}/scope/target"],
+        ["translate", "./a vault/scope/stream", f"{cluster}/scope/target", "scope/stream/0.#epoch.0:0-9"],
+    ):
+        assert main(command) == 5, "the path was taken"
+        capfd.readouterr()
     assert main(["show", "./a vault/scope/stream"]) == 5
     assert f"no archive: file://{tmp_path}/a%20vault/scope/stream." in capfd.readouterr().err
     assert main(["check", "./a vault/scope/"]) == 2
