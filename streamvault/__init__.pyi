@@ -29,7 +29,6 @@ from streamvault.mirrors.promote import promote_replica as promote_replica
 from streamvault.mirrors.replicate import replicate_stream as replicate_stream
 from streamvault.mirrors.translate import translate as translate
 from streamvault.report.doctor import check_setup as check_setup
-from streamvault.report.status import show_status as show_status
 from streamvault.report.write import write_report as write_report
 from streamvault.requests.request import request_restore as request_restore
 from streamvault.requests.show import drop_failed as drop_failed
@@ -40,5 +39,6 @@ from streamvault.requests.work import work_queue as work_queue
 from streamvault.rotation.compact.compact import compact_archive as compact_archive
 from streamvault.rotation.follow import follow_stream as follow_stream
 from streamvault.rotation.rotate import rotate_stream as rotate_stream
+from streamvault.scopes.status import show_status as show_status
 
 __version__: str

@@ -9,7 +9,7 @@ from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.triggers import Look
 from streamvault.common.times import moment_text, parse_moment
 from streamvault.manifests.archive.archive import Archive
-from streamvault.report.write import unarchived_bytes
+from streamvault.report.status import unarchived_bytes
 from streamvault.streamstore.arithmetic.cut_option import Cut, parse_cut
 from streamvault.streamstore.arithmetic.cuts import later_of, live_between, live_ends
 from streamvault.streamstore.model import StreamName

@@ -2,32 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 from streamvault.cli.ls import path_below
-from streamvault.cli.options import RootArgument
+from streamvault.cli.options import argument, folder_as_uri
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text
 from streamvault.common.times import age_text, seconds_moment_text
 from streamvault.report.options import StatusOptions
-from streamvault.report.reports import ArchiveStatus, StatusReport
+from streamvault.report.reports import (
+    ArchiveStatus,
+    LeaseStatus,
+    QueueStatus,
+    ReplicaStatus,
+    StatusReport,
+    StreamStatus,
+)
+
+_Place = Annotated[
+    str,
+    argument(
+        "ROOT|SCOPE/",
+        "A root: s3://BUCKET/PREFIX, or a folder's path or URI. Or a scope: pravega://HOST:PORT/SCOPE/ or "
+        "local:///FOLDER/SCOPE/, also a pattern or a stream, with --root.",
+        callback=folder_as_uri,
+    ),
+]
+
+RIGHT = frozenset({"NEWEST", "AGE", "HELD", "GAPS", "NOT ARCHIVED", "WAITING", "FAILED", "OLDEST", "LAG", "PID"})
+"""Columns of figures."""
+
+R = TypeVar("R")
 
 
-def status(root: RootArgument, options: StatusOptions, *, running: Running) -> int:
+def status(place: _Place, options: StatusOptions, *, running: Running) -> int:
     """Show how old and how complete archives are.
 
-    A line for each archive and table. One that cannot be read has a line, too, and a warning that says why.
+    A line for each archive and table. One that cannot be read has a line, too, and a warning that says why. Of a
+    scope: a line for each stream, with what of it is not archived yet, and the leases, queues and replicas.
     """
-    return running.verb("show_status", root, options, show=_show)
+    return running.verb("show_status", place, options, show=_show)
 
 
 def _show(results: Results, report: StatusReport) -> None:
-    if not report.statuses:
-        results.line(f"no archives below {report.root}")
+    if not report.scope:
+        if report.statuses:
+            _table(results, _archive_columns(report.root), report.statuses)
+        else:
+            results.line(f"no archives below {report.root}")
         return
-    columns: dict[str, Callable[[ArchiveStatus], str]] = {
-        "ARCHIVE": lambda one: path_below(one, report.root) + (f" (table {one.table})" if one.table else ""),
+    parts: list[tuple[Sequence[Any], Callable[[], None]]] = [
+        ((*report.live_streams, *report.statuses), lambda: _show_streams(results, report)),
+        (report.queues, lambda: _table(results, QUEUES, report.queues)),
+        (report.replicas, lambda: _table(results, REPLICAS, report.replicas)),
+        (report.leases, lambda: _table(results, LEASES, report.leases)),
+    ]
+    shown = [show for rows, show in parts if rows]
+    for number, show in enumerate(shown):
+        if number:
+            results.line("")
+        show()
+    if not shown:
+        results.line(f"nothing in {report.scope}")
+
+
+def _show_streams(results: Results, report: StatusReport) -> None:
+    """Print a line for each stream and its archive, and one for each other archive or table."""
+    archives = {one.archive: one for one in report.statuses if not one.table}
+    rows: list[tuple[StreamStatus | None, ArchiveStatus | None]] = [
+        (one, archives.pop(one.archive, None)) for one in report.live_streams
+    ]
+    rows += [(None, one) for one in [*archives.values(), *(one for one in report.statuses if one.table)]]
+    of_archive = _archive_columns("")
+    of_archive.pop("ARCHIVE")
+
+    def cell(column: Callable[[ArchiveStatus], str]) -> Callable[[tuple[Any, ArchiveStatus | None]], str]:
+        return lambda row: "" if row[1] is None else column(row[1])
+
+    columns: dict[str, Callable[[tuple[StreamStatus | None, ArchiveStatus | None]], str]] = {
+        "STREAM": lambda row: _name(row[0].stream) if row[0] else _archived_name(row[1]),
+        **{name: cell(column) for name, column in of_archive.items()},
+        "NOT ARCHIVED": lambda row: _unarchived(row[0]) if row[0] else "" if row[1] and row[1].table else "no stream",
+    }
+    _table(results, columns, rows, missing={"NEWEST": "no archive"} if report.root or report.statuses else {})
+
+
+def _archived_name(one: ArchiveStatus | None) -> str:
+    return "" if one is None else one.stream_name + (f" (table {one.table})" if one.table else "")
+
+
+def _unarchived(one: StreamStatus) -> str:
+    return "?" if one.problem else "" if one.unarchived is None else bytes_text(one.unarchived)
+
+
+def _archive_columns(root: str) -> dict[str, Callable[[ArchiveStatus], str]]:
+    return {
+        "ARCHIVE": lambda one: path_below(one, root) + (f" (table {one.table})" if one.table else ""),
         "NEWEST": lambda one: "?" if one.problem else f"{one.generation}" if one.generation else "none",
         "TAKEN": lambda one: "cannot be read" if one.problem else seconds_moment_text(one.created) or "-",
         "AGE": lambda one: "-" if one.problem or one.newest_age is None else age_text(round(one.newest_age)),
@@ -36,11 +108,50 @@ def _show(results: Results, report: StatusReport) -> None:
         "HELD": lambda one: f"{one.held_generations:,}" if one.held_generations else "",
         "GAPS": lambda one: bytes_text(one.gap_bytes) if one.gap_bytes else "",
     }
-    cells = {name: [cell(one) for one in report.statuses] for name, cell in columns.items()}
+
+
+QUEUES: Mapping[str, Callable[[QueueStatus], str]] = {
+    "QUEUE": lambda one: _name(one.queue),
+    "WAITING": lambda one: f"{one.waiting:,}",
+    "FAILED": lambda one: f"{one.failed:,}",
+    "OLDEST": lambda one: "-" if one.oldest_age is None else age_text(round(one.oldest_age)),
+    "WORKER": lambda one: one.worker or "none",
+}
+
+REPLICAS: Mapping[str, Callable[[ReplicaStatus], str]] = {
+    "REPLICA": lambda one: _name(one.replica),
+    "OF": lambda one: one.source or "?",
+    "STATE": lambda one: one.state,
+    "REACHED": lambda one: seconds_moment_text(one.reached) or "-",
+    "LAG": lambda one: bytes_text(one.lag_bytes) if one.lag_bytes is not None else "?" if one.problem else "-",
+}
+
+LEASES: Mapping[str, Callable[[LeaseStatus], str]] = {
+    "LEASE FOR": lambda one: _name(one.stream) or _name(one.lease),
+    "WHAT": lambda one: one.purpose,
+    "HOST": lambda one: one.host,
+    "PID": lambda one: f"{one.pid}",
+    "HOLDER": lambda one: "alive" if one.alive else "dead",
+}
+
+
+def _table(
+    results: Results,
+    columns: Mapping[str, Callable[[R], str]],
+    rows: Sequence[R],
+    missing: Mapping[str, str] | None = None,
+) -> None:
+    """Print the columns that have something in them; ``missing`` is what an empty cell of a column says."""
+    cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
+    cells |= {name: [cell or text for cell in cells[name]] for name, text in (missing or {}).items()}
     shown = {name: column for name, column in cells.items() if any(column)}
-    results.table(
-        {name: name in {"NEWEST", "AGE", "HELD", "GAPS"} for name in shown}, list(zip(*shown.values(), strict=True))
-    )
+    if shown:
+        results.table({name: name in RIGHT for name in shown}, list(zip(*shown.values(), strict=True)))
+
+
+def _name(uri: str) -> str:
+    """Return scope and name of a stream."""
+    return "/".join(uri.rsplit("/", 2)[1:])
 
 
 def _read_back(one: ArchiveStatus) -> str:

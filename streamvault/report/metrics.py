@@ -1,14 +1,25 @@
-"""Metrics of archives in the text format of Prometheus."""
+"""Metrics of archives, streams, leases, queues and replicas in the text format of Prometheus."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
-from streamvault.report.reports import ArchiveStatus, StatusReport
+from streamvault.report.reports import (
+    ArchiveStatus,
+    LeaseStatus,
+    QueueStatus,
+    ReplicaStatus,
+    StatusReport,
+    StreamStatus,
+)
 
+R = TypeVar("R")
 Value = Callable[[ArchiveStatus], float | None]
+Gauge = tuple[str, Callable[[R], float | None]]
+Samples = list[tuple[Mapping[str, str], float]]
 
 
 def _if_published(value: Value) -> Value:
@@ -25,7 +36,7 @@ def _if_readable(value: Value) -> Value:
     return lambda one: None if one.problem else value(one)
 
 
-METRICS: Mapping[str, tuple[str, Value]] = {
+METRICS: Mapping[str, Gauge[ArchiveStatus]] = {
     "readable": ("Whether the archive can be read (1) or not (0).", lambda one: int(not one.problem)),
     "generation": ("Number of the newest generation.", _if_readable(lambda one: one.generation)),
     "generations_in_force": ("Generations in force.", _if_readable(lambda one: one.generations_in_force)),
@@ -63,6 +74,41 @@ METRICS: Mapping[str, tuple[str, Value]] = {
 }
 """The gauges of an archive: name, without ``streamvault_archive_``, → what it says, and its value; None for none."""
 
+STREAMS: Mapping[str, Gauge[StreamStatus]] = {
+    "archived": (
+        "Whether the stream has an archive (1) or not (0).",
+        lambda one: None if not one.archive and one.unarchived is None and not one.problem else int(bool(one.archive)),
+    ),
+    "unarchived_bytes": ("Bytes of the stream that are not archived yet.", lambda one: one.unarchived),
+    "readable": ("Whether it is known what is not archived yet (1) or not (0).", lambda one: int(not one.problem)),
+}
+"""The gauges of a stream, as above."""
+
+LEASES: Mapping[str, Gauge[LeaseStatus]] = {
+    "alive": ("Whether the holder of a lease is alive (1) or dead (0).", lambda one: int(one.alive)),
+}
+
+QUEUES: Mapping[str, Gauge[QueueStatus]] = {
+    "readable": (
+        "Whether the queue can be read (1), or something stops its worker (0).",
+        lambda one: int(not one.problem),
+    ),
+    "waiting": ("Requests that wait, with the one that is being done.", lambda one: one.waiting),
+    "failed": ("Requests that have failed.", lambda one: one.failed),
+    "oldest_seconds": ("For how long the first request has waited; 0 if none waits.", lambda one: one.oldest_age or 0),
+    "workers": ("Processes that work on the queue.", lambda one: int(bool(one.worker))),
+}
+
+REPLICAS: Mapping[str, Gauge[ReplicaStatus]] = {
+    "readable": ("Whether it is known how far the replica is (1) or not (0).", lambda one: int(not one.problem)),
+    "promoted": ("Whether the replica was promoted (1) or not (0).", lambda one: int(one.state == "promoted")),
+    "lag_bytes": ("Bytes of the source that the replica has not.", lambda one: one.lag_bytes),
+    "reached_timestamp_seconds": (
+        "When the source's tail was taken that the replica has reached, in seconds since 1970.",
+        lambda one: datetime.fromisoformat(one.reached).timestamp() if one.reached else None,
+    ),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -88,23 +134,41 @@ def text_of(metrics: Iterable[Metric]) -> str:
 
 def metrics_text(report: StatusReport) -> str:
     """Return a status in the text format of Prometheus."""
-    seen = datetime.fromisoformat(report.seen).timestamp()
-    head = "When these metrics were read, in seconds since 1970."
+    place = {"root": report.root} if not report.scope else {"root": report.root, "scope": report.scope}
+    seen = [(place, datetime.fromisoformat(report.seen).timestamp())]
     return text_of(
         [
-            Metric("streamvault_status_timestamp_seconds", head, [({"root": report.root}, seen)]),
-            *(
-                Metric(f"streamvault_archive_{name}", text, list(_samples(report, value)))
-                for name, (text, value) in METRICS.items()
+            Metric(
+                "streamvault_status_timestamp_seconds", "When these metrics were read, in seconds since 1970.", seen
             ),
+            *_gauges("archive", METRICS, report.statuses, _archive_labels),
+            *_gauges("stream", STREAMS, report.live_streams, lambda one: {"stream": one.stream}),
+            *_gauges("lease", LEASES, report.leases, _lease_labels),
+            *_gauges("queue", QUEUES, report.queues, lambda one: {"queue": one.queue}),
+            *_gauges("replica", REPLICAS, report.replicas, lambda one: {"replica": one.replica, "source": one.source}),
         ]
     )
 
 
-def _samples(report: StatusReport, value: Value) -> Iterator[tuple[Mapping[str, str], float]]:
-    for one in report.statuses:
-        if (found := value(one)) is not None:
-            yield {"archive": one.archive, **({"table": one.table} if one.table else {})}, found
+def _gauges(
+    kind: str, gauges: Mapping[str, Gauge[R]], rows: Iterable[R], labels: Callable[[R], Mapping[str, str]]
+) -> list[Metric]:
+    return [
+        Metric(f"streamvault_{kind}_{name}", gauge[0], _samples(rows, gauge, labels)) for name, gauge in gauges.items()
+    ]
+
+
+def _archive_labels(one: ArchiveStatus) -> Mapping[str, str]:
+    return {"archive": one.archive, **({"table": one.table} if one.table else {})}
+
+
+def _lease_labels(one: LeaseStatus) -> Mapping[str, str]:
+    return {"lease": one.lease, "stream": one.stream, "purpose": one.purpose, "host": one.host}
+
+
+def _samples(rows: Iterable[R], metric: Gauge[R], labels: Callable[[R], Mapping[str, str]]) -> Samples:
+    """Return a gauge's labels and value of each row that has one."""
+    return [(labels(row), value) for row in rows if (value := metric[1](row)) is not None]
 
 
 def _lines(metric: Metric) -> Iterator[str]:

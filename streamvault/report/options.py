@@ -34,6 +34,16 @@ class ReportOptions(Options):
 class StatusOptions(Options):
     """Options of *status*."""
 
+    root: Annotated[
+        str | None,
+        Field(description="Where the streams of a scope are archived."),
+        CommandLine(metavar="ROOT", environment=False),
+    ] = None
+    config_file: Annotated[
+        Path | None,
+        Field(description="The file that declares the streams, as for follow, rotate or replicate."),
+        FILE.named("--config"),
+    ] = None
     metrics: Annotated[
         Path | None,
         Field(description="Also write the figures as metrics for Prometheus. An existing file is replaced."),

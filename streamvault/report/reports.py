@@ -56,20 +56,114 @@ class ArchiveStatus(ArchiveSummary):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatusReport(Report):
-    """The status of the archives and tables below a root.
+class StreamStatus(Report):
+    """The status of a stream of a scope.
 
     Attributes:
-        root: the root's URI.
-        seen: when it was read, RFC 3339.
-        statuses: the archives and tables, in the order of their paths.
-        metrics_file: the file with the metrics; empty if none was asked for.
-        warnings: which of them cannot be read, and why.
+        stream: the stream's URI.
+        archive: its archive's URI; empty if it has none, or if no root was given.
+        unarchived: bytes of the stream that are not archived yet; null if that is not known, or if no root was given.
+        problem: why it is not known; empty if it is, or if the archive's status says why.
     """
 
-    root: str
+    stream: str
+    archive: str = ""
+    unarchived: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseStatus(Report):
+    """A lease that a process holds, or held when it died.
+
+    Attributes:
+        lease: the lease's URI.
+        stream: the stream that it is for; empty if that is gone.
+        purpose: what for: "import or mirror", "queue", "ephemeral stream" or "append".
+        host: the holder's machine.
+        pid: the holder's process id on that machine.
+        alive: whether the holder is alive. A process that is paused or cut off for 12 seconds counts as dead.
+    """
+
+    lease: str
+    stream: str
+    purpose: str
+    host: str
+    pid: int
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatus(Report):
+    """The status of a queue of requests.
+
+    Attributes:
+        queue: as in `RequestReport`.
+        waiting: number of waiting requests, with the one that is being done.
+        failed: number of failed requests.
+        outstanding_bytes: size of the waiting requests.
+        failed_bytes: size of the failed requests.
+        oldest_age: how long the first of them has waited, in seconds; null if none waits.
+        worker: the machine of the process that works on it; empty if there is none.
+        problem: why it cannot be read, or what stops its worker; empty if nothing does.
+    """
+
+    queue: str
+    waiting: int = 0
+    failed: int = 0
+    outstanding_bytes: int = 0
+    failed_bytes: int = 0
+    oldest_age: float | None = None
+    worker: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus(Report):
+    """The status of a replica.
+
+    Attributes:
+        replica: the replica's URI.
+        source: URI of what it is a replica of; empty if that is not known.
+        state: "replica", "promoting" once its promotion has begun, or "promoted".
+        reached: when the source's tail was taken that it has reached, RFC 3339; empty if it has reached none.
+        lag_bytes: bytes of the source that it has not; null if that is not known, or if it gets nothing any more.
+        problem: why it is not known; empty if it is.
+    """
+
+    replica: str
+    source: str = ""
+    state: Literal["replica", "promoting", "promoted"] = "replica"
+    reached: str = ""
+    lag_bytes: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusReport(Report):
+    """The status of the archives and tables below a root, or of the streams of a scope.
+
+    Attributes:
+        root: the root's URI; empty if none was given, or several by a file.
+        scope: the scope, the pattern, the stream or the file, as given; empty for a root.
+        seen: when it was read, RFC 3339.
+        statuses: the archives and tables, in the order of their paths.
+        live_streams: the streams of the scope.
+        leases: the leases that are held in the scope.
+        queues: the queues of the scope.
+        replicas: the replicas in the scope, and the streams that were.
+        metrics_file: the file with the metrics; empty if none was asked for.
+        warnings: what cannot be read, and why.
+    """
+
+    root: str = ""
+    scope: str = ""
     seen: str
-    statuses: tuple[ArchiveStatus, ...]
+    statuses: tuple[ArchiveStatus, ...] = ()
+    live_streams: tuple[StreamStatus, ...] = ()
+    leases: tuple[LeaseStatus, ...] = ()
+    queues: tuple[QueueStatus, ...] = ()
+    replicas: tuple[ReplicaStatus, ...] = ()
     metrics_file: str = ""
     warnings: tuple[str, ...] = ()
 

@@ -1,59 +1,31 @@
-"""The *status* command."""
+"""The status of archives, and of streams that are archived."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from datetime import datetime
 
-from streamvault.common.errors import Problem
-from streamvault.common.times import moment_text, now_utc
-from streamvault.common.verb import verb
+from streamvault.common.errors import Failed, Problem
 from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, current_plan
 from streamvault.manifests.archive.rows import count_rows
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.reports import ArchiveSummary
-from streamvault.manifests.verbs.show import list_archives
-from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.spans import count_spans
-from streamvault.report.files import replace_file
-from streamvault.report.metrics import metrics_text
-from streamvault.report.options import StatusOptions
-from streamvault.report.reports import ArchiveStatus, StatusReport
+from streamvault.report.reports import ArchiveStatus
+from streamvault.streamstore.arithmetic.cuts import live_between
+from streamvault.streamstore.errors import NoSuchSegment
+from streamvault.streamstore.open_stream import OpenStream
 
 
-@verb(StatusOptions)
-def show_status(root: str, options: StatusOptions) -> StatusReport:
-    """Return how old and how complete the archives and tables below a root are.
-
-    Reads what `list_archives` does; of an unfinished generation also its plan, and the listing of its rows.
+def status_of(summary: ArchiveSummary, now: datetime) -> ArchiveStatus:
+    """Return the status of an archive or a table; of an unfinished generation, reads the plan and lists the rows.
 
     Args:
-        root: a root, a folder above roots, or one archive: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
-        metrics: a file for the same figures as metrics, in the text format of Prometheus, which is replaced; None for
-            none.
-
-    Raises:
-        NoSuchPlace: the folder does not exist or is empty.
-        Failed: the file cannot be written.
-        Problem: the folder cannot be read. An unreadable archive below it is returned with its `problem`.
+        summary: what `list_archives` says of it.
+        now: when it was listed.
     """
-    found = list_archives(root)
-    now = now_utc()
-    statuses = tuple(_status(summary, now) for summary in found)
-    report = StatusReport(
-        root=RootAddress.parse(root).resolve().uri,
-        seen=moment_text(now),
-        statuses=statuses,
-        metrics_file=str(options.metrics or ""),
-        warnings=tuple(f"{one.archive}: {one.problem}" for one in statuses if one.problem),
-    )
-    if options.metrics is not None:
-        replace_file(options.metrics, metrics_text(report))
-    return report
-
-
-def _status(summary: ArchiveSummary, now: datetime) -> ArchiveStatus:
     known = {each.name: getattr(summary, each.name) for each in fields(summary)}
     if summary.created:
         # two machines' clocks may differ
@@ -82,3 +54,20 @@ def _spans(plan: Plan) -> int:
     for gap in plan.gaps:
         starts[gap.segment] = max(starts.get(gap.segment, 0), gap.end)
     return sum(count_spans(max(one.start, starts.get(one.name, 0)), one.end, plan.range_size) for one in plan.segments)
+
+
+def unarchived_bytes(stream: OpenStream, newest: Manifest | None) -> int:
+    """Return how many bytes of a stream come after its archive's newest generation; all that it has if there is none.
+
+    Raises:
+        Failed: what comes after it is truncated, or the stream is another.
+    """
+    described = stream.describe()
+    todo = "Give the stream that was archived."
+    if newest is not None and tuple(epoch.value() for epoch in newest.epochs) != described.epochs[: len(newest.epochs)]:
+        raise Failed("the stream is not the archived one: its epochs differ", where=stream.uri, todo=todo)
+    try:
+        parts = live_between(stream.store, described, described.head if newest is None else newest.to, described.tail)
+    except NoSuchSegment:
+        raise Failed("what follows the newest generation is truncated in the stream", where=stream.uri) from None
+    return sum(end - start for start, end in parts.values())

@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamvault.common.errors import Failed, Usage
+from streamvault.common.errors import Usage
 from streamvault.common.sizes import count_text
 from streamvault.common.verb import verb
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
-from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.show import list_archives
 from streamvault.objectstore.errors import InvalidRoot
 from streamvault.objectstore.uri import RootAddress
@@ -20,9 +19,10 @@ from streamvault.report.files import replace_file
 from streamvault.report.history import MAX_MARKS, read_history, spans_of
 from streamvault.report.options import ReportOptions
 from streamvault.report.reports import PageReport
-from streamvault.streamstore.arithmetic.cuts import live_between, sealed_ends
-from streamvault.streamstore.errors import InvalidName, NoSuchSegment
-from streamvault.streamstore.open_stream import OpenStream, open_stream
+from streamvault.report.status import unarchived_bytes
+from streamvault.streamstore.arithmetic.cuts import sealed_ends
+from streamvault.streamstore.errors import InvalidName
+from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.uri import is_stream
 
 if TYPE_CHECKING:
@@ -139,23 +139,6 @@ def _stream_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRe
         section = stream_section("stream", stream.uri, described, list(spans_of(described.epochs, totals)))
     page = ReportPage(title=f"Stream {described.name}", subtitle="as it is now", sections=[section])
     return page, PageReport()
-
-
-def unarchived_bytes(stream: OpenStream, newest: Manifest) -> int:
-    """Return how many bytes of a stream come after its archive's newest generation.
-
-    Raises:
-        Failed: what comes after it is truncated, or the stream is another.
-    """
-    described = stream.describe()
-    todo = "Give the stream that was archived."
-    if tuple(epoch.value() for epoch in newest.epochs) != described.epochs[: len(newest.epochs)]:
-        raise Failed("the stream is not the archived one: its epochs differ", where=stream.uri, todo=todo)
-    try:
-        parts = live_between(stream.store, described, newest.to, described.tail)
-    except NoSuchSegment:
-        raise Failed("what follows the newest generation is truncated in the stream", where=stream.uri) from None
-    return sum(end - start for start, end in parts.values())
 
 
 def _written(page: ReportPage, report: PageReport, options: ReportOptions) -> PageReport:

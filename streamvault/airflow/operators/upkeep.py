@@ -124,6 +124,7 @@ class ShowStatusOperator(CommandOperator):
     verb = "status"
     arguments: ClassVar = {"root": STREAM_AND_ROOT["root"]}
     options_class = StatusOptions
+    omitted = ("root", "config_file")  # of a scope
 
 
 class WriteReportOperator(CommandOperator):

@@ -17,6 +17,7 @@ import os
 import socket
 import threading
 import uuid
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -124,6 +125,36 @@ def watch_silence(store: StreamStore, name: StreamName, seconds: float, *, held:
     for _ in pauses(seconds, first=LOOK_SECONDS, at_once=False):
         if segment.info().write_offset != offset:
             raise copy(held)
+
+
+def find_beating(store: StreamStore, names: Iterable[StreamName], seconds: float) -> dict[StreamName, bool]:
+    """Watch leases until the holder of each has sent a record, for some seconds at most.
+
+    Returns:
+        Lease → whether its holder has sent one; without those that were released meanwhile.
+    """
+    gone = (NoSuchScope, NoSuchStream, NoSuchSegment)
+    found: dict[StreamName, bool] = {}
+    ends: dict[StreamName, tuple[OwnSegment, int]] = {}
+    for name in names:
+        with contextlib.suppress(*gone):
+            segment = OwnSegment(store, store.describe(name))
+            ends[name], found[name] = (segment, segment.info().write_offset), False
+    for _ in pauses(seconds if ends else 0, first=LOOK_SECONDS, at_once=False):
+        for name, (segment, end) in list(ends.items()):
+            try:
+                info = segment.info()
+                if info.sealed:  # released
+                    raise NoSuchStream("the lease was released", where=segment.where)
+                found[name] = info.write_offset != end
+            except gone:
+                del found[name], ends[name]
+            else:
+                if found[name]:
+                    del ends[name]
+        if not ends:
+            break
+    return found
 
 
 class Lease:

@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from streamvault import export_stream, hold_archive, show_status, write_table
 from streamvault.cli import main
+from streamvault.cli.measuring import RunFigures
 from streamvault.common.errors import Failed
 from streamvault.common.progress import Progress
-from streamvault.common.times import now_utc
+from streamvault.common.times import moment_text, now_utc
 from streamvault.exporter import task as exporting
 from streamvault.layouts.object_keys import GenerationSpan, manifest_key
 from streamvault.manifests.archive.archive import Archive
@@ -22,11 +24,20 @@ from streamvault.manifests.archive.rows import FinishedSpan
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.report import status
 from streamvault.report.metrics import METRICS, metrics_text
-from streamvault.report.reports import ArchiveStatus, StatusReport
+from streamvault.report.reports import (
+    ArchiveStatus,
+    LeaseStatus,
+    QueueStatus,
+    ReplicaStatus,
+    StatusReport,
+    StreamStatus,
+)
+from streamvault.scopes import status as scopes_status
 from streamvault.sparkrun.inline import InlineRunner
 from tests.unit.small_archives import NAME, Vault, a_root, archive_of, replace_object
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "status.md"
+MONITORING = GUIDE.parents[1] / "monitoring"
 SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)+)\} (\S+)')
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 UNESCAPED = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
@@ -95,7 +106,7 @@ def test_newest_generation_and_what_was_read_back(vault: Vault, root: str, monke
         vault.add(payload)
     archive = archive_of(root)
     taken = archive.manifest().created
-    monkeypatch.setattr(status, "now_utc", lambda: taken + timedelta(hours=3))
+    monkeypatch.setattr(scopes_status, "now_utc", lambda: taken + timedelta(hours=3))
     (one,) = show_status(root).statuses
     assert (one.archive, one.generation, one.events, one.problem) == (vault.archive, 2, 6, "")
     assert (one.created, one.newest_age) == (str(archive.manifest().document()["created"]), 3 * 3600)
@@ -104,7 +115,7 @@ def test_newest_generation_and_what_was_read_back(vault: Vault, root: str, monke
     read_back(archive, lambda: InlineRunner(1), Progress())
     (one,) = show_status(root).statuses
     assert (one.unchecked_generations, one.held_generations) == (0, 1)
-    monkeypatch.setattr(status, "now_utc", lambda: taken - timedelta(hours=3))
+    monkeypatch.setattr(scopes_status, "now_utc", lambda: taken - timedelta(hours=3))
     assert [one.newest_age for one in show_status(root).statuses] == [0.0]
 
 
@@ -282,25 +293,74 @@ def test_command_prints_a_line_for_each_archive(vault: Vault, capfd: pytest.Capt
     assert (one["archive"], one["held_generations"], one["unchecked_generations"]) == (vault.archive, 1, 1)
 
 
-def test_guide_names_the_metrics_that_are_written() -> None:
-    report = StatusReport(root="memory://a", seen=now_utc().isoformat(), statuses=())
-    written = set(re.findall(r"^# TYPE (\w+) gauge$", metrics_text(report), re.MULTILINE))
-    assert set(re.findall(r"\bstreamvault_(?!run_)\w+", GUIDE.read_text())) == written
+@pytest.fixture(scope="module")
+def written() -> dict[str, set[str]]:
+    """Each metric of the status and of a running command, with its labels."""
+    uri = "local:///a/b/c"
+    report = StatusReport(
+        root="memory://a",
+        scope="local:///a/b/",
+        seen=now_utc().isoformat(),
+        statuses=tuple(
+            ArchiveStatus(archive="memory://a/b/c", stream_name="b/c", created=moment_text(now_utc()), table=table)
+            for table in ("", "t")
+        ),
+        live_streams=(StreamStatus(stream=uri, unarchived=1),),
+        leases=(LeaseStatus(lease=uri, stream=uri, purpose="append", host="h", pid=1, alive=True),),
+        queues=(QueueStatus(queue=uri),),
+        replicas=(ReplicaStatus(replica=uri, source=uri, reached=moment_text(now_utc()), lag_bytes=1),),
+    )
+    found: dict[str, set[str]] = {}
+    for line in (metrics_text(report) + RunFigures().metrics("rotate")).splitlines():
+        if not line.startswith("#"):
+            name, _, rest = line.partition("{")
+            found.setdefault(name, set()).update(re.findall(r'(\w+)="', rest))
+    return found
 
 
-def test_dashboard_asks_for_metrics_and_labels_that_are_written(vault: Vault) -> None:
-    vault.export()
-    text = metrics_text(show_status(vault.root))
-    board = json.loads((GUIDE.parents[1] / "monitoring" / "grafana.json").read_text())
-    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    queries += [one["query"]["query"] for one in board["templating"]["list"] if one["type"] == "query"]
-    asked = set(re.findall(r"\bstreamvault_\w+", " ".join(queries)))
-    assert asked <= set(re.findall(r"^# TYPE (\w+) gauge$", text, re.MULTILINE))
-    assert asked >= {"streamvault_archive_newest_timestamp_seconds", "streamvault_status_timestamp_seconds"}
-    legends = [target["legendFormat"] for panel in board["panels"] for target in panel["targets"]]
-    text = " ".join([*queries, *legends])
-    pairs = re.findall(r"[{,](\w+)=~?\"|label_values\([^,]+, (\w+)\)|{{(\w+)}}", text)
-    assert {name for found in pairs for name in found if name} == {"archive", "table"}
+def test_guide_names_the_metrics_that_are_written(written: dict[str, set[str]]) -> None:
+    assert set(re.findall(r"\bstreamvault_\w+", GUIDE.read_text())) == written.keys()
+
+
+def names_and_labels(query: str) -> tuple[set[str], set[str]]:
+    """Return the metrics that a query asks for, and the labels that it selects by."""
+    names = set(re.findall(r"\bstreamvault_\w+", query))
+    return names, set(re.findall(r"[{,](\w+)=~?\"", query)) - {"__name__"}
+
+
+def test_dashboard_asks_for_metrics_and_labels_that_are_written(written: dict[str, set[str]]) -> None:
+    board = json.loads((MONITORING / "grafana.json").read_text())
+    asked: set[str] = set()
+    for target in (target for panel in board["panels"] for target in panel["targets"]):
+        names, labels = names_and_labels(target["expr"])
+        labels |= set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+        assert names
+        assert names <= written.keys()
+        assert all(labels <= written[name] for name in names), target["expr"]
+        asked |= names
+    kinds = {name.split("_")[1] for name in asked}
+    assert kinds == {"status", "archive", "stream", "lease", "queue", "replica"}
+    for one in board["templating"]["list"]:
+        if one["type"] == "query":
+            found = re.fullmatch(r"label_values\((\w+), (\w+)\)", one["query"]["query"])
+            assert found is not None
+            assert found[2] in written[found[1]]
     numbers = [panel["id"] for panel in board["panels"]]
     assert len(numbers) == len(set(numbers))
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     assert all(query.count("(") == query.count(")") and query.count("{") == query.count("}") for query in queries)
+
+
+def test_alert_rules_ask_for_metrics_and_labels_that_are_written(written: dict[str, set[str]]) -> None:
+    (group,) = yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]
+    asked: set[str] = set()
+    for rule in group["rules"]:
+        assert rule.keys() <= {"alert", "expr", "for", "annotations"}
+        names, labels = names_and_labels(rule["expr"])
+        labels |= set(re.findall(r"{{ \$labels\.(\w+) }}", rule["annotations"]["summary"]))
+        assert names
+        assert names <= written.keys(), rule["alert"]
+        assert all(labels <= written[name] for name in names), rule["alert"]
+        asked |= names
+    assert {name.split("_")[1] for name in asked} == {"status", "archive", "stream", "lease", "queue", "replica", "run"}
+    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"])

@@ -26,7 +26,14 @@ from streamvault.exporter.reports import ExportReport
 from streamvault.importer.reports import ImportReport, MovedBoundary
 from streamvault.manager.reports import StreamSummary
 from streamvault.manifests.verbs.reports import ArchiveSummary, CheckReport, Timeline, TimelineEntry
-from streamvault.report.reports import ArchiveStatus, StatusReport
+from streamvault.report.reports import (
+    ArchiveStatus,
+    LeaseStatus,
+    QueueStatus,
+    ReplicaStatus,
+    StatusReport,
+    StreamStatus,
+)
 from streamvault.requests.reports import QueueReport, WaitingRequest
 from streamvault.rotation.reports import RotateReport, StoppedReport
 
@@ -282,9 +289,30 @@ def _waiting(reason: str) -> WaitingRequest:
     return WaitingRequest(id="01JABCDEF0123456789", text=text, put=WHEN, age_seconds=1e5, bytes=300, reason=reason)
 
 
+def _scope_status() -> StatusReport:
+    store = "pravega://controller.streaming.svc:9090"
+    uri = f"{store}/{LONG}"
+    return StatusReport(
+        root=ROOT,
+        scope=f"{store}/{LONG.partition('/')[0]}/",
+        seen=WHEN,
+        statuses=_statuses(),
+        live_streams=(
+            StreamStatus(stream=uri, archive=_statuses()[0].archive, unarchived=2**40),
+            StreamStatus(stream=f"{store}/shop/new", unarchived=12),
+        ),
+        leases=(
+            LeaseStatus(lease=uri, stream=uri, purpose="import or mirror", host="vault-2", pid=4194304, alive=True),
+        ),
+        queues=(QueueStatus(queue=uri, waiting=12_345, failed=678, oldest_age=1e6, worker="vault-2.example.com"),),
+        replicas=(ReplicaStatus(replica=uri, source=uri, reached=WHEN, lag_bytes=2**40),),
+    )
+
+
 TABLES: dict[str, tuple[Callable[..., None], tuple[Any, ...]]] = {
     "ls": (show_ls, (ROOT, _summaries(2))),
     "status": (show_status, (StatusReport(root=ROOT, seen=WHEN, statuses=_statuses()),)),
+    "status of a scope": (show_status, (_scope_status(),)),
     "timeline": (show_timeline, (Timeline(archive=ROOT, stream_name=LONG, expired_up_to=0, entries=_entries()),)),
     "show": (show_manifest, (ROOT, _manifest())),
     "streams": (

@@ -1,0 +1,159 @@
+"""What Streamvault does in a scope now: who holds leases, what waits in queues, how far replicas are. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+from streamvault.common.errors import Problem
+from streamvault.manager.leftovers import subjects_of
+from streamvault.manager.listing import each_of
+from streamvault.manager.roles import role_of
+from streamvault.mirrors.replica import Replica
+from streamvault.reading.open_source import open_source
+from streamvault.reading.source import bytes_after
+from streamvault.report.reports import LeaseStatus, QueueStatus, ReplicaStatus
+from streamvault.requests.show import show_queue
+from streamvault.streamstore.model import StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.open_stream import OpenStream
+from streamvault.streamstore.own import (
+    APPEND_LEASE,
+    CONSUMER_LEASE,
+    EPHEMERAL_LEASE,
+    FAILED_SUFFIX,
+    REPLICA_OF,
+    TARGET_LEASE,
+    is_listed,
+    stream_beside,
+    tag_of,
+)
+from streamvault.streamstore.services.lease import PATIENCE_SECONDS, find_beating, is_dead, last_heartbeat
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import StoreAddress
+
+PURPOSES = {
+    TARGET_LEASE: "import or mirror",
+    CONSUMER_LEASE: "queue",
+    EPHEMERAL_LEASE: "ephemeral stream",
+    APPEND_LEASE: "append",
+}
+"""Prefix of a lease's name → what its holder does."""
+
+
+@dataclass
+class ScopeState:
+    """A scope at one moment.
+
+    Attributes:
+        streams: its users' streams that are there to stay.
+        leases: the leases that are held, also by a process that is dead.
+        queues: the queues, each with that of its failed requests.
+        replicas: the replicas, also those that were promoted.
+    """
+
+    streams: list[OpenStream] = field(default_factory=list)
+    leases: list[LeaseStatus] = field(default_factory=list)
+    queues: list[QueueStatus] = field(default_factory=list)
+    replicas: list[ReplicaStatus] = field(default_factory=list)
+
+
+def look_at_scope(
+    store: StreamStore, address: StoreAddress, scope: str, matches: Callable[[str], bool] | None = None
+) -> ScopeState:
+    """Look at the streams of a scope.
+
+    Args:
+        store: the store.
+        address: its address.
+        scope: the scope's name.
+        matches: whether a stream is asked for, given its name: only these, and the leases beside them; None for all.
+
+    Raises:
+        NoSuchScope: the scope does not exist.
+        Problem: it cannot be listed. What cannot be read in it has its `problem`.
+    """
+    names = list(store.list_streams(scope, own=True))
+    every = [one for one in each_of(lambda name: OpenStream(store, address, name).find(), names) if one is not None]
+    roles = {one.name: role_of(one) for one in every}
+    wanted = [one for one in every if matches is None or matches(one.name.stream)]
+    state = ScopeState([OpenStream(store, address, one.name) for one in wanted if is_listed(one.configuration)])
+    subjects = subjects_of(iter(names), {name for name, role in roles.items() if role == "lease"})
+    leases = [
+        name
+        for name, role in roles.items()
+        if role == "lease" and (matches is None or (name in subjects and matches(subjects[name].stream)))
+    ]
+    state.leases.extend(_leases(store, leases, subjects))
+    queues = [one.name for one in wanted if roles[one.name] == "queue" and not one.name.stream.endswith(FAILED_SUFFIX)]
+    workers = {one.lease: one.host for one in state.leases if one.alive}
+    state.queues.extend(each_of(lambda name: _queue(store, name, workers), queues))
+    replicas = [one for one in wanted if roles[one.name] == "replica" or tag_of(one.configuration, REPLICA_OF)]
+    state.replicas.extend(each_of(lambda one: _replica(OpenStream(store, address, one.name), one), replicas))
+    return state
+
+
+def _leases(
+    store: StreamStore, names: list[StreamName], subjects: dict[StreamName, StreamName]
+) -> Iterator[LeaseStatus]:
+    """Yield the leases that are held; a silent one is watched for as long as another process would watch it."""
+    found = dict(zip(names, each_of(lambda name: last_heartbeat(store, name), names), strict=True))
+    held = {name: record for name, record in found.items() if record is not None}
+    beating = find_beating(store, [name for name in held if not is_dead(held[name])], PATIENCE_SECONDS)
+    for name, record in held.items():
+        if is_dead(record) or name in beating:
+            subject = subjects.get(name)
+            yield LeaseStatus(
+                lease=f"{store.uri}/{name}",
+                stream=f"{store.uri}/{subject}" if subject else "",
+                purpose=next((what for prefix, what in PURPOSES.items() if name.stream.startswith(prefix)), ""),
+                host=record.host.partition(" ")[0],
+                pid=record.pid,
+                alive=beating.get(name, False),
+            )
+
+
+def _queue(store: StreamStore, name: StreamName, workers: dict[str, str]) -> QueueStatus:
+    uri = f"{store.uri}/{name}"
+    worker = workers.get(f"{store.uri}/{stream_beside(name, CONSUMER_LEASE)}", "")
+    try:
+        found = show_queue(uri)
+    except Problem as problem:
+        return QueueStatus(queue=uri, worker=worker, problem=str(problem))
+    return QueueStatus(
+        queue=uri,
+        waiting=found.waiting,
+        failed=found.failed,
+        outstanding_bytes=found.outstanding_bytes,
+        failed_bytes=found.failed_bytes,
+        oldest_age=found.first_waiting[0].age_seconds if found.first_waiting else None,
+        worker=worker,
+        problem=f"there are foreign bytes at {found.foreign[0].offset}" if found.foreign else "",
+    )
+
+
+def _replica(stream: OpenStream, described: StreamDescription) -> ReplicaStatus:
+    if source := tag_of(described.configuration, REPLICA_OF):
+        return ReplicaStatus(replica=stream.uri, source=source, state="promoted")
+    replica = Replica(stream)
+    try:
+        record = replica.read()
+        if record is None:
+            return ReplicaStatus(replica=stream.uri, problem="its ledger is gone")
+        found = ReplicaStatus(
+            replica=stream.uri,
+            source=record.source,
+            state="promoting" if record.is_promoting else "replica",
+            reached=record.taken_text,
+        )
+    except Problem as problem:
+        return ReplicaStatus(replica=stream.uri, problem=str(problem))
+    if record.is_promoting:  # it gets nothing any more
+        return found
+    try:
+        with ExitStack() as stack:
+            look = open_source(record.source, stack).look()
+            reached = StreamCut.from_json(record.tail or record.head, look.described.name)
+            return replace(found, lag_bytes=bytes_after(look, reached))
+    except Problem as problem:
+        return replace(found, problem=f"how far its source is, is not known: {problem}")

@@ -1,0 +1,309 @@
+"""The status of a scope: streams and their archives, leases, queues and replicas."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault import export_stream, promote_replica, replicate_stream, request_restore, show_status
+from streamvault.cli import main
+from streamvault.common.errors import Usage
+from streamvault.manager import status as looking
+from streamvault.mirrors.replica import REPLICA
+from streamvault.report.metrics import metrics_text
+from streamvault.report.reports import StatusReport
+from streamvault.requests.streams import open_queue
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.own import OWN, TARGET_LEASE, UNFINISHED, stream_beside
+from streamvault.streamstore.services import lease as leases
+from streamvault.streamstore.services.fifo.consumer import Consumer
+from streamvault.streamstore.services.fifo.producer import Producer
+from streamvault.streamstore.services.lease import Lease, LeaseHeld
+from streamvault.streamstore.services.segment import OwnSegment
+from tests.commands.scopes.scopes import Scopes
+
+HELD = LeaseHeld("held by a test")
+WRITES = (
+    *("create_scope", "create_stream", "create_stream_and_scope", "update_stream", "scale", "appender", "transactions"),
+    *("truncate", "truncate_segment", "seal", "delete", "delete_scope", "reader_groups"),
+)
+"""The calls of a store that change something, or lead to such calls."""
+
+
+@pytest.fixture
+def scopes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Scopes:
+    scopes = Scopes(tmp_path, capfd)
+    scopes.make(["a", "b"])
+    return scopes
+
+
+def seen(scopes: Scopes, place: str = "shop/") -> StatusReport:
+    (scopes.folder / "vault").mkdir(exist_ok=True)
+    return show_status(scopes.uri(place), root=scopes.root)
+
+
+def lease_of(scopes: Scopes, stream: str) -> StreamName:
+    name = stream_beside(StreamName("shop", stream), TARGET_LEASE)
+    assert str(name).startswith(f"shop/{TARGET_LEASE}")
+    return name
+
+
+@pytest.fixture
+def _beats_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(looking, "PATIENCE_SECONDS", 3600.0)
+
+
+@contextmanager
+def held(scopes: Scopes, stream: str) -> Iterator[None]:
+    """Hold the lease of a stream, alive."""
+    with scopes.store as store:
+        lease = Lease.take(store, lease_of(scopes, stream), "work", held=HELD)
+        yield
+        lease.release(remove=True)
+
+
+def files_below(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Return each file, with its time of change and its content."""
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def test_a_line_for_each_stream(scopes: Scopes) -> None:
+    export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
+    export_stream(scopes.uri("shop/b"), scopes.root, master="inline")
+    scopes.make(["c"], scope="other")
+    with scopes.store as store:
+        store.create_stream(StreamName("shop", "new"), StreamConfiguration())
+    scopes.add("new", 2)
+    scopes.add("a", 5)
+    report = seen(scopes)
+    found = {one.stream.rpartition("/")[2]: one for one in report.live_streams}
+    size = {name: 8 + 9 * len(name) for name in found}
+    assert {name: one.unarchived for name, one in found.items()} == {"a": 5 * size["a"], "b": 0, "new": 2 * size["new"]}
+    assert {name: one.archive for name, one in found.items()} == {
+        "a": f"{scopes.root}/shop/a",
+        "b": f"{scopes.root}/shop/b",
+        "new": "",
+    }
+    assert [one.archive for one in report.statuses] == [f"{scopes.root}/shop/a", f"{scopes.root}/shop/b"]
+    scopes.delete("b")
+    scopes.capfd.readouterr()
+    assert main(["status", scopes.uri("shop/"), "--root", scopes.root]) == 0
+    header, _, *lines = scopes.capfd.readouterr().out.splitlines()
+    assert header.split("  ")[0] == "STREAM"
+    cells = {line.split()[0]: line.split() for line in lines}
+    assert cells["shop/a"][1] == "1"
+    assert cells["shop/a"][-2:] == ["85", "B"]
+    assert cells["shop/new"][1:3] == ["no", "archive"]
+    assert cells["shop/b"][-2:] == ["no", "stream"]
+
+
+@pytest.mark.usefixtures("_beats_often")
+def test_pattern_and_stream_select(scopes: Scopes) -> None:
+    for name in "ab":
+        export_stream(scopes.uri(f"shop/{name}"), scopes.root, master="inline")
+    with held(scopes, "a"), held(scopes, "b"):
+        for place in ("shop/a", "shop/a*"):
+            report = seen(scopes, place)
+            assert [one.stream for one in report.live_streams] == [scopes.uri("shop/a")]
+            assert [one.archive for one in report.statuses] == [f"{scopes.root}/shop/a"]
+            assert [one.stream for one in report.leases] == [scopes.uri("shop/a")]
+
+
+@pytest.mark.usefixtures("_beats_often")
+def test_lease_that_is_held(scopes: Scopes) -> None:
+    with held(scopes, "a"):
+        (one,) = seen(scopes).leases
+        assert (one.stream, one.purpose, one.alive) == (scopes.uri("shop/a"), "import or mirror", True)
+        assert (one.host, one.pid) == (socket.gethostname(), os.getpid())
+    assert seen(scopes).leases == ()
+
+
+def test_lease_whose_holder_is_dead(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this machine it is known at once; another machine's is watched."""
+    with scopes.store as store:
+        lease = Lease.take(store, lease_of(scopes, "a"), "work", held=HELD)
+        lease.release(remove=False)
+        record = leases.last_heartbeat(store, lease_of(scopes, "a"))
+        assert record is not None
+        for changed, patience in ((replace(record, started="1"), 3600.0), (replace(record, host="elsewhere x y"), 0.3)):
+            monkeypatch.setattr(looking, "PATIENCE_SECONDS", patience)
+            with OwnSegment(store, store.describe(lease_of(scopes, "a"))).appender() as appender:
+                appender.append(changed.encode())
+            (one,) = seen(scopes).leases
+            assert (one.alive, one.host) == (False, changed.host.split()[0])
+    scopes.capfd.readouterr()
+    assert main(["status", scopes.uri("shop/"), "--root", scopes.root]) == 0
+    line = scopes.capfd.readouterr().out.splitlines()[-1].split()
+    assert (line[0], line[-1]) == ("shop/a", "dead")
+
+
+def test_lease_that_is_released_while_it_is_watched(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 3600.0)
+    with scopes.store as store:
+        lease = Lease.take(store, lease_of(scopes, "a"), "work", held=HELD)
+
+        def pauses(*_: object, **__: object) -> Iterator[float]:
+            lease.release(remove=True)
+            yield 0.0
+
+        monkeypatch.setattr(leases, "pauses", pauses)
+        assert seen(scopes).leases == ()
+
+
+@pytest.mark.usefixtures("_beats_often")
+def test_queue_says_what_waits_and_who_works(scopes: Scopes) -> None:
+    export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
+    queue = scopes.uri("shop/queue")
+    request_restore(f"{scopes.root}/shop/a", scopes.uri("shop/restored"), queue=queue)
+    (one,) = seen(scopes).queues
+    assert (one.queue, one.waiting, one.failed, one.worker, one.problem) == (queue, 1, 0, "", "")
+    assert one.oldest_age is not None
+    with scopes.store as store, open_queue(queue) as place:
+        failed = place.create_failed()
+        Producer(failed).put(b"{}")
+        consumer = Consumer(place.waiting(create=False))
+        with consumer:
+            (one,) = seen(scopes).queues
+            assert (one.waiting, one.failed, one.worker) == (1, 1, socket.gethostname())
+        with OwnSegment(store, store.describe(StreamName("shop", "queue"))).appender() as appender:
+            appender.append(b"foreign")
+    report = seen(scopes)
+    assert report.queues[0].problem.startswith("there are foreign bytes at ")
+    assert [text for text in report.warnings if text.startswith(queue)]
+    assert [one.stream for one in report.live_streams] == [scopes.uri("shop/a"), scopes.uri("shop/b")]
+
+
+def test_replica_says_how_far_it_is(scopes: Scopes) -> None:
+    source, replica = scopes.uri("shop/a"), scopes.uri("standby/a")
+    replicate_stream(source, replica, master="inline")
+    scopes.add("a", 4)
+    (one,) = seen(scopes, "standby/").replicas
+    assert (one.replica, one.source, one.state, one.lag_bytes, one.problem) == (replica, source, "replica", 68, "")
+    assert one.reached
+    scopes.delete("a")
+    report = seen(scopes, "standby/")
+    assert (report.replicas[0].lag_bytes, report.replicas[0].source) == (None, source)
+    assert "no such stream" in report.replicas[0].problem
+    promote_replica(replica)
+    report = seen(scopes, "standby/")
+    assert [(one.source, one.state, one.problem) for one in report.replicas] == [(source, "promoted", "")]
+    assert [one.stream for one in report.live_streams] == [replica]
+
+
+def test_file_declares_the_streams(scopes: Scopes) -> None:
+    """The same file as of rotate, of follow or of replicate; rotate's queue is looked at, too."""
+    export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
+    replicate_stream(scopes.uri("shop/b"), scopes.uri("standby/b"), master="inline")
+    request_restore(f"{scopes.root}/shop/a", scopes.uri("shop/restored"), queue=scopes.uri("other/queue"))
+    request_restore(f"{scopes.root}/shop/a", scopes.uri("shop/restored"), queue=scopes.uri("shop/another"))
+    file = scopes.folder / "streams.toml"
+    said = {
+        "keep_for = '90d'\n[[streams]]\nstream = '{a}'\ndeletions = '{queue}'\n": (["a"], ["queue"], []),
+        "every = '1m'\nstreams = ['{a}', '{b}']\n": (["a", "b"], [], []),
+    }
+    for text, (streams, queues, replicas) in said.items():
+        names = {"a": scopes.uri("shop/a"), "b": scopes.uri("shop/b*"), "queue": scopes.uri("other/queue")}
+        file.write_text(f"root = '{scopes.root}'\n{text.format(**names)}")
+        report = show_status(None, config_file=file)
+        assert [one.stream for one in report.live_streams] == [scopes.uri(f"shop/{name}") for name in streams]
+        assert [one.queue for one in report.queues] == [scopes.uri(f"other/{name}") for name in queues]
+        assert [one.archive for one in report.statuses] == [f"{scopes.root}/shop/a"]
+        assert list(report.replicas) == replicas
+    file.write_text(f"[[streams]]\nsource = '{scopes.uri('shop/b')}'\nstream = '{scopes.uri('standby/b')}'\n")
+    assert main(["status", "--config", str(file), "--json"]) == 0
+    found = json.loads(scopes.capfd.readouterr().out.splitlines()[-1])
+    assert [one["replica"] for one in found["replicas"]] == [scopes.uri("standby/b")]
+    assert (found["live_streams"], found["statuses"], found["scope"]) == ([], [], str(file))
+    file.write_text(f"root = 's3://a'\nkep = 7\nstreams = ['{scopes.uri('shop/a')}']\n")
+    assert main(["status", "--config", str(file)]) == 2
+    assert f"unknown key kep: {file}:2" in scopes.capfd.readouterr().err
+
+
+def test_another_stream_than_the_archived_one_is_a_problem(scopes: Scopes) -> None:
+    export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
+    scopes.delete("a")
+    scopes.make(["a"], scope="shop2")
+    with scopes.store as store:
+        store.create_stream(StreamName("shop", "a"), StreamConfiguration(scaling=Scaling(min_segments=2)))
+    report = seen(scopes, "shop/a")
+    (one,) = report.live_streams
+    assert (one.unarchived, one.archive) == (None, f"{scopes.root}/shop/a")
+    assert "not the archived one" in one.problem
+    assert report.warnings == (f"{one.stream}: {one.problem}",)
+
+
+def test_wrong_arguments(scopes: Scopes) -> None:
+    for place, options in (
+        (scopes.root, {"root": scopes.root}),
+        (None, {}),
+        (scopes.uri("shop/"), {"config_file": scopes.folder / "streams.toml"}),
+    ):
+        with pytest.raises(Usage):
+            show_status(place, **options)  # type: ignore[arg-type]
+    assert main(["status", scopes.uri("nowhere/")]) == 5
+    assert scopes.capfd.readouterr().err.count("\n") == 1
+
+
+def test_status_writes_nothing(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a file of the store or the root changes, and no call that writes is made."""
+    export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
+    replicate_stream(scopes.uri("shop/b"), scopes.uri("shop/replica"), master="inline")
+    request_restore(f"{scopes.root}/shop/a", scopes.uri("shop/restored"), queue=scopes.uri("shop/queue"))
+    with scopes.store as store:
+        Lease.take(store, lease_of(scopes, "a"), "work", held=HELD).release(remove=False)
+        unknown = StreamConfiguration(tags=(OWN, f"{UNFINISHED}{REPLICA}x"))
+        store.create_stream(StreamName("shop", "replica-of-nothing"), unknown)
+    monkeypatch.setattr(looking, "PATIENCE_SECONDS", 0.3)
+
+    def refuse(name: str) -> Any:
+        def refused(*_: object, **__: object) -> None:
+            pytest.fail(f"it calls {name}")
+
+        return refused
+
+    before = files_below(scopes.folder)
+    for name in WRITES:
+        monkeypatch.setattr(LocalStore, name, refuse(name))
+    report = seen(scopes)
+    assert (len(report.queues), len(report.replicas), len(report.leases)) == (1, 2, 1)
+    assert files_below(scopes.folder) == before
+
+
+def test_metrics_of_a_scope(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
+    scopes.add("a", 1)
+    replicate_stream(scopes.uri("shop/b"), scopes.uri("shop/replica"), master="inline")
+    scopes.add("b", 2)
+    request_restore(f"{scopes.root}/shop/a", scopes.uri("shop/restored"), queue=scopes.uri("shop/queue"))
+    monkeypatch.setattr(looking, "PATIENCE_SECONDS", 0.3)
+    with scopes.store as store:
+        Lease.take(store, lease_of(scopes, "a"), "work", held=HELD).release(remove=False)
+    text = metrics_text(seen(scopes))
+    a, b, queue, replica = (scopes.uri(f"shop/{name}") for name in ("a", "b", "queue", "replica"))
+    for line in (
+        f'streamvault_stream_unarchived_bytes{{stream="{a}"}} 17',
+        f'streamvault_stream_archived{{stream="{a}"}} 1',
+        f'streamvault_stream_archived{{stream="{b}"}} 0',
+        f'streamvault_queue_waiting{{queue="{queue}"}} 1',
+        f'streamvault_queue_failed{{queue="{queue}"}} 0',
+        f'streamvault_queue_workers{{queue="{queue}"}} 0',
+        f'streamvault_replica_lag_bytes{{replica="{replica}",source="{b}"}} 34',
+        f'streamvault_replica_promoted{{replica="{replica}",source="{b}"}} 0',
+    ):
+        assert f"\n{line}\n" in text
+    (lease,) = [line for line in text.splitlines() if line.startswith("streamvault_lease_alive{")]
+    assert f'stream="{a}"' in lease
+    assert lease.endswith(" 0")
