@@ -1,0 +1,118 @@
+"""Status and report of a real stream, and of its archive on a real S3 server."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streamvault import export_stream, replicate_stream, request_restore, show_status, write_report
+from streamvault.cli import main
+from streamvault.manager import status as looking
+from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.own import TARGET_LEASE, stream_beside
+from streamvault.streamstore.services.lease import Lease, LeaseHeld
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
+from tests.servers.minio import read_only
+from tests.servers.pravega import PravegaServer
+from tests.servers.s3 import S3Server
+from tests.streams import append_events, payloads
+
+pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def source(pravega: PravegaServer) -> Iterator[tuple[StreamStore, StreamName, str]]:
+    """A stream of two segments, one of which was split."""
+    name = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
+    uri = f"{pravega.uri}/{name}"
+    with parse_stream(uri)[0].open() as store:
+        store.create_scope(name.scope)
+        store.create_stream(name, StreamConfiguration(scaling=Scaling(min_segments=2)))
+        add(store, name, 50)
+        (segment, held), *_ = store.describe(name).epochs[-1].segments.items()
+        middle = (held.low + held.high) / 2
+        store.scale(name, [segment], [KeyRange(held.low, middle), KeyRange(middle, held.high)])
+        add(store, name, 50)
+        yield store, name, uri
+
+
+def add(store: StreamStore, name: StreamName, events: int) -> int:
+    """Append events to each open segment; return how many bytes that are."""
+    written = [list(payloads(events, segment.value % 97, largest=5_000)) for segment in store.describe(name).tail.offsets]
+    for segment, events_of_it in zip(store.describe(name).tail.offsets, written, strict=True):
+        append_events(store, name, segment, events_of_it)
+    return sum(8 + len(event) for events_of_it in written for event in events_of_it)
+
+
+@pytest.fixture
+def root(minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str) -> str:
+    use_s3(minio)
+    minio.make_bucket(bucket_name)
+    return f"s3://{bucket_name}/vault"
+
+
+def test_status_of_a_scope(
+    source: tuple[StreamStore, StreamName, str],
+    root: str,
+    minio: S3Server,
+    use_s3: Callable[[S3Server], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """With a login that may only read on S3."""
+    store, name, uri = source
+    scope, replica, queue = (f"{uri.removesuffix('source')}{each}" for each in ("", "replica", "requests"))
+    export_stream(uri, root, layout="chunks", master="inline[2]")
+    replicate_stream(uri, replica, master="inline[2]")
+    request_restore(f"{root}/{name}", f"{scope}restored", queue=queue)
+    written = add(store, name, 20)
+    store.create_stream(StreamName(name.scope, "new"), StreamConfiguration())
+    lease_name = stream_beside(StreamName(name.scope, "new"), TARGET_LEASE)
+    lease = Lease.take(store, lease_name, "work", held=LeaseHeld("held by a test"))
+    before = set(store.list_streams(name.scope, own=True))
+    use_s3(read_only(minio, root.removeprefix("s3://").partition("/")[0]))
+    monkeypatch.setattr(looking, "PATIENCE_SECONDS", 120.0)
+    report = show_status(scope, root=root)
+    assert report.warnings == ()
+    assert [(one.stream, one.archive, one.unarchived) for one in report.live_streams] == [
+        (f"{scope}new", "", 0),
+        (uri, f"{root}/{name}", written),
+    ]
+    assert [(one.archive, one.generation, one.unchecked_generations) for one in report.statuses] == [
+        (f"{root}/{name}", 1, 1)
+    ]
+    assert [(one.replica, one.source, one.lag_bytes) for one in report.replicas] == [(replica, uri, written)]
+    assert [(one.queue, one.waiting, one.failed) for one in report.queues] == [(queue, 1, 0)]
+    assert [(one.stream, one.alive) for one in report.leases] == [(f"{scope}new", True)]
+    assert set(store.list_streams(name.scope, own=True)) == before
+    lease.release(remove=False)
+    monkeypatch.setattr(looking, "PATIENCE_SECONDS", 0.5)
+    capfd.readouterr()
+    assert main(["status", scope, "--root", root]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert out.splitlines()[-1].split()[-1] == "dead"
+    assert main(["status", root]) == 0
+    assert re.search(rf"^{name} +1 ", capfd.readouterr().out, re.MULTILINE)
+
+
+def test_report_of_a_stream_and_of_what_is_not_archived(
+    source: tuple[StreamStore, StreamName, str], root: str, tmp_path: Path
+) -> None:
+    store, name, uri = source
+    live, archived = tmp_path / "live.html", tmp_path / "archived.html"
+    write_report(uri, output=live)
+    text = live.read_text()
+    assert f"Stream {name}" in text
+    assert 'id="stream-segments"' in text
+    export_stream(uri, root, layout="chunks", master="inline[2]")
+    assert write_report(f"{root}/{name}", output=archived, stream=uri).unarchived == 0
+    written = add(store, name, 20)
+    report = write_report(f"{root}/{name}", output=archived, stream=uri)
+    assert (report.unarchived, report.archives_found, report.generations_read) == (written, 1, 1)
+    assert f"Archive of {name}" in archived.read_text()
