@@ -34,17 +34,33 @@ STATES = {
 
 SCHEME: Literal["inferno"] = "inferno"
 HEIGHT = 340
-UTC = alt.Scale(type="utc")
-TIMES = alt.Axis(
-    labelOverlap=True,
-    format={
-        "milliseconds": "%H:%M:%S.%L",
-        "seconds": "%H:%M:%S",
-        "minutes": "%H:%M",
-        "hours": "%H:%M",
-        "date": "%b %d",
-    },
-)
+TIMES: dict[str, Any] = {
+    "x": alt.X(
+        "begin:T",
+        title="time (UTC)",
+        scale=alt.Scale(type="utc"),
+        axis=alt.Axis(
+            labelOverlap=True,
+            format={
+                "milliseconds": "%H:%M:%S.%L",
+                "seconds": "%H:%M:%S",
+                "minutes": "%H:%M",
+                "hours": "%H:%M",
+                "date": "%b %d",
+            },
+        ),
+    ),
+    "x2": alt.X2("end"),
+}
+"""From when to when a mark lasts."""
+KEY_SPACE: dict[str, Any] = {
+    "y": alt.Y("low:Q", title="key space", scale=alt.Scale(domain=[0, 1])),
+    "y2": alt.Y2("high"),
+}
+SIZES = "format(datum.value, '.3~s')"
+"""How an axis or a legend shows a size."""
+MAX_EPOCHS = 10
+"""Epochs that an axis names; of more, it names some."""
 RECT: Any = {"stroke": GREY, "strokeWidth": 0.6, "invalid": "show"}
 
 
@@ -89,16 +105,14 @@ def _rates(history: ArchiveHistory) -> Chart:
         "rate:Q",
         title="bytes/s",
         scale=alt.Scale(scheme=SCHEME, type="sqrt", zero=True),
-        legend=alt.Legend(format="~s"),
+        legend=alt.Legend(labelExpr=SIZES),
     )
     chart = (
         alt.Chart(alt.NamedData("rows"))
         .mark_rect(**RECT)
         .encode(
-            x=alt.X("begin:T", title="time (UTC)", scale=UTC, axis=TIMES),
-            x2="end",
-            y=alt.Y("low:Q", title="key space", scale=alt.Scale(domain=[0, 1])),
-            y2="high",
+            **TIMES,
+            **KEY_SPACE,
             color=rate,
             tooltip=_tooltip(
                 "segment", "keys", "generations", "from", "to", "bytes per second", "bytes", "events", "cut"
@@ -148,9 +162,8 @@ def generations_chart(points: Sequence[RestorePoint], expired: int) -> Chart:
         alt.Chart(alt.NamedData("rows"))
         .mark_rect(**RECT)
         .encode(
-            x=alt.X("begin:T", title="time (UTC)", scale=UTC, axis=TIMES),
-            x2="end",
-            y=alt.Y("size:Q", title="bytes", axis=alt.Axis(format="~s")),
+            **TIMES,
+            y=alt.Y("size:Q", title="bytes", axis=alt.Axis(labelExpr=SIZES)),
             y2=alt.Y2Datum(0),
             color=alt.Color(
                 "state:N",
@@ -222,22 +235,25 @@ def segments_chart(segments: Sequence[DrawnSegment], what: str) -> Chart:
         notes.append(f"Only the newest {len(drawn):,} of {len(segments):,} segments are drawn.")
     if any(one.bytes is None for one in drawn):
         notes.append("Grey: the segment's bytes are not known, or were truncated.")
-    epochs = max(one.last for one in drawn) + 1 - min(one.first for one in drawn)
+    first, last = min(one.first for one in drawn), max(one.last for one in drawn) + 1
     next_to = _relatives(drawn) if len(drawn) <= MAX_MARKS // 5 else {}
     largest = max((one.bytes or 0 for one in drawn), default=0)
     rows = [_segment(one, largest, *next_to.get(one.segment, ("", ""))) for one in drawn]
     shade = alt.Color(
-        "size:Q", title="bytes", scale=alt.Scale(scheme=SCHEME, type="sqrt", zero=True), legend=alt.Legend(format="~s")
+        "size:Q",
+        title="bytes",
+        scale=alt.Scale(scheme=SCHEME, type="sqrt", zero=True),
+        legend=alt.Legend(labelExpr=SIZES),
     )
-    ticks = alt.Axis(tickMinStep=1, format="d")
+    ticks = alt.Axis(values=list(range(first, last + 1, ceil((last - first) / MAX_EPOCHS))), format="d")
     base = alt.Chart(alt.NamedData("rows")).encode(
         x=alt.X("first:Q", title="epoch", axis=ticks, scale=alt.Scale(zero=False, nice=False)),
-        y=alt.Y("low:Q", title="key space", scale=alt.Scale(domain=[0, 1])),
+        y=KEY_SPACE["y"],
     )
     kin = ("predecessors", "successors") if next_to else ()
     chart: Any = base.mark_rect(**RECT).encode(
         x2="last",
-        y2="high",
+        y2=KEY_SPACE["y2"],
         color=shade,
         tooltip=_tooltip("segment", "keys", "epochs", "state", "bytes", "events", *kin),
     )
@@ -249,7 +265,7 @@ def segments_chart(segments: Sequence[DrawnSegment], what: str) -> Chart:
                 text="segment:N",
                 color=alt.condition("datum.ink", alt.value("black"), alt.value("white")),
                 opacity=alt.condition(
-                    f"(datum.last - datum.first) * width / {epochs} > 80", alt.value(1), alt.value(0)
+                    f"(datum.last - datum.first) * width / {last - first} > 80", alt.value(1), alt.value(0)
                 ),
             )
         )

@@ -29,7 +29,7 @@ Matches = Callable[[str], bool]
 
 
 @dataclass
-class Part:
+class WatchedStreams:
     """Streams of a scope that are archived in one root, or replicas.
 
     Attributes:
@@ -47,7 +47,7 @@ class Part:
     only: str = ""
 
     @classmethod
-    def of(cls, place: str, root: str) -> Part:
+    def of(cls, place: str, root: str) -> WatchedStreams:
         """Return the streams of a scope, those that match a pattern, or one, given the URI.
 
         Raises:
@@ -58,7 +58,7 @@ class Part:
         return cls(pattern.scope, root, pattern.matches if pattern.pattern else None, only=only)
 
 
-def scoped_status(parts: list[Part], report: StatusReport, now: datetime) -> StatusReport:
+def scoped_status(parts: list[WatchedStreams], report: StatusReport, now: datetime) -> StatusReport:
     """Add to a report what there is in parts of scopes."""
     archives: dict[tuple[str, str], ArchiveStatus] = {}
     streams: dict[str, StreamStatus] = {}
@@ -84,7 +84,7 @@ def scoped_status(parts: list[Part], report: StatusReport, now: datetime) -> Sta
     )
 
 
-def _archives(part: Part, scope: str, now: datetime) -> Iterator[ArchiveStatus]:
+def _archives(part: WatchedStreams, scope: str, now: datetime) -> Iterator[ArchiveStatus]:
     """Yield the archives of a part's streams, with their tables."""
     if not part.root:
         return
@@ -117,7 +117,7 @@ def _stream(stream: OpenStream, archive: ArchiveStatus | None, root: str) -> Str
         return replace(known, problem=str(problem))
 
 
-def declared_parts(file: str) -> list[Part]:
+def declared_parts(file: str) -> list[WatchedStreams]:
     """Return the streams that a file declares.
 
     Raises:
@@ -133,7 +133,7 @@ def declared_parts(file: str) -> list[Part]:
         for uri, root, is_target in there:
             scope, _, stream = uri.rpartition("/")
             found.setdefault((scope, root, is_target), set()).add(stream)
-    return [Part(scope, root, names.__contains__, target) for (scope, root, target), names in found.items()]
+    return [WatchedStreams(scope, root, names.__contains__, target) for (scope, root, target), names in found.items()]
 
 
 def _calls(file: str) -> tuple[PublicVerb, StreamCalls]:

@@ -68,9 +68,9 @@ def _report(place: str | None, options: StatusOptions, now: datetime) -> StatusR
             raise Usage("--root is of a scope's streams", where=place, todo="Give one root, or a scope and --root.")
         root = RootAddress.parse(place).resolve().uri
         return StatusReport(root=root, seen=seen, statuses=tuple(status_of(one, now) for one in list_archives(place)))
-    from streamvault.scopes.looking import Part, declared_parts, scoped_status  # noqa: PLC0415  (these import engines)
+    from streamvault.scopes.looking import WatchedStreams, declared_parts, scoped_status  # noqa: PLC0415  (these import engines)
 
     root = "" if options.root is None else RootAddress.parse(options.root).resolve().uri
     with sharing_stores():
-        parts = [Part.of(place, root)] if place is not None else declared_parts(str(file))
+        parts = [WatchedStreams.of(place, root)] if place is not None else declared_parts(str(file))
         return scoped_status(parts, StatusReport(root=root, scope=place or str(file), seen=seen), now)

@@ -43,7 +43,9 @@ def source(pravega: PravegaServer) -> Iterator[tuple[StreamStore, StreamName, st
 
 def add(store: StreamStore, name: StreamName, events: int) -> int:
     """Append events to each open segment; return how many bytes that are."""
-    written = [list(payloads(events, segment.value % 97, largest=5_000)) for segment in store.describe(name).tail.offsets]
+    written = [
+        list(payloads(events, segment.value % 97, largest=5_000)) for segment in store.describe(name).tail.offsets
+    ]
     for segment, events_of_it in zip(store.describe(name).tail.offsets, written, strict=True):
         append_events(store, name, segment, events_of_it)
     return sum(8 + len(event) for events_of_it in written for event in events_of_it)
