@@ -36,10 +36,10 @@ def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
     results.table(
         {"ARCHIVE": False, "GENERATIONS": True, "EVENTS": True, "BYTES": True, "LAYOUT": False, "NEWEST": False},
         [
-            (path_below(archive, root), "?", "?", "?", "?", "cannot be read")
+            (archive.name_below(root), "?", "?", "?", "?", "cannot be read")
             if archive.problem
             else (
-                path_below(archive, root),
+                archive.name_below(root),
                 _generations(archive),
                 events_text(archive.events, archive.bytes) or "-",
                 bytes_text(archive.bytes),
@@ -56,8 +56,3 @@ def _generations(archive: ArchiveSummary) -> str:
     remarks += [f"{archive.unfinished_generation} is unfinished"] if archive.unfinished_generation else []
     remarks += ["being deleted"] if archive.being_deleted else []
     return f"{archive.generations_in_force:,}" + (f" ({', '.join(remarks)})" if remarks else "")
-
-
-def path_below(archive: ArchiveSummary, root: str) -> str:
-    """Return an archive's address relative to the listed root; if they are the same, its stream."""
-    return archive.archive.removeprefix(root).removeprefix("/") or archive.stream_name

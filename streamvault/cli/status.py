@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
-from streamvault.cli.ls import path_below
 from streamvault.cli.options import argument, folder_as_uri
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
@@ -99,7 +98,7 @@ def _unarchived(one: StreamStatus) -> str:
 
 def _archive_columns(root: str) -> dict[str, Callable[[ArchiveStatus], str]]:
     return {
-        "ARCHIVE": lambda one: path_below(one, root) + (f" (table {one.table})" if one.table else ""),
+        "ARCHIVE": lambda one: one.name_below(root) + (f" (table {one.table})" if one.table else ""),
         "NEWEST": lambda one: "?" if one.problem else f"{one.generation}" if one.generation else "none",
         "TAKEN": lambda one: "cannot be read" if one.problem else seconds_moment_text(one.created) or "-",
         "AGE": lambda one: "-" if one.problem or one.newest_age is None else age_text(round(one.newest_age)),

@@ -142,7 +142,7 @@ def metrics_text(report: StatusReport) -> str:
                 "streamvault_status_timestamp_seconds", "When these metrics were read, in seconds since 1970.", seen
             ),
             *_gauges("archive", METRICS, report.statuses, _archive_labels),
-            *_gauges("stream", STREAMS, report.live_streams, lambda one: {"stream": one.stream}),
+            *_gauges("stream", STREAMS, report.live_streams, _stream_labels),
             *_gauges("lease", LEASES, report.leases, _lease_labels),
             *_gauges("queue", QUEUES, report.queues, lambda one: {"queue": one.queue}),
             *_gauges("replica", REPLICAS, report.replicas, lambda one: {"replica": one.replica, "source": one.source}),
@@ -160,6 +160,10 @@ def _gauges(
 
 def _archive_labels(one: ArchiveStatus) -> Mapping[str, str]:
     return {"archive": one.archive, **({"table": one.table} if one.table else {})}
+
+
+def _stream_labels(one: StreamStatus) -> Mapping[str, str]:
+    return {"stream": one.stream, **({"archive": one.archive} if one.archive else {})}
 
 
 def _lease_labels(one: LeaseStatus) -> Mapping[str, str]:

@@ -108,7 +108,7 @@ def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRepo
     if not found:
         raise NoSuchArchive("no archives", where=place, todo="'streamvault ls ROOT' lists the archives.")
     root = RootAddress.parse(place).resolve().uri
-    names = [one.archive.removeprefix(root).removeprefix("/") or one.stream_name for one in found]
+    names = [one.name_below(root) for one in found]
     drawn = [at for at, one in enumerate(found) if not (one.problem or one.table) and one.generations_in_force]
     warnings = [f"{one.archive}: {one.problem}" for one in found if one.problem]
     if len(drawn) > MAX_SECTIONS:

@@ -52,6 +52,10 @@ class ArchiveSummary(Report):
     gap_bytes: int = 0
     being_deleted: bool = False
 
+    def name_below(self, root: str) -> str:
+        """Return the archive's address relative to a root's URI; if they are the same, its stream."""
+        return self.archive.removeprefix(root).removeprefix("/") or self.stream_name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveList(Report):

@@ -305,7 +305,7 @@ def written() -> dict[str, set[str]]:
             ArchiveStatus(archive="memory://a/b/c", stream_name="b/c", created=moment_text(now_utc()), table=table)
             for table in ("", "t")
         ),
-        live_streams=(StreamStatus(stream=uri, unarchived=1),),
+        live_streams=(StreamStatus(stream=uri, archive="memory://a/b/c", unarchived=1),),
         leases=(LeaseStatus(lease=uri, stream=uri, purpose="append", host="h", pid=1, alive=True),),
         queues=(QueueStatus(queue=uri),),
         replicas=(ReplicaStatus(replica=uri, source=uri, reached=moment_text(now_utc()), lag_bytes=1),),
@@ -357,10 +357,16 @@ def test_alert_rules_ask_for_metrics_and_labels_that_are_written(written: dict[s
     for rule in group["rules"]:
         assert rule.keys() <= {"alert", "expr", "for", "annotations"}
         names, labels = names_and_labels(rule["expr"])
-        labels |= set(re.findall(r"{{ \$labels\.(\w+) }}", rule["annotations"]["summary"]))
         assert names
         assert names <= written.keys(), rule["alert"]
-        assert all(labels <= written[name] for name in names), rule["alert"]
+        for label in re.findall(r"on \((\w+)\)", rule["expr"]):
+            assert all(label in written[name] for name in names)
+        # the labels of an alert are those of the left side of an "and"
+        first = re.match(r".*?\b(streamvault_\w+)", rule["expr"])
+        assert first is not None
+        said = set(re.findall(r"{{ \$labels\.(\w+) }}", rule["annotations"]["summary"]))
+        assert said <= written[first[1]], rule["alert"]
+        assert labels <= set().union(*(written[name] for name in names)), rule["alert"]
         asked |= names
     assert {name.split("_")[1] for name in asked} == {"status", "archive", "stream", "lease", "queue", "replica", "run"}
     assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"])

@@ -294,8 +294,8 @@ def test_metrics_of_a_scope(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> 
     text = metrics_text(seen(scopes))
     a, b, queue, replica = (scopes.uri(f"shop/{name}") for name in ("a", "b", "queue", "replica"))
     for line in (
-        f'streamvault_stream_unarchived_bytes{{stream="{a}"}} 17',
-        f'streamvault_stream_archived{{stream="{a}"}} 1',
+        f'streamvault_stream_unarchived_bytes{{stream="{a}",archive="{scopes.root}/shop/a"}} 17',
+        f'streamvault_stream_archived{{stream="{a}",archive="{scopes.root}/shop/a"}} 1',
         f'streamvault_stream_archived{{stream="{b}"}} 0',
         f'streamvault_queue_waiting{{queue="{queue}"}} 1',
         f'streamvault_queue_failed{{queue="{queue}"}} 0',
