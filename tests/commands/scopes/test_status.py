@@ -17,18 +17,23 @@ from streamvault import export_stream, promote_replica, replicate_stream, reques
 from streamvault.cli import main
 from streamvault.common.errors import Usage
 from streamvault.manager import status as looking
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.mirrors.replica import REPLICA
 from streamvault.report.metrics import metrics_text
 from streamvault.report.reports import StatusReport
+from streamvault.report.status import unarchived_bytes
 from streamvault.requests.streams import open_queue
+from streamvault.scopes import looking as scope_looking
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import OWN, TARGET_LEASE, UNFINISHED, stream_beside
 from streamvault.streamstore.services import lease as leases
 from streamvault.streamstore.services.fifo.consumer import Consumer
 from streamvault.streamstore.services.fifo.producer import Producer
 from streamvault.streamstore.services.lease import Lease, LeaseHeld
 from streamvault.streamstore.services.segment import OwnSegment
+from streamvault.streamstore.uri import StoreAddress, parse_stream
 from tests.commands.scopes.scopes import Scopes
 
 HELD = LeaseHeld("held by a test")
@@ -150,17 +155,51 @@ def test_lease_whose_holder_is_dead(scopes: Scopes, monkeypatch: pytest.MonkeyPa
     assert (line[0], line[-1]) == ("shop/a", "dead")
 
 
-def test_lease_that_is_released_while_it_is_watched(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sealed", [False, True])
+def test_lease_that_is_released_while_it_is_watched(
+    scopes: Scopes, monkeypatch: pytest.MonkeyPatch, *, sealed: bool
+) -> None:
+    """Its stream is deleted, or its holder has only sealed it so far."""
     monkeypatch.setattr(leases, "BEAT_SECONDS", 3600.0)
     with scopes.store as store:
         lease = Lease.take(store, lease_of(scopes, "a"), "work", held=HELD)
 
         def pauses(*_: object, **__: object) -> Iterator[float]:
-            lease.release(remove=True)
+            lease.release(remove=not sealed)
+            if sealed:
+                store.seal(lease_of(scopes, "a"))
             yield 0.0
 
         monkeypatch.setattr(leases, "pauses", pauses)
         assert seen(scopes).leases == ()
+
+
+def test_stream_that_is_deleted_meanwhile_has_no_line(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(stream: OpenStream, newest: Manifest | None) -> int:
+        if stream.name.stream == "a":
+            scopes.delete("a")
+        return unarchived_bytes(stream, newest)
+
+    monkeypatch.setattr(scope_looking, "unarchived_bytes", late)
+    report = seen(scopes)
+    assert [one.stream for one in report.live_streams] == [scopes.uri("shop/b")]
+    assert report.warnings == ()
+
+
+def test_replicas_of_a_file_are_asked_with_the_targets_login(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    replicate_stream(scopes.uri("shop/b"), scopes.uri("standby/b"), master="inline")
+    file = scopes.folder / "streams.toml"
+    file.write_text(f"[[streams]]\nsource = '{scopes.uri('shop/b')}'\nstream = '{scopes.uri('standby/b')}'\n")
+    asked = []
+
+    def parse(uri: str, *, target: bool = False) -> tuple[StoreAddress, StreamName]:
+        asked.append((uri.rsplit("/", 2)[1], target))
+        return parse_stream(uri, target=target)
+
+    monkeypatch.setattr(scope_looking, "parse_stream", parse)
+    assert len(show_status(None, config_file=file).replicas) == 1
+    assert seen(scopes).replicas == ()
+    assert asked == [("standby", True), ("shop", False)]
 
 
 @pytest.mark.usefixtures("_beats_often")
@@ -210,18 +249,18 @@ def test_file_declares_the_streams(scopes: Scopes) -> None:
     request_restore(f"{scopes.root}/shop/a", scopes.uri("shop/restored"), queue=scopes.uri("other/queue"))
     request_restore(f"{scopes.root}/shop/a", scopes.uri("shop/restored"), queue=scopes.uri("shop/another"))
     file = scopes.folder / "streams.toml"
-    said = {
-        "keep_for = '90d'\n[[streams]]\nstream = '{a}'\ndeletions = '{queue}'\n": (["a"], ["queue"], []),
-        "every = '1m'\nstreams = ['{a}', '{b}']\n": (["a", "b"], [], []),
+    said: dict[str, tuple[list[str], list[str]]] = {
+        "keep_for = '90d'\n[[streams]]\nstream = '{a}'\ndeletions = '{queue}'\n": (["a"], ["queue"]),
+        "every = '1m'\nstreams = ['{a}', '{b}']\n": (["a", "b"], []),
     }
-    for text, (streams, queues, replicas) in said.items():
+    for text, (streams, queues) in said.items():
         names = {"a": scopes.uri("shop/a"), "b": scopes.uri("shop/b*"), "queue": scopes.uri("other/queue")}
         file.write_text(f"root = '{scopes.root}'\n{text.format(**names)}")
         report = show_status(None, config_file=file)
         assert [one.stream for one in report.live_streams] == [scopes.uri(f"shop/{name}") for name in streams]
         assert [one.queue for one in report.queues] == [scopes.uri(f"other/{name}") for name in queues]
         assert [one.archive for one in report.statuses] == [f"{scopes.root}/shop/a"]
-        assert list(report.replicas) == replicas
+        assert report.replicas == ()
     file.write_text(f"[[streams]]\nsource = '{scopes.uri('shop/b')}'\nstream = '{scopes.uri('standby/b')}'\n")
     assert main(["status", "--config", str(file), "--json"]) == 0
     found = json.loads(scopes.capfd.readouterr().out.splitlines()[-1])
@@ -252,7 +291,7 @@ def test_wrong_arguments(scopes: Scopes) -> None:
         (scopes.uri("shop/"), {"config_file": scopes.folder / "streams.toml"}),
     ):
         with pytest.raises(Usage):
-            show_status(place, **options)  # type: ignore[arg-type]
+            show_status(place, **options)
     assert main(["status", scopes.uri("nowhere/")]) == 5
     assert scopes.capfd.readouterr().err.count("\n") == 1
 
