@@ -58,6 +58,7 @@ NEEDED_FOR_STREAMS = {
     "handoff": ["--root", "{folder}/lake"],
     "ddl": ["--root", "{folder}/lake"],
     "append": ["--into", "{cluster}/scope/other"],
+    "status": ["--root", "{folder}/root"],
 }
 """Options without which a command asks nobody."""
 
