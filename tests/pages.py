@@ -1,11 +1,19 @@
-"""The commands that the project's pages show."""
+"""The commands that the project's pages show.
+
+A block without a language, or of ``sh``, has commands. What tests cannot have everywhere stands in a comment above the
+block, ``<!-- needs: docker -->``. `tests/commands/test_pages.py` names the test that runs such blocks where that is at
+hand, and runs all others without a server, but those of pages that have tests of their own.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,40 +25,72 @@ from streamvault.cli.app import load_command
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+GENERATED = {DOCS / "reference" / f"{name}.md" for name in ("api", "cli", "reports")}
+PAGES = sorted(
+    {ROOT / "README.md", ROOT / "SECURITY.md", *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")} - GENERATED
+)
+FENCED = re.compile(
+    r"^(?:(?P<heading>## .*)"
+    r"| *(?:<!-- needs: (?P<needs>.*) -->\n *)?```(?P<language>.*)\n(?P<text>(?:(?! *```).*\n)*) *```)$",
+    re.MULTILINE,
+)
+SYNOPSIS = re.compile(r"streamvault [^\n]* (\[-|\[[A-Z]|[A-Z]+\||… )|streamvault [^\n]*\w\|\w+ [A-Z]")
 
 
-def blocks(text: str) -> list[str]:
-    """The blocks of a page that have no language: what is typed at a prompt, and what is shown there."""
-    return [
-        re.sub(r"^ +", "", block, flags=re.MULTILINE)
-        for language, block in re.findall(r"^ *```(.*)\n((?:(?! *```).*\n)*) *```$", text, re.MULTILINE)
-        if not language
-    ]
+@dataclass(frozen=True)
+class Block:
+    """What a page shows to be typed.
+
+    Attributes:
+        section: the heading of the second level above it, or "".
+        needs: what the comment above it names, or "".
+        lines: the commands; a script is one.
+    """
+
+    section: str
+    needs: str
+    lines: tuple[str, ...]
 
 
-def command_lines(text: str, program: str = "streamvault") -> list[list[str]]:
-    """The words of each command of a program in a page's blocks, without the program's name; no synopses.
+def blocks(text: str) -> Iterator[Block]:
+    """Yield the blocks of a page that have commands, without synopses.
 
     A block that has a prompt shows output as well, so that only the lines at the prompt are commands.
     """
-    found = []
-    for block in blocks(text):
-        if re.match(rf"{program} \S+ .*(\[-|\[[A-Z]|\|[A-Z])", block):
+    section = ""
+    for found in FENCED.finditer(text):
+        if found["heading"]:
+            section = found["heading"].removeprefix("## ")
             continue
-        shown = block.replace("\\\n", " ")
-        lines = re.findall(r"^\$ (.*)$", shown, re.MULTILINE) if "$ " in shown[:2] else shown.splitlines()
-        for line in lines:
-            if line.startswith(f"{program} "):
-                words = shlex.split(re.sub(r"\s#.*", "", line))
-                ends = [words.index(end) for end in ("|", ">", "&&") if end in words]
-                found.append(words[1 : min(ends, default=None)])
-    return found
+        shown = re.sub(r"^ +", "", found["text"], flags=re.MULTILINE)
+        if found["language"] not in {"", "sh"} or SYNOPSIS.match(shown):
+            continue
+        if found["language"] == "sh":
+            lines = [shown]
+        else:
+            shown = shown.replace("\\\n", " ")
+            lines = re.findall(r"^\$ (.*)$", shown, re.MULTILINE) if shown.startswith("$ ") else shown.splitlines()
+            lines = [line for line in (re.sub(r"(^|\s)#\s.*", "", line).strip() for line in lines) if line]
+        yield Block(section, found["needs"] or "", tuple(lines))
+
+
+def command_lines(text: str, program: str = "streamvault") -> list[list[str]]:
+    """The words of a program's commands in a page's blocks, without its name and what follows in a pipe."""
+    return [words for block in blocks(text) for line in block.lines if (words := _words(line, program))]
+
+
+def _words(line: str, program: str = "streamvault") -> list[str]:
+    if not line.startswith(f"{program} ") or "\n" in line:
+        return []
+    words = shlex.split(line)
+    ends = [words.index(end) for end in ("|", ">", "&&", "<") if end in words]
+    return words[1 : min(ends, default=None)]
 
 
 def sections(text: str) -> dict[str, str]:
-    """A page by its headings of the second level."""
-    parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
+    """A page by its headings of the second level; what is above the first has none."""
+    parts = ["", *re.split(r"^## (.*)$", text, flags=re.MULTILINE)]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 @dataclass
@@ -59,7 +99,7 @@ class Page:
 
     Attributes:
         places: what stands on the page → what it is in the test.
-        left: the sections whose commands were not run yet.
+        left: the sections whose commands were not run yet, without those that need something.
     """
 
     file: str
@@ -78,15 +118,38 @@ class Page:
 
     def command(self, words: Sequence[str], code: int = 0) -> dict[str, Any]:
         """Run a command and return its report."""
-        for written, real in self.places.items():
-            words = [word.replace(written, real) for word in words]
+        words = [self.placed(word) for word in words]
         self.capfd.readouterr()
         given = [*words, *([] if "--json" in words else ["--json"])]
+        if "--for" not in words and (words[0] == "follow" or "--follow" in words):
+            given += ["--for", "1s"]
         ended = main(given)
         out, err = self.capfd.readouterr()
         assert ended == code, (given, ended, err, out)
         report: dict[str, Any] = json.loads(out.splitlines()[-1])  # `work` prints a line for each request before
         return report
+
+    def line(self, line: str) -> None:
+        """Run a line as a shell does: in this process, if it is one command of this command line."""
+        words = _words(line)
+        if words == shlex.split(line)[1:] and words[0] not in {"cat", "get"}:
+            self.command(words)
+            return
+        done = subprocess.run(
+            ["sh", "-ec", self.placed(line)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        )
+        assert done.returncode == 0, (line, done.stderr)
+
+    def placed(self, text: str) -> str:
+        """The text with the places of the test."""
+        for written, real in self.places.items():
+            text = text.replace(written, real)
+        return text
 
 
 def is_parsed(words: Sequence[str]) -> bool:

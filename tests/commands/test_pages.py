@@ -1,77 +1,78 @@
-"""Commands of README.md and the guides, run as they are written but for their places; all others are parsed."""
+"""Every command of every page is run by a test, or says what it needs; most are run here, without a server."""
 
 from __future__ import annotations
 
-import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from streamvault import export_stream
-from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import StreamName
-from tests.pages import DOCS, ROOT, Page, command_lines, is_parsed
-from tests.streams import make_byte_stream, make_stream
+from tests.memory_groups import MemoryGroups
+from tests.pages import DOCS, PAGES, ROOT, blocks, command_lines, is_parsed
+from tests.site_of_pages import BEFORE, Site, Walk, walks
 
-PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
-RUN = {
-    "../README.md": ("/data",),  # the tour, which tests/unit/project/test_tutorials.py runs
-    "guide/delete.md": (),
-    "guide/export.md": (),
-    "guide/import.md": ("BUCKET", "…"),  # with Glacier, and under its own name: tests/commands/test_runbooks.py
-    "guide/layouts.md": ("get ",),  # the pointer is of another stream
-    "guide/manager.md": (),
-    "guide/plan.md": (),
-    "guide/queue.md": ("queue skip",),  # no request is there
-    "guide/read.md": (),
-    "guide/report.md": (),
-    "guide/rotation.md": ("--at ",),  # the time is long before the stream
-    "guide/status.md": ("--config ",),  # the file is one of the guide to scopes
-    "sizing.md": (),
+NAMES = {os.path.relpath(page, DOCS): page for page in PAGES}
+NEEDS = {
+    "airflow": "tests/commands/test_airflow_guide.py",  # with a stand-in; it fails if the page has more of them
+    "benchmarks": "tests/unit/project/test_benchmarks.py",
+    "docker": "tests/unit/project/test_examples.py",
+    "glacier": "tests/integration/test_pages.py",
+    "glue": "tests/integration/test_pages.py",
+    "iceberg-rest": "tests/integration/test_pages.py",
+    "jq": "tests/commands/test_pages.py",
+    "kubernetes": "tests/unit/project/test_examples.py",
+    "network": "tests/integration/test_wheel.py",
+    "systemd": "tests/unit/project/test_examples.py",
 }
-"""Page → the commands that are not run, and why."""
+"""What a block needs → the test that runs it, or what can be run of it without."""
+
+TESTS = {
+    "../README.md": "tests/unit/project/test_tutorials.py",
+    "guide/append.md": "tests/commands/joining/test_guide.py",
+    "guide/scopes.md": "tests/commands/scopes/test_guide.py",
+    "runbooks/": "tests/commands/test_runbooks.py",
+    "tutorial/": "tests/unit/project/test_tutorials.py",
+}
+"""Pages that have tests of their own, which follow all of their sections."""
+
+AT_HAND = {"", "jq"} if shutil.which("jq") else {""}
+HERE = [
+    *(walk for walk in walks(["../README.md"]) if walk.section != "A tour"),
+    *walks((name for name in NAMES if not name.startswith(tuple(TESTS))), AT_HAND),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_are_parsed(page: Path) -> None:
-    assert all(is_parsed(words) for words in command_lines(page.read_text()))
+def test_commands_are_parsed_and_say_what_they_need(page: Path) -> None:
+    text = page.read_text()
+    assert all(is_parsed(words) for words in command_lines(text))
+    assert {block.needs for block in blocks(text)} <= {"", *NEEDS}
+
+
+@pytest.mark.parametrize("test", sorted({*NEEDS.values(), *TESTS.values()}))
+def test_tests_of_pages_exist(test: str) -> None:
+    assert (ROOT / test).is_file()
 
 
 def test_most_commands_are_found() -> None:
     assert sum(len(command_lines(page.read_text())) for page in PAGES) > 150
+    assert len(HERE) > 30
+    assert BEFORE.keys() <= {(walk.file, walk.section) for walk in walks(NAMES, NEEDS)} | {
+        (walk.file, walk.section) for walk in HERE
+    }
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("walk", HERE, ids=str)
 def test_commands_run(
-    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    walk: Walk,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    groups: MemoryGroups,
 ) -> None:
     monkeypatch.setenv("STREAMVAULT_MASTER", "inline")
     monkeypatch.chdir(tmp_path)
-    for folder in ("vault/backups", "vault/other", "prom"):
-        Path(folder).mkdir(parents=True)
-    streams = f"local://{tmp_path}/streams"
-    with LocalStore(tmp_path / "streams") as store:
-        make_stream(store, StreamName("shop", "orders"), events=60, largest=2000)
-        make_byte_stream(store, StreamName("media", "recording"))
-        cut = {
-            str(segment): offset
-            for segment, offset in store.describe(StreamName("shop", "orders")).head.offsets.items()
-        }
-    for file in ("end.json", "last-seen.json"):
-        Path(file).write_text(json.dumps({f"shop/orders/{segment}": offset for segment, offset in cut.items()}))
-    export_stream(f"{streams}/shop/orders", f"file://{tmp_path}/vault/backups")
-    places = {
-        "pravega://127.0.0.1:9090": streams,
-        "pravega://localhost:9090": streams,
-        "s3://": f"file://{tmp_path}/",
-        "file:///data/vault": f"file://{tmp_path}/vault/backups",
-        "file:///data": f"file://{tmp_path}/vault",
-        "/var/lib/node_exporter": f"{tmp_path}/prom",
-        "ARCHIVE": f"file://{tmp_path}/vault/backups/shop/orders",
-    }
-    page = Page(name, places, capfd)
-    lines = command_lines((DOCS / name).read_text())
-    kept = [words for words in lines if not any(text in " ".join(words) for text in RUN[name])]
-    assert kept
-    for words in kept:
-        page.command(words)
+    (tmp_path / "vault").mkdir()
+    site = Site(f"local://{tmp_path}/here", f"local://{tmp_path}/there", f"file://{tmp_path}/vault", tmp_path, capfd)
+    walk.follow(site)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,9 @@ import pytest
 from streamvault import copy_stream, export_stream
 from streamvault.cli import main
 from tests.commands.joining.keyed import Keyed
+from tests.pages import DOCS, command_lines
 
-GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "append.md"
-COMMANDS = re.findall(r"```\nstreamvault ((?:append|join) [^\[]*?)\n```", GUIDE.read_text())
+COMMANDS = [" ".join(words) for words in command_lines((DOCS / "guide" / "append.md").read_text())]
 
 
 def test_the_guide_has_commands() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 
 import pytest
 
 from streamvault.cli import main
 from tests.commands.scopes.scopes import Scopes
-
-GUIDE = Path(__file__).parents[3] / "docs/guide/scopes.md"
+from tests.pages import DOCS, command_lines
 
 
 def test_the_guides_commands(
@@ -21,13 +18,13 @@ def test_the_guides_commands(
     scopes.make(["orders", "carts"])
     here = {"pravega://localhost:9090": scopes.uri("").rstrip("/"), "s3://vault": scopes.root}
     here["pravega://standby:9090"] = f"local://{tmp_path}/standby"
-    guide = GUIDE.read_text()
+    guide = (DOCS / "guide" / "scopes.md").read_text()
     for written, real in here.items():
         guide = guide.replace(written, real)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "streams.toml").write_text(guide.split("```toml\n")[1].split("```")[0])
-    commands = re.findall(r"^streamvault (.*)$", guide, re.MULTILINE)
+    commands = command_lines(guide)
     assert len(commands) == 10
     for command in commands:
-        assert main([*shlex.split(command), "--master", "inline"]) == 0, capfd.readouterr().err
+        assert main([*command, "--master", "inline"]) == 0, capfd.readouterr().err
         assert "orders: " in capfd.readouterr().out

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import pytest
 
@@ -19,6 +20,7 @@ from streamvault.layouts.object_keys import EVENT_KEYS
 from streamvault.streamstore.arithmetic.framing import frame_many
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.model import SegmentId, StreamName
+from tests.pages import DOCS, blocks
 
 MIB = 1024 * 1024
 
@@ -125,3 +127,10 @@ def test_command_is_compared_with_the_loops() -> None:
     assert beside_loops(found, "digest", "loop", "digest") == ["digest", "0.80", "", "2.00", "1.33", "", "", "200"]
     ours = ["ours", "0.50", "0.80", "4.00", "2.67", "3.00", "1.50", "125"]
     assert beside_loops(found, "ours", "loop", "digest", "few") == ours
+
+
+def test_benchmarks_of_the_page_exist() -> None:
+    shown = [block for block in blocks((DOCS / "performance.md").read_text()) if block.needs == "benchmarks"]
+    names = [line.removeprefix("python -m benchmarks ") for block in shown for line in block.lines]
+    assert len(names) > 7
+    assert [name for name in names if find_spec(f"benchmarks.{name}") is None] == []

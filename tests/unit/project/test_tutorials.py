@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.pages import DOCS, Page, command_lines
+from tests.pages import DOCS, Page, blocks, command_lines
 
 TUTORIAL = ("first-archive", "first-restore", "first-table", "disaster-drill")
+OTHERS = ["ls /data/vault/demo/orders/events/0000000001.0000000003 | head -n 3", "rm -r /tmp/trial/streams/demo/sales"]
+"""The commands that are not Streamvault's."""
+
 EVENTS = 300
 """Fewer events than the demo makes by default."""
 
@@ -28,7 +30,7 @@ def test_tutorials(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatc
             if section == "A stream":
                 page.left[section][0] += ["--events", str(EVENTS)]
             if section == "The disaster":
-                shutil.rmtree(trial / "streams/demo/sales")
+                page.line(OTHERS[1])
                 page.run(section, 5)
             elif section == "A single event":
                 listed, _ = page.left.pop(section)
@@ -38,10 +40,16 @@ def test_tutorials(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatc
                 reports[section] = page.run(section)
             if section == "A stream":
                 shown = tour.run("A tour")
+                tour.line(OTHERS[0])
                 assert [report.get("events") for report in shown] == [EVENTS, None, EVENTS, EVENTS]
         for program in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
             exec(program.replace("/tmp/trial", str(trial)))
             assert "events" in capfd.readouterr().out
+    files = ["../README.md", *(f"tutorial/{name}.md" for name in TUTORIAL)]
+    shown_lines = [
+        line for file in files for block in blocks((DOCS / file).read_text()) if not block.needs for line in block.lines
+    ]
+    assert [line for line in shown_lines if not line.startswith("streamvault ")] == OTHERS
     first, second = reports["Archive it"][1], reports["Archive what has come since"][2]
     assert (first["generation"], second["generation"]) == (1, 2)
     assert first["events"] == second["events"] > 0
