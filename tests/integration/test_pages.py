@@ -47,7 +47,7 @@ def test_commands_run_on_pravega(
 ) -> None:
     for name in ("CA_FILE", "USERNAME", "PASSWORD"):  # an import has one cluster, whose login is not the target's
         monkeypatch.setenv(f"PRAVEGA_{name}", os.environ[f"PRAVEGA_TARGET_{name}"])
-    scope = f"shop_{uuid.uuid4().hex[:8]}"
+    scope = f"shop{uuid.uuid4().hex[:8]}"
     walk.follow(Site(here.server.uri, there.server.uri, f"s3://{bucket}", tmp_path, capfd, scope))
 
 
@@ -69,7 +69,7 @@ def site(
     server = request.getfixturevalue(request.param)
     use_s3(server)
     server.client().create_bucket(Bucket=bucket_name)
-    scope = f"shop_{uuid.uuid4().hex[:8]}"
+    scope = f"shop{uuid.uuid4().hex[:8]}"
     return Site(f"local://{tmp_path}/here", f"local://{tmp_path}/there", f"s3://{bucket_name}", tmp_path, capfd, scope)
 
 
