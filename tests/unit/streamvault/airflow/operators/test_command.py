@@ -15,6 +15,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import DAG, Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.sdk.execution_time.supervisor import WatchedSubprocess
 from airflow.sdk.execution_time.task_runner import _build_asset_profiles
 
 from streamvault.airflow.operators import (
@@ -53,7 +54,7 @@ from streamvault.airflow.operators import (
 )
 from streamvault.airflow.operators.command import REFUSED, CommandOperator
 from streamvault.airflow.options import OptionArgument
-from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
+from streamvault.airflow.submit import STOP_SECONDS, Outcome, StreamvaultSubmitHook
 from streamvault.cli.app import COMMANDS as COMMANDS_OF_THE_PROGRAM
 from streamvault.cli.app import load_command
 from streamvault.common.options import DURATION, PERCENT, SIZE, TIME, command_line, load_file
@@ -629,3 +630,8 @@ def test_findings_of_a_failed_check_are_pushed_as_its_report(end: Callable[[int,
     with pytest.raises(AirflowFailException, match="gone"):
         CheckArchiveOperator(task_id="t", archive=ARCHIVE).execute(context(attempt))
     assert attempt.pushed == {"report": report}
+
+
+def test_command_is_killed_before_airflow_kills_its_task() -> None:
+    """Otherwise nobody would be left to kill a command that does not hear SIGTERM."""
+    assert inspect.signature(WatchedSubprocess.kill).parameters["escalation_delay"].default > STOP_SECONDS
