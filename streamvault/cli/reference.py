@@ -19,13 +19,16 @@ FILE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 SHARED = ("--json", "--log-level", "-h, --help")
 """How the options begin that every command has."""
 
+NOTES = re.sub(r"\w+<\w+>", r"`\g<0>`", EPILOG)
+"""Without what Markdown would read as a tag."""
+
 PAGE = f"""# The command line
 
 What `streamvault COMMAND --help` prints, for every command; [commands](../guide/commands.md) has addresses, settings
 and exit codes. Each command has `--json` (print one JSON object on standard output, a [report](reports.md)),
 `--log-level` (write log lines of this level and above to standard error) and `-h`, `--help`.
 
-{EPILOG}
+{NOTES}
 
 This page is generated from the sources. `python -m streamvault.cli.reference FOLDER` writes the same as man pages:
 

@@ -44,3 +44,7 @@ def test_man_page_is_printed(tmp_path: Path) -> None:
     assert shown.stderr == ""
     assert "--range-size SIZE" in re.sub(".\b", "", shown.stdout)
     assert "Archive a stream" in " ".join(shown.stdout.split())
+
+
+def test_page_has_no_tags() -> None:
+    assert re.findall(r"<[A-Za-z]+>", re.sub(r"`[^`]*`", "", page())) == []
