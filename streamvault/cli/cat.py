@@ -54,14 +54,14 @@ def cat(
         is_raw = form is not Format.JSONL and not running.as_json
         columns = None if is_raw else ["pointer", "epoch", "segment", "offset", "length", "payload"]
         given = ReadOptions(**options.keywords(), columns=columns or ["payload"])
-        batches = _first(streamvault.read_archive.with_options(archive, given), limit)
+        batches = _first(iter(streamvault.read_archive.with_options(archive, given)), limit)
         pieces = _as_one_object(archive, batches) if running.as_json else map(_WRITERS[form], batches)
         for piece in pieces:
             command.results.raw(piece)
     return command.exit_code
 
 
-def _first(batches: pa.RecordBatchReader, limit: int | None) -> Iterator[pa.RecordBatch]:
+def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
     """Yield the first events, a few at a time."""
     left = limit
     while left is None or left > 0:

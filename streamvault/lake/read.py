@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,12 +21,50 @@ from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.model import StreamName
 
 
+class ArrowEvents:
+    """An archive's events as Arrow data, which is read anew each time: whole, or batch by batch.
+
+    Anything that accepts Arrow accepts it, by ``__arrow_c_stream__``.
+
+    Args:
+        schema: its columns.
+        read: returns its batches.
+
+    Attributes:
+        schema: its columns.
+    """
+
+    def __init__(self, schema: pa.Schema, read: Callable[[], Generator[pa.RecordBatch, None, None]]) -> None:
+        self.schema = schema
+        self._read = read
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches of events."""
+        return self._read()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the events for other libraries."""
+        return self._reader().__arrow_c_stream__(requested_schema)
+
+    def read_all(self) -> pa.Table:
+        """Return all events at once, in memory."""
+        return self._reader().read_all()
+
+    def read_pandas(self, **options: Any) -> Any:
+        """Return all events at once as a data frame; takes the options of ``pyarrow.Table.to_pandas``."""
+        return self._reader().read_pandas(**options)
+
+    def _reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.schema, self._read())
+
+
 @verb(ReadOptions)
-def read_archive(archive: str, options: ReadOptions) -> pa.RecordBatchReader:
+def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
     """Return an archive's events in the stream's order: by the segment's creation epoch and number, then offset.
 
-    Anything that accepts Arrow accepts the reader: DuckDB, pandas, polars, PyArrow. Memory is bounded by a few batches
-    of at most about 4 MiB of events plus the window, however long the archive is. A reader can be read once.
+    Iterate over the result for batches, or call its ``read_all()`` for a table, its ``read_pandas()`` for a data frame.
+    Anything that accepts Arrow accepts it: DuckDB, pandas, polars, PyArrow. Each time, the archive is read anew.
+    Memory is bounded by a few batches of at most about 4 MiB of events plus the window, however long the archive is.
 
     Each range that is read to its end is compared with its digest, and an error is raised there if it differs. A range
     of which a cut leaves out a part, or that is not read to its end, is compared only if ``verify`` is set.
@@ -55,7 +94,7 @@ def read_archive(archive: str, options: ReadOptions) -> pa.RecordBatchReader:
     parts = select_parts(history, start, end)
     check_boundaries(source.place, source.stream, parts)
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def batches() -> Generator[pa.RecordBatch, None, None]:
         window, verify = options.window, options.verify
         first: int | None = FIRST_BYTES
         for part in parts:
@@ -64,7 +103,7 @@ def read_archive(archive: str, options: ReadOptions) -> pa.RecordBatchReader:
             )
             first = None
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return ArrowEvents(schema, batches)
 
 
 def read_part(  # noqa: PLR0913  (the place, and how it is read)

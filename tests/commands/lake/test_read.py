@@ -21,6 +21,7 @@ from streamvault.cli import main
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.common.errors import Problem
 from streamvault.lake.batches import EVENT_SCHEMA, FIRST_BYTES
+from streamvault.lake.read import ArrowEvents
 from streamvault.layouts import events
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore import bulk
@@ -46,7 +47,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Vault:
     return vault_of_two(folder, root=f"file://{folder}/vault")
 
 
-def rows(reader: pa.RecordBatchReader) -> list[tuple[EventPointer, bytes]]:
+def rows(reader: ArrowEvents) -> list[tuple[EventPointer, bytes]]:
     """Every event, after checking that all columns agree with its pointer."""
     found = []
     for row in reader.read_all().to_pylist():
@@ -138,10 +139,22 @@ def test_reader_can_be_queried_with_sql(vault: Vault) -> None:
     )
 
 
-def test_reader_can_be_closed_early(vault: Vault) -> None:
-    reader = read_archive(vault.archive)
-    assert reader.read_next_batch().num_rows
-    reader.close()
+def test_events_can_be_read_again(vault: Vault) -> None:
+    events = read_archive(vault.archive, columns=["pointer", "payload"])
+    wanted = [{"pointer": str(pointer), "payload": payload} for pointer, payload in vault.events()]
+    for _ in range(2):
+        assert events.read_pandas().to_dict("records") == wanted
+        assert pa.Table.from_batches(events).to_pylist() == wanted
+        assert pa.table(events).to_pylist() == wanted
+        with pa.RecordBatchReader.from_stream(events) as reader:
+            assert reader.read_next_batch().num_rows
+        assert duckdb.sql("SELECT count(*) FROM events").fetchall() == [(len(wanted),)]
+
+
+def test_reading_can_end_early(vault: Vault) -> None:
+    batches = iter(read_archive(vault.archive))
+    assert next(batches).num_rows
+    batches.close()
 
 
 def cat(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> bytes:
