@@ -185,7 +185,7 @@ def to_read_alike(layout: Layout, part: Part, *, frames: bool = False) -> Reques
 def to_check(
     layouts: Iterable[tuple[Layout, Sequence[Part]]], generations: int, *, reads: bool = False, checksums: bool = False
 ) -> Requests:
-    """Return the requests of a check, but for those that read data.
+    """Return the requests of a check of an archive that was not read back yet, but for those that read data.
 
     Args:
         layouts: each layout that the archive has, with what it has of each segment in it: ranges without holes.
@@ -194,6 +194,8 @@ def to_check(
         checksums: whether the checksums that the store keeps are compared.
     """
     found = Requests(lists=5 * _manifest_pages(generations) + 2, gets=2 * generations + 2)
+    if reads:  # and what was read back is recorded
+        found += Requests(puts=generations, lists=_manifest_pages(generations))
     for layout, parts in layouts:
         for part in parts:
             # the ranges; for strays: before and after them in the segment's folder, and behind it
