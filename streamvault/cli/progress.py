@@ -30,6 +30,9 @@ RATE_SECONDS = 30.0
 LINE_SECONDS = 10.0
 """Shortest time between two lines about a phase, unless `--progress-every` says otherwise."""
 
+WIDE_COLUMNS = 120
+"""A narrower terminal gets a shorter bar, and no number of events, so that a bar stays on one line."""
+
 TICK_SECONDS = 0.5
 """How often to look at tasks that run."""
 
@@ -366,17 +369,20 @@ def _speed_text(rate: RecentRate, left: float) -> str:
 def _bars(console: Console) -> Bars:
     from rich.progress import BarColumn, DownloadColumn, ProgressColumn, TextColumn
     from rich.progress import Progress as Bars
+    from rich.table import Column
     from rich.text import Text
 
     class RateColumn(ProgressColumn):
         def render(self, task: Task) -> Text:
             return Text(_rate_text(task))
 
+    narrow = console.width < WIDE_COLUMNS
+    longest = max(8, console.width - (68 if narrow else 96))  # the other columns take so much at most
     return Bars(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, max_width=longest)),
+        BarColumn(bar_width=12 if narrow else 24),
         TextColumn("{task.percentage:>3.0f} %"),
-        TextColumn("{task.fields[events]}", markup=False),
+        *([] if narrow else [TextColumn("{task.fields[events]}", markup=False)]),
         DownloadColumn(binary_units=True),
         RateColumn(),
         console=console,

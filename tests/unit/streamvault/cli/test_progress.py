@@ -82,6 +82,21 @@ def test_a_bar_shows_rate_and_time_left_and_at_the_end_what_its_phase_took() -> 
     progress.end()
 
 
+@pytest.mark.parametrize("width", [80, 119, 120, 160])
+@pytest.mark.parametrize("name", ["", "a-stream-with-a-long-name"])
+def test_a_bar_stays_on_one_line(monkeypatch: pytest.MonkeyPatch, width: int, name: str) -> None:
+    monkeypatch.setattr("streamvault.cli.progress._speed_text", lambda *_: "1,007 MiB/s, 16 min 25 s left")
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, markup=False, highlight=False)
+    progress = BarProgress(console)
+    part = progress.part(name) if name else progress
+    part.begin("exporting", 999 * 1024**3)
+    part.advance(100_000, 10 * 1024**3)
+    assert progress._bars is not None
+    [line] = console.render_lines(progress._bars.get_renderable())
+    assert "16 min 25 s left" in "".join(segment.text for segment in line)
+    progress.end()
+
+
 def test_without_a_terminal_a_log_line_says_from_time_to_time_how_far_a_phase_is(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
