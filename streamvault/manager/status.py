@@ -156,4 +156,4 @@ def _replica(stream: OpenStream, described: StreamDescription) -> ReplicaStatus:
             reached = StreamCut.from_json(record.tail or record.head, look.described.name)
             return replace(found, lag_bytes=bytes_after(look, reached))
     except Problem as problem:
-        return replace(found, problem=f"how far its source is, is not known: {problem}")
+        return replace(found, problem=f"the source cannot be read, so the lag is unknown: {problem}")

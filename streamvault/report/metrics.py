@@ -102,7 +102,7 @@ QUEUES: Mapping[str, Gauge[QueueStatus]] = {
 REPLICAS: Mapping[str, Gauge[ReplicaStatus]] = {
     "readable": ("Whether it is known how far the replica is (1) or not (0).", lambda one: int(not one.problem)),
     "promoted": ("Whether the replica was promoted (1) or not (0).", lambda one: int(one.state == "promoted")),
-    "lag_bytes": ("Bytes of the source that the replica has not.", lambda one: one.lag_bytes),
+    "lag_bytes": ("Bytes of the source that the replica does not have yet.", lambda one: one.lag_bytes),
     "reached_timestamp_seconds": (
         "When the source's tail was taken that the replica has reached, in seconds since 1970.",
         lambda one: datetime.fromisoformat(one.reached).timestamp() if one.reached else None,

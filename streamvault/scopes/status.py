@@ -65,7 +65,9 @@ def _report(place: str | None, options: StatusOptions, now: datetime) -> StatusR
         raise Usage("nothing to look at", todo="Give a root, a scope, or a file that declares streams.")
     if place is not None and not is_stream(place):
         if options.root is not None:
-            raise Usage("--root is of a scope's streams", where=place, todo="Give one root, or a scope and --root.")
+            raise Usage(
+                "--root applies only to a scope's streams", where=place, todo="Give one root, or a scope and --root."
+            )
         root = RootAddress.parse(place).resolve().uri
         return StatusReport(root=root, seen=seen, statuses=tuple(status_of(one, now) for one in list_archives(place)))
     from streamvault.scopes.looking import WatchedStreams, declared_parts, scoped_status  # noqa: PLC0415  (these import engines)
