@@ -191,6 +191,22 @@ RULES: tuple[Mutant, ...] = (
         tests=(ROTATE, COMPACT),
     ),
     Mutant(
+        "sample-marked",
+        "mark of a check: a sample does not count as reading back",
+        "manifests/verbs/check.py",
+        "if share == 1 and not found.found",
+        "if not found.found",
+        tests=(ROTATE,),
+    ),
+    Mutant(
+        "damage-marked",
+        "mark of a check: nothing counts of an archive in which it found damage",
+        "manifests/verbs/check.py",
+        "if share == 1 and not found.found",
+        "if share == 1",
+        tests=(ROTATE,),
+    ),
+    Mutant(
         "mark-of-another",
         "mark of a check: it names the manifest that it is of",
         "manifests/verbs/read_back.py",
