@@ -108,11 +108,12 @@ class KeyedWriter:
                 appender.append(bytes(block))
             self.written = numbers
             return True
-        # a block is appended whole or not at all
-        if self._store.segment_info(self._name, [segment])[0].write_offset > before:
-            self.written = numbers
-            return True
-        return False
+        # a block is appended whole or not at all; an append of streams may have merged other events in the meantime
+        after = self._store.segment_info(self._name, [segment])[0].write_offset
+        if after - before != len(block) and block not in self._store.read_bytes(self._name, segment, before, after):
+            return False
+        self.written = numbers
+        return True
 
 
 def numbers_by_key(store: StreamStore, name: StreamName) -> dict[str, list[int]]:
