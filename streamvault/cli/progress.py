@@ -27,6 +27,9 @@ _log = logging.getLogger("streamvault")
 RATE_SECONDS = 30.0
 """How far back a rate looks."""
 
+SETTLED_SECONDS = 5.0
+"""How long bytes have to be reported before their rate says how long the rest takes: at first, tasks only start."""
+
 LINE_SECONDS = 10.0
 """Shortest time between two lines about a phase, unless `--progress-every` says otherwise."""
 
@@ -51,12 +54,14 @@ class RecentRate:
         self._clock = clock
         self._lock = threading.Lock()  # bars are drawn by a thread of their own
         self._from = clock()
+        self._first: float | None = None
         self._lots: deque[tuple[float, int]] = deque()
 
     def add(self, size: int) -> None:
         """Count bytes as processed now."""
         with self._lock:
             now = self._clock()
+            self._first = now if self._first is None else self._first
             self._lots.append((now, size))
             self._forget(now)
 
@@ -66,6 +71,11 @@ class RecentRate:
             now = self._clock()
             self._forget(now)
             return sum(size for _, size in self._lots) / max(now - self._from, 0.001)
+
+    def settled(self) -> bool:
+        """Return whether bytes have been reported for long enough to foretell anything."""
+        first = self._first
+        return first is not None and self._clock() - first >= SETTLED_SECONDS
 
     def _forget(self, now: float) -> None:
         while self._lots and self._lots[0][0] < now - RATE_SECONDS:
@@ -120,7 +130,10 @@ class Phase:
         return now
 
     def speed(self, now: int) -> str:
-        """Return the rate and how long the rest takes at it; if there is none, what was read and not acknowledged."""
+        """Return the rate and, once it has settled, how long the rest takes at it.
+
+        If there is no rate, return what was read and not acknowledged.
+        """
         if text := _speed_text(self.rate, self.total - now):
             return text
         read = self.read(now)
@@ -354,7 +367,7 @@ class _StreamBar(PartProgress):
 
 
 def _rate_text(task: Task) -> str:
-    """Return the rate and how long the rest takes at it; once the phase has ended, how long it took."""
+    """Return what `Phase.speed` says; once the phase has ended, how long it took."""
     if task.finished or task.stop_time is not None:
         return seconds_text(task.elapsed or 0)
     text: str = task.fields["silences"] or task.fields["phase"].speed(int(task.completed))
@@ -362,8 +375,10 @@ def _rate_text(task: Task) -> str:
 
 
 def _speed_text(rate: RecentRate, left: float) -> str:
-    speed = rate.per_second()
-    return f"{bytes_text(round(speed))}/s, {seconds_text(max(left, 0) / speed)} left" if speed else ""
+    if not (speed := rate.per_second()):
+        return ""
+    left_text = f", {seconds_text(max(left, 0) / speed)} left" if rate.settled() else ""
+    return f"{bytes_text(round(speed))}/s{left_text}"
 
 
 def _bars(console: Console) -> Bars:

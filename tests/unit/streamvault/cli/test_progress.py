@@ -11,8 +11,10 @@ from rich.console import Console
 from streamvault.cli.progress import (
     LINE_SECONDS,
     RATE_SECONDS,
+    SETTLED_SECONDS,
     BarProgress,
     LineProgress,
+    Phase,
     RecentRate,
     _rate_text,
     watching,
@@ -69,6 +71,20 @@ def test_a_rate_is_that_of_the_last_seconds() -> None:
     assert rate.per_second() == 0, "a server that hangs is not as fast as it was"
 
 
+def test_the_time_left_is_shown_once_bytes_have_come_for_a_while() -> None:
+    now = 100.0
+    phase = Phase("exporting", 10_000, clock=lambda: now)
+    now += 60
+    phase.advance(0, 600)
+    assert phase.speed(600) == "10 B/s", "most of it was starting"
+    now += SETTLED_SECONDS
+    phase.advance(0, 700)
+    assert phase.speed(1300) == "20 B/s, 7 min 15 s left"
+    now += SETTLED_SECONDS
+    phase.advance(0, 0)
+    assert phase.speed(1300).endswith(" left"), "it does not go away again"
+
+
 def test_a_bar_shows_rate_and_time_left_and_at_the_end_what_its_phase_took() -> None:
     progress = BarProgress(Console(file=io.StringIO(), force_terminal=True, width=120, markup=False, highlight=False))
     progress.begin("exporting", 2 * 1024**3, 1024**3)
@@ -76,6 +92,8 @@ def test_a_bar_shows_rate_and_time_left_and_at_the_end_what_its_phase_took() -> 
     task = progress._bars.tasks[0]
     assert _rate_text(task) == "", "what an earlier run did is no rate"
     progress.advance(1, 1024**2)
+    assert re.fullmatch(r"[\d.,]+ [KMGT]?i?B/s", _rate_text(task)), "so early, nothing is known of the rest"
+    progress._phase.rate._first = 0.0
     assert re.fullmatch(r"[\d.,]+ [KMGT]?i?B/s, [\d.]+ (s|min|h).* left", _rate_text(task))
     progress.advance(1, 1023 * 1024**2)
     assert re.fullmatch(r"[\d.]+ s", _rate_text(task))
@@ -131,7 +149,7 @@ def test_a_line_says_how_far_running_tasks_are_and_what_does_not_answer(capsys: 
         assert told(capsys) == [], "nothing has changed"
         task_progress().acknowledge(1024**2)
         progress.tick()
-        assert told(capsys) == ["exporting: 1.0 MiB of 4.0 MiB, 51.2 KiB/s, 1 min 00 s left"]
+        assert told(capsys) == ["exporting: 1.0 MiB of 4.0 MiB, 51.2 KiB/s"]
     tasks.taken(0)
     progress.advance(3, 2 * 1024**2)
     now += LINE_SECONDS
