@@ -22,10 +22,10 @@ class JointRun:
 
     Args:
         at_once: how many.
-        rests: called in a call's thread whenever it leaves its turn.
+        rests: called in a call's thread whenever it leaves its turn; None for nothing.
     """
 
-    def __init__(self, at_once: int, rests: Callable[[], object] = bool) -> None:
+    def __init__(self, at_once: int, rests: Callable[[], None] | None = None) -> None:
         self._turns = threading.Semaphore(at_once)
         self._rests = rests
         self._stopping = threading.Event()
@@ -60,7 +60,8 @@ class JointRun:
         Raises:
             KeyboardInterrupt: the run is to end.
         """
-        self._rests()
+        if self._rests:
+            self._rests()
         self._turns.release()
         self._stopping.wait(seconds)
         self._begin()

@@ -93,7 +93,7 @@ def put_all(
     items: Iterable[tuple[str, bytes | memoryview]],
     *,
     window_bytes: int = WINDOW_BYTES,
-    done: Callable[[int], object] = bool,
+    done: Callable[[int], None] | None = None,
 ) -> None:
     """Put every item with `put_same`.
 
@@ -101,7 +101,7 @@ def put_all(
         store: the target.
         items: (key, data), consumed as threads become free; data must stay valid until it is stored.
         window_bytes: maximum bytes in flight, except for a single larger object.
-        done: called in a thread with the size of each object that is stored.
+        done: called in a thread with the size of each object that is stored; None for nothing.
 
     Raises:
         Problem: the first one raised, once the transfers in flight have ended; no further item is taken.
@@ -112,7 +112,8 @@ def put_all(
         while handed := transfers.take():
             (key, data), size = handed
             put_same(store, key, data)
-            done(size)
+            if done:
+                done(size)
             del handed, data  # otherwise every waiting thread would keep its last object
             transfers.give_back(size)
 

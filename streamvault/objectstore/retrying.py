@@ -43,10 +43,13 @@ class RetryingStore(ObjectStore):
         store: the wrapped store.
         total_seconds: total retry time; the last attempt may run past it. A server that has never answered gets at most
             10 seconds.
-        reach: called after the first failure of a server that has never answered; may raise a better error.
+        reach: called after the first failure of a server that has never answered; may raise a better error. None for
+            nothing.
     """
 
-    def __init__(self, store: ObjectStore, *, total_seconds: float = 60.0, reach: Callable[[], object] = bool) -> None:
+    def __init__(
+        self, store: ObjectStore, *, total_seconds: float = 60.0, reach: Callable[[], None] | None = None
+    ) -> None:
         self.uri = store.uri
         self._store = store
         self._total = total_seconds
@@ -157,7 +160,7 @@ class RetryingStore(ObjectStore):
 
     def _check_reach(self, error: Problem) -> None:
         """Raise a better error than one that may come from a server of another protocol."""
-        if not self._answered and type(error) in {ObjectStoreError, ObjectStoreUnavailable}:
+        if self._reach and not self._answered and type(error) in {ObjectStoreError, ObjectStoreUnavailable}:
             self._reach()
 
     def _again(self, first: ObjectStoreUnavailable, attempt: Callable[[], T]) -> T:
