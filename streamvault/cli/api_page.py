@@ -28,7 +28,7 @@ PAGE = """# Python API
 ```
 
 `from streamvault import …` has all of these. Options are keyword arguments, with the names and meanings of the
-[command line's](../guide/commands.md). A function returns its report when it is done; the fields of all reports are in
+[command line's](commands.md). A function returns its report when it is done; the fields of all reports are in
 [Reports](reports.md), and a notebook shows one as a table. This page is generated from the sources.
 """
 
@@ -96,7 +96,7 @@ def _report(function: Any) -> str:
     """Return a link to what a function returns, if it is described elsewhere."""
     returned = inspect.signature(function).return_annotation
     if "Manifest" in {returned, getattr(returned, "__name__", "")}:
-        return f"[`{Manifest.__name__}`](../format.md)"
+        return f"[`{Manifest.__name__}`](format.md)"
     anchors = {each: each.lower() for report in REPORTS.values() for each in nested_classes(report)}
     anchors |= {report.__name__: name for name, report in reversed(list(REPORTS.items()))}
     found = [each for each in re.findall(r"\w+", _type(returned)) if each in anchors]

@@ -24,7 +24,7 @@ NOTES = re.sub(r"\w+<\w+>", r"`\g<0>`", EPILOG)
 
 PAGE = f"""# The command line
 
-What `streamvault COMMAND --help` prints, for every command; [commands](../guide/commands.md) has addresses, settings
+What `streamvault COMMAND --help` prints, for every command; [commands](commands.md) has addresses, settings
 and exit codes. Each command has `--json` (print one JSON object on standard output, a [report](reports.md)),
 `--log-level` (write log lines of this level and above to standard error) and `-h`, `--help`.
 

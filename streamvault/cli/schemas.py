@@ -85,7 +85,7 @@ times in RFC 3339.
 
 A command for the streams of a scope prints a `scope`, which has the command's report for each stream. `work` prints a
 `work-request` for each finished request, then its own report. `show --json` prints the
-[manifest](../format.md). A command that fails prints `{"error": {…}}` with `what`, `where`, `todo`, `exit_code` and
+[manifest](format.md). A command that fails prints `{"error": {…}}` with `what`, `where`, `todo`, `exit_code` and
 `retriable`. This page and the schemas are generated from the sources.
 """
 

@@ -1,9 +1,9 @@
 """Keys of an archive's objects: building and parsing.
 
-The format is fixed, see `docs/format.md`. All keys are relative to the archive (``ROOT/SCOPE/STREAM``) and consist of
-plain numbers: the epoch and number of a segment's id, the ``offset`` of an event's header in the segment, the
-``length`` in bytes *including* the 8-byte header, the ``generation`` of an export. Every field has a fixed width, so
-the byte order of the keys below ``events/`` is the order of (epoch, number, offset), which is the stream's order.
+The format is fixed, see `docs/reference/format.md`. All keys are relative to the archive (``ROOT/SCOPE/STREAM``) and
+consist of plain numbers: the epoch and number of a segment's id, the ``offset`` of an event's header in the segment,
+the ``length`` in bytes *including* the 8-byte header, the ``generation`` of an export. Every field has a fixed width,
+so the byte order of the keys below ``events/`` is the order of (epoch, number, offset), which is the stream's order.
 
 Parsers accept any key of a listing. They return None for anything that is not exactly a key of their kind: a bucket may
 hold foreign objects.

@@ -1,4 +1,4 @@
-"""Requests in a queue: JSON, distinguished by `kind`, each kind with its own version. See docs/format.md."""
+"""Requests in a queue: JSON, distinguished by `kind`, each kind with its own version. See docs/reference/format.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers of docs/s3-servers.md that are tested do what the table says."""
+"""The servers of docs/reference/s3-servers.md that are tested do what the table says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.servers.s3 import S3Server
 ROWS = {
     name: cells.split(" | ")
     for name, cells in re.findall(
-        r"^\| \*\*(\w+)\*\*.*? \| (.*) \|$", (DOCS / "s3-servers.md").read_text(), re.MULTILINE
+        r"^\| \*\*(\w+)\*\*.*? \| (.*) \|$", (DOCS / "reference/s3-servers.md").read_text(), re.MULTILINE
     )
 }
 WRONG = "AAAAAAAAAAA="

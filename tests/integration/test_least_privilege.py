@@ -36,7 +36,7 @@ from tests.streams import append_events, append_more
 
 pytestmark = pytest.mark.minio
 
-POLICIES = Path(__file__).parents[2] / "docs" / "guide" / "policies"
+POLICIES = Path(__file__).parents[2] / "docs" / "reference" / "policies"
 NAME = StreamName("scope", "stream")
 SMALL: dict[str, Any] = {"range_size": 16 * 1024, "master": "inline"}
 

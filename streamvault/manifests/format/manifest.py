@@ -1,4 +1,4 @@
-"""The manifest of a generation. `docs/format.md` describes its fields; `schema.json` is generated from it.
+"""The manifest of a generation. `docs/reference/format.md` describes its fields; `schema.json` is generated from it.
 
 A manifest must be consistent: cuts with epochs, segments and gaps with cuts, totals with segments. It contains no keys;
 they are derived from its numbers.

@@ -15,7 +15,7 @@ from streamvault.cli import main
 from streamvault.cli.app import COMMANDS
 
 ROOT = Path(__file__).parents[3]
-OTHERS = {"README.md", "faq.md", "install.md", "s3-servers.md", "sizing.md", "upgrade.md"}
+OTHERS = {"README.md", "commands.md", "faq.md", "policies.md", "s3-servers.md", "sizing.md"}
 ELSEWHERE = re.compile(r"^<!-- needs: .*?-->\n *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 """Blocks of commands that are not Streamvault's."""
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])

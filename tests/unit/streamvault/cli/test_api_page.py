@@ -21,7 +21,7 @@ def test_page_has_each_function_with_its_arguments_and_errors() -> None:
         assert "``" not in section.replace("```", "")
     assert "`stream` may also name a [scope]" in sections["export_stream"]
     assert "[`ExportReport`](reports.md#export)" in sections["export_stream"]
-    assert "[`Manifest`](../format.md)" in sections["show_archive"]
+    assert "[`Manifest`](format.md)" in sections["show_archive"]
     assert "ArchiveSummary" in sections["list_archives"]
     assert "-> " not in sections[StreamManager.__name__].partition("```python")[2].partition("```")[0]
     assert re.findall(r"^\| `(\w+)` \| \d", page(), re.MULTILINE) == errors.__all__
