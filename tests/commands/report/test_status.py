@@ -36,8 +36,8 @@ from streamvault.scopes import status as scopes_status
 from streamvault.sparkrun.inline import InlineRunner
 from tests.unit.small_archives import NAME, Vault, a_root, archive_of, replace_object
 
-GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "status.md"
-MONITORING = GUIDE.parents[1] / "monitoring"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
+MONITORING = PAGE.parents[1] / "monitoring"
 SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)+)\} (\S+)')
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 UNESCAPED = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
@@ -318,8 +318,8 @@ def written() -> dict[str, set[str]]:
     return found
 
 
-def test_guide_names_the_metrics_that_are_written(written: dict[str, set[str]]) -> None:
-    assert set(re.findall(r"\bstreamvault_\w+", GUIDE.read_text())) == written.keys()
+def test_page_names_the_metrics_that_are_written(written: dict[str, set[str]]) -> None:
+    assert set(re.findall(r"\bstreamvault_\w+", PAGE.read_text())) == written.keys()
 
 
 def names_and_labels(query: str) -> tuple[set[str], set[str]]:

@@ -21,6 +21,9 @@ ELSEWHERE = re.compile(r"^<!-- needs: .*?-->\n *```.*?^ *```$", re.MULTILINE | r
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 FOR_USERS = [page for page in DOCUMENTS if page.parent.name in {"guide", "runbooks", "tutorial"} or page.name in OTHERS]
 
+GLOSSARY = "".join((ROOT / "docs" / page).read_text() for page in ("concepts.md", "reference/nouns.md"))
+"""The terms that users read, and those of the code."""
+
 
 @pytest.fixture(scope="module")
 def sources() -> str:
@@ -47,7 +50,7 @@ def test_every_message_of_the_runbooks_is_in_the_sources(sources: str) -> None:
 
 
 def test_every_term_of_the_glossary_is_used_in_the_sources(sources: str) -> None:
-    rows = re.findall(r"^\| (\*\*.*?) \|", (ROOT / "docs" / "concepts.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (\*\*.*?) \|", GLOSSARY, re.MULTILINE)
     terms = [term for cell in rows for term in re.findall(r"\*\*(.+?)\*\*", cell)]
     assert len(terms) > 50
     assert {"replica", "ledger", "tombstone", "table"} < set(terms)
@@ -70,7 +73,7 @@ def test_classes_have_names_of_their_own_whose_nouns_are_in_the_glossary() -> No
     classes = {name: count for name, count in found.items() if name not in errors}
     assert len(classes) > 150
     assert [name for name, count in classes.items() if count > 1] == []
-    glossary = (ROOT / "docs" / "concepts.md").read_text().replace("*", "").lower()
+    glossary = GLOSSARY.replace("*", "").lower()
     nouns = {name: re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", name)[-1].lower() for name in classes}
     assert [name for name, noun in nouns.items() if not re.search(rf"\b{noun.removesuffix('s')}s?\b", glossary)] == []
 

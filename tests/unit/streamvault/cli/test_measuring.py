@@ -21,7 +21,7 @@ from streamvault.common.progress import Progress
 from streamvault.common.underway import RunningTasks, task_progress
 from tests.unit.small_archives import Vault, a_root
 
-GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "status.md"
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
 
 
 def values(figures: RunFigures) -> dict[str, float]:
@@ -109,5 +109,5 @@ def test_a_command_listens_while_it_runs(
     assert "'none' is not PORT or HOST:PORT" in capfd.readouterr().err
 
 
-def test_guide_names_the_metrics_of_commands() -> None:
-    assert set(re.findall(r"\bstreamvault_run_(\w+)", GUIDE.read_text())) == METRICS.keys()
+def test_page_names_the_metrics_of_commands() -> None:
+    assert set(re.findall(r"\bstreamvault_run_(\w+)", PAGE.read_text())) == METRICS.keys()
