@@ -17,7 +17,7 @@ EXIT_CODES = {
     Usage.exit_code: "usage error",
     Damaged.exit_code: "damaged archive",
     Conflict.exit_code: "conflict",
-    Absent.exit_code: "no such stream, archive or generation",
+    Absent.exit_code: "no such stream, archive, generation or bucket",
     6: "the replica was promoted",
     INTERRUPTED: "interrupted",
 }

@@ -74,7 +74,7 @@ class Conflict(Problem):
 
 
 class Absent(Failed):
-    """The stream, archive, generation or folder that the request names does not exist. Exit code 5."""
+    """The stream, archive, generation, bucket or folder that the request names does not exist. Exit code 5."""
 
     exit_code = 5
     retriable = False

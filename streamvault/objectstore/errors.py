@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamvault.common.errors import Conflict, Damaged, Failed, Usage
+from streamvault.common.errors import Absent, Conflict, Damaged, Failed, Usage
 
 
 class ObjectStoreError(Failed):
@@ -27,10 +27,14 @@ class AccessDenied(ObjectStoreError):
     """The credentials are invalid or lack permission (a read-only bucket)."""
 
 
-class NoSuchBucket(ObjectStoreError):
-    """The bucket, or the root folder, does not exist."""
+class NoSuchBucket(Absent, ObjectStoreError):
+    """The bucket does not exist, or neither the root folder nor the one that it would be created in."""
 
-    retriable = False
+    @classmethod
+    def of(cls, where: str) -> NoSuchBucket:
+        """Build the error for a bucket."""
+        todo = "Check its name and the endpoint; a new one must be created first."
+        return cls("no such bucket", where=where, todo=todo)
 
 
 class NoSuchObject(ObjectStoreError):

@@ -88,9 +88,12 @@ def _archives(part: WatchedStreams, scope: str, now: datetime) -> Iterator[Archi
     """Yield the archives of a part's streams, with their tables."""
     if not part.root:
         return
+    root = RootAddress.parse(part.root).resolve()
     found: list[ArchiveSummary] = []
-    with suppress(NoSuchPlace):  # nothing was archived yet
-        found = list_archives(RootAddress.parse(part.root).below(f"{scope}/{part.only}".rstrip("/")).uri)
+    try:
+        found = list_archives(root.below(f"{scope}/{part.only}".rstrip("/")).uri)
+    except NoSuchPlace:  # nothing was archived yet
+        next(root.open().list(""), None)  # raises if there is no such root: it may hold archives when it is back
     for one in found:
         its_scope, _, name = one.stream_name.partition("/")
         if its_scope == scope and (part.matches is None or part.matches(name)):

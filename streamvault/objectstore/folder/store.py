@@ -211,10 +211,11 @@ class FolderStore(ObjectStore):
             try:
                 Path(self._root, key).unlink()
             except (FileNotFoundError, NotADirectoryError):
-                continue
+                self._check_root()
             except OSError as error:
                 raise self._problem(error, key) from None
-            folders.add(key.rpartition("/")[0])
+            else:
+                folders.add(key.rpartition("/")[0])
         for folder in folders:
             self._prune(folder)
 

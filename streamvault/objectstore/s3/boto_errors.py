@@ -52,7 +52,7 @@ def named_errors(action: str, where: str, permission: str = "") -> Iterator[None
         if code in _DENIED:
             raise AccessDenied(f"no permission to {action} ({code})", where=where) from None
         if code == "NoSuchBucket":
-            raise NoSuchBucket("no such bucket", where=where) from None
+            raise NoSuchBucket.of(where) from None
         if code in _MISSING:
             raise NoSuchObject("no such object", where=where) from None
         raise ObjectStoreError(f"the server refused to {action} ({code})", where=where) from None

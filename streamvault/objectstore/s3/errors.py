@@ -189,7 +189,7 @@ def _wrong_place(report: _Report) -> Problem | None:
         todo = f"Set AWS_REGION={region[1]}." if region else "Set AWS_REGION to the bucket's region."
         return ObjectStoreError("the bucket is in another region", where=report.at, todo=todo)
     if report.code == "NoSuchBucket":
-        return NoSuchBucket("no such bucket", where=report.at, todo="Create it, or check its name and the endpoint.")
+        return NoSuchBucket.of(report.at)
     if report.code == "InvalidBucketName":
         return InvalidRoot("invalid bucket name", where=report.at)
     if report.code in _IN_THE_WAY:

@@ -296,6 +296,18 @@ def test_wrong_arguments(scopes: Scopes) -> None:
     assert scopes.capfd.readouterr().err.count("\n") == 1
 
 
+def test_a_root_that_is_not_there_is_no_root_without_archives(scopes: Scopes) -> None:
+    """Its disk may not be mounted, or its name mistyped."""
+    there = f"file://{scopes.folder}/not/mounted"
+    for place in ("shop/", "shop/a", "shop/a*"):
+        assert main(["status", scopes.uri(place), "--root", there]) == 5
+        assert scopes.capfd.readouterr().err == (
+            f"streamvault: no such folder: {there}. Create it, or check the path.\n"
+        )
+    (scopes.folder / "not").mkdir()
+    assert show_status(scopes.uri("shop/"), root=there).statuses == (), "the first export makes the last folder"
+
+
 def test_status_writes_nothing(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a file of the store or the root changes, and no call that writes is made."""
     export_stream(scopes.uri("shop/a"), scopes.root, master="inline")

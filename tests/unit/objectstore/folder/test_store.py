@@ -91,6 +91,7 @@ def test_root_that_is_a_file_is_no_such_bucket(tmp_path: Path) -> None:
         lambda: store.get("a"),
         lambda: list(store.list("")),
         lambda: store.folders(""),
+        lambda: store.delete(["a"]),
     ):
         with pytest.raises(NoSuchBucket, match="no such folder"):
             ask()
