@@ -13,6 +13,7 @@ import pytest
 
 from streamvault.cli import main
 from streamvault.cli.app import COMMANDS
+from tests.pages import FENCED, SYNOPSIS
 
 ROOT = Path(__file__).parents[3]
 OTHERS = {"README.md", "commands.md", "faq.md", "policies.md", "s3-servers.md", "sizing.md"}
@@ -98,6 +99,29 @@ def options() -> set[str]:
     }
     of_dockerfiles = {"--no-cache", "--chown"}
     return known | of_bin_test_and_docker | of_uv_pip_and_airflow | of_dockerfiles
+
+
+KINDS = {"tutorial": "Tutorials", "guide": "How-to", "runbooks": "Runbooks", "reference": "Reference"}
+"""A page's folder → the kind of page that it is."""
+
+
+def test_site_shows_each_page_among_those_of_its_kind() -> None:
+    shown = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    sections = re.findall(r"^  - ([\w-]+):\n((?:      - .*\n)+)", shown, re.MULTILINE)
+    assert {*KINDS.values(), "Explanation"} == {title for title, _ in sections}
+    found = {page: title for title, pages in sections for page in re.findall(r"- (\S+)", pages)}
+    assert {page: KINDS[page.partition("/")[0]] for page in found if "/" in page}.items() <= found.items()
+
+
+@pytest.mark.parametrize("folder", ["tutorial", "guide", "runbooks"])
+def test_pages_about_tasks_leave_options_to_the_reference(folder: str) -> None:
+    """No synopsis, and no table of options: docs/reference/cli.md is generated and has all of them."""
+    for page in (ROOT / "docs" / folder).glob("*.md"):
+        blocks = [
+            re.sub(r"^ +", "", found["text"] or "", flags=re.MULTILINE) for found in FENCED.finditer(page.read_text())
+        ]
+        assert not [text for text in blocks if SYNOPSIS.match(text)], page
+        assert not re.findall(r"^\| `--[a-z-]+( [A-Z]+)?`", page.read_text(), re.MULTILINE), page
 
 
 @pytest.mark.parametrize("document", FOR_USERS, ids=lambda path: str(path.relative_to(ROOT)))
