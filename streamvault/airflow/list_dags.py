@@ -128,7 +128,7 @@ def list_dag(
                 None,
                 **kind.schema_of_form(),
                 title=f"List of {kind.what}",
-                description=f"For this run, instead of the declared one. Example: {json.dumps(kind.example)}",
+                description=f"JSON, for this run instead of the declared list. Example: {json.dumps(kind.example)}",
             )
         },
         tags=["streamvault", kind.parameter],

@@ -1,4 +1,4 @@
-"""The parameters of a DAG run: those that are options of a verb, and their validation."""
+"""The parameters of a DAG run: those that are options of a verb or connections, and their validation."""
 
 from __future__ import annotations
 
@@ -50,3 +50,15 @@ def option_param(kind: type[Options], keyword: str, title: str, default: object,
         annotation = Annotated[annotation, rule]
     schema = TypeAdapter(annotation).json_schema()
     return Param(default, title=title, description=declared.description, **form, **schema)
+
+
+def connection_param(default: str, title: str, *, kind: str) -> Param:
+    """Return a parameter for a connection.
+
+    Args:
+        default: id of the connection.
+        title: the parameter's title in the form.
+        kind: the connection's type, such as ``pravega``.
+    """
+    what = f"Id of a connection of type {kind}."
+    return Param(default, type="string", minLength=1, title=title, description=what, section="Connections")

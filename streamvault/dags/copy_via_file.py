@@ -12,17 +12,20 @@ from datetime import UTC, datetime
 from airflow.sdk import Param, dag, get_current_context, task
 
 from streamvault.airflow.operators import ExportStreamOperator, ImportStreamOperator
-from streamvault.airflow.parameters import checked_params
-
-CONNECTIONS = "Connections"
-"""Section of the form."""
+from streamvault.airflow.parameters import checked_params, connection_param
 
 PARAMS = {
     "stream": Param(
-        type="string", minLength=1, title="Stream", description="SCOPE/STREAM of its connection, or a URI."
+        type="string",
+        minLength=1,
+        title="Stream",
+        description="The stream to copy: SCOPE/STREAM of its connection, or a URI.",
     ),
     "target": Param(
-        type="string", minLength=1, title="New stream", description="SCOPE/STREAM of its connection, or a URI."
+        type="string",
+        minLength=1,
+        title="New stream",
+        description="SCOPE/STREAM of its connection, or a URI. It must not exist.",
     ),
     "via": Param(
         type="string",
@@ -30,15 +33,17 @@ PARAMS = {
         title="Intermediate root",
         description="s3://BUCKET/PREFIX or file:///FOLDER (made if it does not exist), for the intermediate archive.",
     ),
-    "layout": Param("chunks", type="string", enum=["chunks", "events"], title="Layout"),
+    "layout": Param(
+        "chunks",
+        type="string",
+        enum=["chunks", "events"],
+        title="Layout",
+        description="Of the intermediate archive: chunks of up to 64 MiB, or an object for each event.",
+    ),
     "clean_up": Param(True, type="boolean", title="Clean up", description="Delete the intermediate archive."),
-    "pravega_conn_id": Param(
-        "pravega_default", type="string", minLength=1, title="Connection of the stream", section=CONNECTIONS
-    ),
-    "target_pravega_conn_id": Param(
-        "pravega_default", type="string", minLength=1, title="Connection of the new stream", section=CONNECTIONS
-    ),
-    "aws_conn_id": Param("aws_default", type="string", minLength=1, title="Connection to AWS", section=CONNECTIONS),
+    "pravega_conn_id": connection_param("pravega_default", "Connection of the stream", kind="pravega"),
+    "target_pravega_conn_id": connection_param("pravega_default", "Connection of the new stream", kind="pravega"),
+    "aws_conn_id": connection_param("aws_default", "Connection to AWS", kind="aws"),
 }
 
 

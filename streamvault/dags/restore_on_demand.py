@@ -12,11 +12,11 @@ from typing import Any
 from airflow.sdk import Param, dag, get_current_context, task
 
 from streamvault.airflow.operators import ImportStreamOperator, WarmArchiveOperator
-from streamvault.airflow.parameters import checked_params, option_param
+from streamvault.airflow.parameters import checked_params, connection_param, option_param
 from streamvault.importer.options import ImportOptions
 from streamvault.manifests.options import WarmOptions
 
-HOW, COLD, CONNECTIONS = "How to restore", "Cold storage", "Connections"
+HOW, COLD = "How to restore", "Cold storage"
 """Sections of the form."""
 
 PARAMS = {
@@ -24,7 +24,7 @@ PARAMS = {
         type="string",
         pattern="^(s3|file)://.+/.+/.+$",
         title="Archive",
-        description="ROOT/SCOPE/STREAM: s3://vault/backups/shop/orders.",
+        description="ROOT/SCOPE/STREAM, such as s3://vault/backups/shop/orders.",
     ),
     "target": Param(
         type="string",
@@ -37,10 +37,14 @@ PARAMS = {
         type=["null", "string"],
         format="date-time",
         title="Point in time",
-        description="A time with its time zone; empty for the newest.",
+        description="Restore the last generation taken by this time; empty for the newest. Not with Generation.",
     ),
     "generation": Param(
-        None, type=["null", "integer"], minimum=1, title="Generation", description="Empty for the newest."
+        None,
+        type=["null", "integer"],
+        minimum=1,
+        title="Generation",
+        description="Restore up to this generation; empty for the newest.",
     ),
     "offsets": option_param(ImportOptions, "offsets", "Offsets", default="keep", section=HOW),
     "numbers": option_param(ImportOptions, "numbers", "Segment numbers", default="keep", section=HOW),
@@ -55,10 +59,8 @@ PARAMS = {
     ),
     "tier": option_param(WarmOptions, "tier", "Retrieval tier", default="Bulk", section=COLD),
     "days": option_param(WarmOptions, "days", "Days", default=7, section=COLD),
-    "pravega_conn_id": Param(
-        "pravega_default", type="string", minLength=1, title="Connection to Pravega", section=CONNECTIONS
-    ),
-    "aws_conn_id": Param("aws_default", type="string", minLength=1, title="Connection to AWS", section=CONNECTIONS),
+    "pravega_conn_id": connection_param("pravega_default", "Connection to Pravega", kind="pravega"),
+    "aws_conn_id": connection_param("aws_default", "Connection to AWS", kind="aws"),
 }
 
 

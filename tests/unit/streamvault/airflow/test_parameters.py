@@ -63,7 +63,9 @@ def test_dag_says_what_it_is(dag: DAG) -> None:
     assert dag.doc_md
     assert "streamvault" in dag.tags
     assert len(dag.tags) == 2
-    sections = {name: dag.params.get_param(name).schema.get("section") for name in dag.params}
+    params = {name: dag.params.get_param(name) for name in dag.params}
+    assert [name for name, param in params.items() if not (param.description and param.schema.get("title"))] == []
+    sections = {name: param.schema.get("section") for name, param in params.items()}
     assert all(sections[name] == "Connections" for name in sections if name.endswith("conn_id"))
 
 
