@@ -73,7 +73,7 @@ def _read_options(given: Mapping[str, str]) -> _ReadOptions:
 
 
 class ArchiveDataSource(DataSource):
-    """The data source ``streamvault``; its options are described in docs/guide/spark.md."""
+    """The data source ``streamvault``; its options are described in docs/reference/spark.md."""
 
     @classmethod
     def name(cls) -> str:

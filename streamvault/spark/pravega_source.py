@@ -20,7 +20,7 @@ from streamvault.streamstore.store import StreamStore
 
 
 class PravegaDataSource(DataSource):
-    """The data source ``pravega``; its options are described in docs/guide/spark.md."""
+    """The data source ``pravega``; its options are described in docs/reference/spark.md."""
 
     @classmethod
     def name(cls) -> str:
