@@ -91,10 +91,22 @@ def store(here: Site) -> StreamStore:
 
 
 @pytest.fixture
-def bucket(minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str) -> str:
-    """A bucket on MinIO, to which the environment points."""
-    use_s3(minio)
-    return minio.make_bucket(bucket_name)
+def server(minio: S3Server) -> S3Server:
+    """Where the bucket is; a file may have its own."""
+    return minio
+
+
+@pytest.fixture
+def bucket(server: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str) -> str:
+    """A bucket, to which the environment points."""
+    use_s3(server)
+    return server.make_bucket(bucket_name)
+
+
+@pytest.fixture
+def root(bucket: str) -> str:
+    """A root of archives in the bucket."""
+    return f"s3://{bucket}/vault"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
-from tests.servers.s3 import S3Server
 from tests.servers.spark_cluster import SparkCluster
 from tests.streams import digest_of, make_stream, shape_of
 
@@ -20,18 +19,14 @@ pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.
 
 def test_export_and_import_run_on_two_workers(
     pravega: PravegaServer,
-    minio: S3Server,
+    root: str,
     spark_cluster: SparkCluster,
-    bucket_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in minio.environment().items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYSPARK_PYTHON", str(spark_cluster.python))
-    minio.make_bucket(bucket_name)
     scope = f"scope-{uuid.uuid4().hex[:8]}"
     source, restored = StreamName(scope, "source"), StreamName(scope, "restored")
-    root, uri = f"s3://{bucket_name}/vault", f"{pravega.uri}/{source}"
+    uri = f"{pravega.uri}/{source}"
     with parse_stream(uri)[0].open() as store:
         make_stream(store, source, events=4000)
         expected = digest_of(store, source)

@@ -57,13 +57,6 @@ def source(pravega: PravegaServer) -> Iterator[tuple[StreamStore, StreamName, st
         yield store, name, uri
 
 
-@pytest.fixture
-def root(minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str) -> str:
-    use_s3(minio)
-    minio.make_bucket(bucket_name)
-    return f"s3://{bucket_name}/vault"
-
-
 def write(store: StreamStore, name: StreamName, turns: Turns) -> None:
     """Append to every open segment, and scale once, whenever the previous events are archived; then seal."""
     for number in range(ROUNDS):

@@ -42,12 +42,11 @@ SMALL: dict[str, Any] = {"range_size": 16 * 1024, "master": "inline"}
 
 
 @pytest.fixture
-def use(minio: S3Server, bucket_name: str, use_s3: Callable[[S3Server], None]) -> Callable[[str], None]:
+def use(minio: S3Server, bucket: str, use_s3: Callable[[S3Server], None]) -> Callable[[str], None]:
     """A function that logs in with the permissions of one of the guide's policies."""
-    minio.make_bucket(bucket_name)
 
     def log_in(policy: str) -> None:
-        text = (POLICIES / f"{policy}.json").read_text().replace(":::vault", f":::{bucket_name}")
+        text = (POLICIES / f"{policy}.json").read_text().replace(":::vault", f":::{bucket}")
         use_s3(limited(minio, json.loads(text)))
 
     return log_in

@@ -72,12 +72,6 @@ def end(spark: SparkSession) -> None:
     SparkContext._gateway = SparkContext._jvm = None
 
 
-@pytest.fixture
-def bucket(minio: S3Server, bucket_name: str) -> str:
-    minio.make_bucket(bucket_name)
-    return bucket_name
-
-
 @pytest.fixture(scope="module")
 def store(pravega: PravegaServer) -> Iterator[StreamStore]:
     with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:

@@ -51,13 +51,6 @@ def add(store: StreamStore, name: StreamName, events: int) -> int:
     return sum(8 + len(event) for events_of_it in written for event in events_of_it)
 
 
-@pytest.fixture
-def root(minio: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str) -> str:
-    use_s3(minio)
-    minio.make_bucket(bucket_name)
-    return f"s3://{bucket_name}/vault"
-
-
 def test_status_of_a_scope(
     source: tuple[StreamStore, StreamName, str],
     root: str,

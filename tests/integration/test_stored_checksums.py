@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,13 +27,6 @@ REAL = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("minio
 def server(request: pytest.FixtureRequest) -> S3Server:
     found: S3Server = request.getfixturevalue(request.param)
     return found
-
-
-@pytest.fixture
-def root(server: S3Server, bucket_name: str, use_s3: Callable[[S3Server], None]) -> str:
-    use_s3(server)
-    server.make_bucket(bucket_name)
-    return f"s3://{bucket_name}/vault"
 
 
 def check(archive: str, **options: Any) -> CheckReport:
