@@ -10,7 +10,6 @@ import greenlet
 import pytest
 
 from streamvault import copy_stream
-from streamvault.common.errors import Problem
 from streamvault.joining.events import fill
 from streamvault.streamstore.errors import NoSuchStream, StreamExists
 from streamvault.streamstore.model import StreamName
@@ -21,6 +20,7 @@ from tests.faults.explorer.schedule import Schedule
 from tests.faults.explorer.stitches import (
     BEFORE,
     ONE,
+    bugs,
     hour,
     is_ours,
     make,
@@ -32,8 +32,7 @@ from tests.faults.explorer.stitches import (
     users_part,
     write_to,
 )
-from tests.faults.explorer.world import Actor, World, in_memory
-from tests.killed import Killed
+from tests.faults.explorer.world import Actor, World, in_memory, perform
 
 COPY = StreamName("scope", "copy")
 BATCH_BYTES = 60
@@ -149,16 +148,9 @@ def run_copies(schedule: Schedule) -> tuple[list[str], list[Actor]]:
         patch.setattr(fill, "LEAST_BYTES", BATCH_BYTES)
         watch = CopyWatch(world, names)
         actors = [Actor(place, lambda name=name: ALL[name](world)) for place, name in enumerate(names)]
-        for step in schedule.steps:
-            actors[step.actor].go_on(step.until, step.fault)
-        for actor in actors:
-            while not actor.ended:
-                actor.go_on()
-        while world.late:
-            world.arrive()
-        for name, actor in zip(names, actors, strict=True):
-            if actor.error is not None and not isinstance(actor.error, (Problem, Killed)):
-                watch.wrong.append(f"BUG {name} ended with {type(actor.error).__name__}: {actor.error}")
+        perform(schedule, actors)
+        world.settle()
+        watch.wrong += bugs(names, actors)
         for _ in range(2):
             names.append("copy")
             again = Actor(len(names) - 1, lambda: _copy(world))

@@ -12,7 +12,7 @@ from tests.faults.explorer import judge, mirrors
 from tests.faults.explorer.commands import COMMANDS, MIRRORS
 from tests.faults.explorer.scenes import scene_of
 from tests.faults.explorer.schedule import Schedule, Step
-from tests.faults.explorer.world import Actor, in_memory
+from tests.faults.explorer.world import Actor, in_memory, perform
 
 ALL = {**COMMANDS, **MIRRORS}
 
@@ -54,14 +54,9 @@ def run(schedule: Schedule) -> Outcome:
             ledger.watch(world)
         judge.run_as(names)
         actors = [Actor(place, lambda command=ALL[name]: command.run(scene, world)) for place, name in enumerate(names)]
-        for step in schedule.steps:
-            actors[step.actor].go_on(step.until, step.fault)
-        for actor in actors:
-            while not actor.ended:
-                actor.go_on()
+        perform(schedule, actors)
         if watched is not None:
-            while world.late:
-                world.arrive()
+            world.settle()
         for name, actor in zip(names, actors, strict=True):
             if name.startswith("hold") and actor.error is None:
                 ledger.held.update(actor.result.generations)  # type: ignore[attr-defined]

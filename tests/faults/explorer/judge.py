@@ -312,8 +312,7 @@ _rests: dict[int, tuple[str, ...]] = {}
 def judge(scene: Scene, world: World, ledger: Ledger, names: Sequence[str], actors: Sequence[Actor]) -> tuple[str, ...]:
     """The failures of a schedule; empty if there are none."""
     if any(name.startswith(DELETE) for name in names):
-        while world.late:
-            world.arrive()
+        world.settle()
     wrong = list(_at_once(world, ledger, names, actors))
     if wrong or ledger.deletion:
         return tuple(wrong or _deleted(scene, world, ledger))
@@ -364,8 +363,7 @@ def _deleted(scene: Scene, world: World, ledger: Ledger) -> Iterator[str]:
             return  # a hold keeps it; so the archive is in force again
         if last.error is not None:
             yield f"STUCK delete again: {type(last.error).__name__}: {last.error}"
-        while world.late:
-            world.arrive()
+        world.settle()
     keys = [key.removeprefix(FOLDER) for key in world.bucket("vault").objects]
     if left := [key for key in keys if not _DECISION.fullmatch(key) and not table_of(key)]:
         yield f"LEFT {len(left)} objects, the first: {left[0]}"
@@ -473,8 +471,7 @@ def _rest(
             stuck = True
             yield f"STUCK {name} again: {type(actor.error).__name__}: {actor.error}"
     _names = names
-    while world.late:
-        world.arrive()
+    world.settle()
     yield from _converted(again)
     _names = ("export",)
     last = Actor(0, lambda: export_stream(scene.stream, ROOT, same_stream=True, **scene.options))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -25,7 +25,7 @@ from streamvault.streamstore.store import StreamStore
 from tests.faults.explorer.memory import StreamState
 from tests.faults.explorer.scenes import CLUSTER, open_source
 from tests.faults.explorer.schedule import Schedule, Step
-from tests.faults.explorer.world import Actor, World, in_memory
+from tests.faults.explorer.world import Actor, World, in_memory, perform
 from tests.killed import Killed
 from tests.streams import append_events
 
@@ -362,22 +362,22 @@ def _events(state: StreamState, *, readable: bool = False) -> list[str]:
     return [event for _, event in ordered(state, readable=readable)]
 
 
+def bugs(names: Sequence[str], actors: Sequence[Actor]) -> Iterator[str]:
+    """How commands ended that must end well, with one clear line, or killed."""
+    for name, actor in zip(names, actors, strict=True):
+        if actor.error is not None and not isinstance(actor.error, (Problem, Killed)):
+            yield f"BUG {name} ended with {type(actor.error).__name__}: {actor.error}"
+
+
 def run(schedule: Schedule) -> tuple[list[str], list[Actor]]:
     """Run a schedule and judge its result; return what was wrong, and its actors."""
     world, names = _scene().copy(), list(schedule.commands)
     with in_memory(world):
         watch = Watch(world, names)
         actors = [Actor(place, lambda name=name: ALL[name](world)) for place, name in enumerate(names)]
-        for step in schedule.steps:
-            actors[step.actor].go_on(step.until, step.fault)
-        for actor in actors:
-            while not actor.ended:
-                actor.go_on()
-        while world.late:
-            world.arrive()
-        for name, actor in zip(names, actors, strict=True):
-            if actor.error is not None and not isinstance(actor.error, (Problem, Killed)):
-                watch.wrong.append(f"BUG {name} ended with {type(actor.error).__name__}: {actor.error}")
+        perform(schedule, actors)
+        world.settle()
+        watch.wrong += bugs(names, actors)
         sealed = "target-seal" in names
         ended = _repeat(names, world)
         done = [name for name, error in ended.items() if error is None]
@@ -433,3 +433,11 @@ def two_stops(rng: random.Random, commands: Sequence[str], play: Play = run) -> 
         steps.append(Step(0, first + rng.randrange(1, calls + 1), rng.choice(("", "", ":unavailable"))))
         steps += [Step(place) for place in range(1, len(names))]
         yield Schedule("stitch", names, tuple(steps))
+
+
+def check(schedules: Iterable[Schedule], play: Play = run) -> None:
+    """Run schedules, of which there must be some, and assert that nothing goes wrong."""
+    found = [(str(schedule), play(schedule)[0]) for schedule in schedules]
+    wrong = [f"{schedule}: {lines[0]}" for schedule, lines in found if lines]
+    assert found
+    assert not wrong, f"{len(wrong)} of {len(found)} schedules, the first: {wrong[0]}"

@@ -30,6 +30,7 @@ from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.uri import StoreAddress
 from tests.faults.explorer.memory import Bucket, Cluster, Late, MemoryObjects, MemoryStreams, PagedObjects
+from tests.faults.explorer.schedule import Schedule
 from tests.killed import Killed
 
 T = TypeVar("T")
@@ -84,6 +85,15 @@ class Actor(greenlet.greenlet):
 
     def __repr__(self) -> str:
         return f"actor {self.place + 1}"
+
+
+def perform(schedule: Schedule, actors: Sequence[Actor]) -> None:
+    """Run the schedule's commands step by step, then each to its end."""
+    for step in schedule.steps:
+        actors[step.actor].go_on(step.until, step.fault)
+    for actor in actors:
+        while not actor.ended:
+            actor.go_on()
 
 
 @dataclass
@@ -143,6 +153,11 @@ class World:
             request.go_on()
             if request.error is not None and not isinstance(request.error, Problem):
                 raise request.error
+
+    def settle(self) -> None:
+        """All pending requests take effect."""
+        while self.late:
+            self.arrive()
 
     def state(self) -> int:
         """Equal for worlds with equal contents."""
