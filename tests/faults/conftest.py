@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 KILLS = 4
+MOMENTS = 5
+"""How often a command is killed by default whose work has no ranges to count."""
 EVENTS = 6_000
 RANGE_SIZES = {"events": "128KiB", "chunks": "32KiB"}
 """Chunks are moved much faster: smaller ranges give as many moments to kill."""
@@ -61,6 +63,8 @@ class Kill:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "moment" in metafunc.fixturenames:
+        metafunc.parametrize("moment", range(kills_of(metafunc.config, MOMENTS)))
     if "kill" not in metafunc.fixturenames:
         return
     count = kills_of(metafunc.config)
@@ -103,6 +107,19 @@ def _seed_is_told(request: pytest.FixtureRequest) -> None:
 def kill_rng(request: pytest.FixtureRequest) -> random.Random:
     """The chance of a test, the same for the same seed."""
     return random.Random(f"{seed_of(request.config)} {request.node.name}")
+
+
+@pytest.fixture
+def share(request: pytest.FixtureRequest, moment: int, kill_rng: random.Random) -> float:
+    """How much of the way is done when the kill comes, from 0 to 1; a test is run for each moment."""
+    return (moment + kill_rng.random()) / kills_of(request.config, MOMENTS)
+
+
+@pytest.fixture(scope="module")
+def store(pravega: PravegaServer) -> Iterator[StreamStore]:
+    """The Pravega, open."""
+    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
+        yield store
 
 
 @dataclass(frozen=True)

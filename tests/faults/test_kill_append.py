@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 import uuid
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -17,24 +15,15 @@ from streamvault.streamstore.errors import NoSuchScope
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import APPEND_LEDGER
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
-from tests.faults.conftest import kills_of
 from tests.integration.test_append import make
 from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, events_of, make_stream
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
 
-MOMENTS = 5
 LONGEST_SECONDS = 1.5
 """How long an append goes on at most once its ledger is there, before it is killed; some end before."""
-
-
-@pytest.fixture(scope="module")
-def store(pravega: PravegaServer) -> Iterator[StreamStore]:
-    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
-        yield store
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +33,13 @@ def source(store: StreamStore) -> StreamName:
     return name
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "moment" in metafunc.fixturenames:
-        metafunc.parametrize("moment", range(kills_of(metafunc.config, MOMENTS)))
-
-
 @pytest.mark.parametrize("verb", ["append", "join"])
 def test_killed_append_is_resumed(
-    request: pytest.FixtureRequest,
     pravega: PravegaServer,
     store: StreamStore,
     source: StreamName,
     verb: str,
-    moment: int,
-    kill_rng: random.Random,
+    share: float,
 ) -> None:
     target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "target")
     mine = [b"mine"] if verb == "append" else []
@@ -74,7 +56,7 @@ def test_killed_append_is_resumed(
 
     with started(*command, environment=dict(os.environ)) as running:
         wait_until(has_begun, running)
-        time.sleep(LONGEST_SECONDS * (moment + kill_rng.random()) / kills_of(request.config, MOMENTS))
+        time.sleep(LONGEST_SECONDS * share)
         running.send(signal.SIGKILL)
         running.ended()
     assert run(*command, environment=dict(os.environ)).code == 0

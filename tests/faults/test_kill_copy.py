@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import signal
 import time
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,22 +14,13 @@ from streamvault.importer.ownership import marked_import
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until
-from tests.faults.conftest import kills_of
 from tests.servers.pravega import PravegaServer
 from tests.streams import digest_of, events_of, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
 
-MOMENTS = 5
 MOST_ATTEMPTS = 5
-
-
-@pytest.fixture(scope="module")
-def store(pravega: PravegaServer) -> Iterator[StreamStore]:
-    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
-        yield store
 
 
 @pytest.fixture(scope="module")
@@ -58,22 +47,14 @@ def held(store: StreamStore, target: StreamName) -> int:
         return 2**62  # truncated: all is there, and the head is set
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "moment" in metafunc.fixturenames:
-        metafunc.parametrize("moment", range(kills_of(metafunc.config, MOMENTS)))
-
-
 def test_killed_copy_is_resumed(
-    request: pytest.FixtureRequest,
     pravega: PravegaServer,
     store: StreamStore,
     source: StreamName,
-    moment: int,
-    kill_rng: random.Random,
+    share: float,
 ) -> None:
     live: list[tuple[str, int, int]] = shape_of(store, source)["live"]  # type: ignore[assignment]
     total = sum(end for _, _, end in live)
-    share = (moment + kill_rng.random()) / kills_of(request.config, MOMENTS)
     for attempt in range(MOST_ATTEMPTS):
         target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "copy")
         command = ("copy", f"{pravega.uri}/{source}", f"{pravega.uri}/{target}", "--master", "inline", "--json")
@@ -106,19 +87,16 @@ def is_like_its_source(store: StreamStore, source: StreamName, target: StreamNam
     assert list(store.list_streams(target.scope, own=True)) == [target], "the lease's stream is gone"
 
 
-def test_killed_copy_by_events_is_resumed(
-    request: pytest.FixtureRequest, pravega: PravegaServer, store: StreamStore, moment: int, kill_rng: random.Random
-) -> None:
+def test_killed_copy_by_events_is_resumed(pravega: PravegaServer, store: StreamStore, share: float) -> None:
     """Its transactions are cut short at any moment; another shape, and duplicates among the events."""
     source, target = (StreamName(f"scope-{uuid.uuid4().hex[:10]}", name) for name in ("source", "copy"))
     make_stream(store, source, events=1_500, largest=32 * 1024)
     events = sorted(payload for _, payload in events_of(store, source))
     command = ("copy", f"{pravega.uri}/{source}", f"{pravega.uri}/{target}", "--method", "events", "--json")
     key = ("--segments", "4", "--key", "tests.faults.test_kill_copy:digest_of_payload")
-    delay = (moment + kill_rng.random()) / kills_of(request.config, MOMENTS) * 1.0
     with started(*command, *key, environment=dict(os.environ)) as running:
         wait_until(lambda: store.exists(source) and held(store, target) >= 0, running)
-        time.sleep(delay)
+        time.sleep(share)
         running.send(signal.SIGKILL)
         running.ended()
     report = run(*command, *key, environment=dict(os.environ)).report

@@ -16,12 +16,11 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, StreamName
 from streamvault.streamstore.own import OWN
 from tests.faults.commands import Ended, run, started, wait_until
-from tests.faults.conftest import kills_of
+from tests.faults.conftest import MOMENTS, kills_of
 from tests.streams import append_events, digest_of, make_stream, payloads, shape_of
 
 pytestmark = pytest.mark.timeout(600)
 
-MOMENTS = 5
 MOST_ATTEMPTS = 5
 SOURCE = StreamName("scope", "source")
 TARGET = StreamName("scope", "target")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,14 +20,12 @@ from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import LIMIT, run, started, wait_until
-from tests.faults.conftest import kills_of
 from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, digest_of, make_stream
 from tests.unit.manager.leftovers import dead_lease, killed_ephemeral, killed_import
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
 
-MOMENTS = 5
 SOME = range(3)
 """How many leftovers of each kind there are."""
 
@@ -62,12 +58,6 @@ class Left:
 
 
 @pytest.fixture(scope="module")
-def store(pravega: PravegaServer) -> Iterator[StreamStore]:
-    with parse_stream(f"{pravega.uri}/a/b")[0].open() as store:
-        yield store
-
-
-@pytest.fixture(scope="module")
 def archive(pravega: PravegaServer, store: StreamStore, tmp_path_factory: pytest.TempPathFactory) -> str:
     name = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "archived")
     make_stream(store, name, events=300)
@@ -75,18 +65,11 @@ def archive(pravega: PravegaServer, store: StreamStore, tmp_path_factory: pytest
     return export_stream(f"{pravega.uri}/{name}", root, master="inline").archive
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "moment" in metafunc.fixturenames:
-        metafunc.parametrize("moment", range(kills_of(metafunc.config, MOMENTS)))
-
-
 def test_killed_sweep_is_run_again(
-    request: pytest.FixtureRequest,
     pravega: PravegaServer,
     store: StreamStore,
     archive: str,
-    moment: int,
-    kill_rng: random.Random,
+    share: float,
 ) -> None:
     scope = f"scope-{uuid.uuid4().hex[:10]}"
     mine = StreamName(scope, "mine")
@@ -97,7 +80,7 @@ def test_killed_sweep_is_run_again(
     subprocess.run(program, cwd=Path(__file__).parents[2], check=True, timeout=240)
     total = len(list(store.list_streams(scope, own=True)))
     assert total > 4 * len(SOME)
-    wanted = total - int((total - 1) * (moment + kill_rng.random()) / kills_of(request.config, MOMENTS))
+    wanted = total - int((total - 1) * share)
     command = ("sweep", f"{pravega.uri}/{scope}/", "--older-than", "0s", "--json")
 
     def has_come_far() -> bool:
