@@ -77,7 +77,7 @@ def cut_over(replication: Replication, source: StreamSource, *, retention: KeptR
     lease = replication.hold(WAIT_SECONDS)  # it may have been lost in an outage
     check_exists(replication)
     replication.round()
-    replication.check_complete()
+    replication.reach.check_complete()
     replica.finish(lease, complete=True)
     replication.cutover_seconds = time.monotonic() - sealed
     return lease
@@ -101,7 +101,7 @@ def check_exists(replication: Replication) -> None:
     Raises:
         Conflict: there is none.
     """
-    if replication.is_new:
+    if replication.target.is_new:
         raise Conflict("the replica was deleted meanwhile", where=replication.replica.uri)
 
 

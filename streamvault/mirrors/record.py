@@ -114,3 +114,8 @@ class Record:
     def end_cut(self, replica: StreamName) -> StreamCut:
         """Return `ends` as a cut of the replica."""
         return StreamCut(replica, {SegmentId.parse(segment): end for segment, end in self.ends.items()})
+
+
+def configuration_document(described: StreamDescription) -> Mapping[str, Any]:
+    """Return a source's configuration as `Record.configuration` has it."""
+    return Configuration.of(described.configuration).document()

@@ -102,13 +102,13 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
                 return _lag(replication, replica, source, stream)
         with _reporting_promotion(replication):
             replication.begin()
-        warnings: tuple[str, ...] = (RENUMBERED,) if replication.is_new and options.numbers == "map" else ()
+        warnings: tuple[str, ...] = (RENUMBERED,) if replication.target.is_new and options.numbers == "map" else ()
         try:
             for warning in warnings:
                 progress.warn(warning)
             ended = None
             with _reporting_promotion(replication):
-                behind = replication.behind()
+                behind = replication.reach.behind()
                 if options.follow:
                     rest = options.every or REPLICATE_EVERY
                     ended = repeat_rounds(
@@ -183,8 +183,8 @@ def _reporting_promotion(replication: Replication) -> Iterator[None]:
 def _lag(replication: Replication, replica: Replica, source: str, stream: str) -> ReplicateReport:
     """Return how far the replica is behind its source."""
     replication.look_first()
-    record = None if replication.is_new else replica.read()
-    behind = replication.behind()
+    record = None if replication.target.is_new else replica.read()
+    behind = replication.reach.behind()
     taken = None if record is None else record.taken_at
     age = None if taken is None else round(max(0.0, (now_utc() - taken).total_seconds()), 3)
     return ReplicateReport(

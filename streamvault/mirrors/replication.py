@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from streamvault.common.errors import Conflict, Failed, Overtaken
+from streamvault.common.errors import Conflict, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.common.rounds import Round
 from streamvault.common.times import now_utc
@@ -21,30 +21,22 @@ from streamvault.importer.ownership import TargetBusy, reporting_lost_lease, tak
 from streamvault.importer.plan import RestorePlan, plan_restore
 from streamvault.importer.replay import CannotReplay
 from streamvault.importer.run import ImportRun
-from streamvault.importer.target import TargetTaken, has_data
 from streamvault.importer.unfinished import LOOKS, Unfinished, check_missing_filler, look_again
-from streamvault.manifests.format.entries import Configuration
 from streamvault.mirrors.carried_groups import CarryingGroups
 from streamvault.mirrors.content import mirrored_content
-from streamvault.mirrors.occupancy import (
-    COMPARED_IN_A_ROUND,
-    check_promoting,
-    check_same,
-    check_target,
-    promoting,
-    replica_id,
-)
-from streamvault.mirrors.record import Record
+from streamvault.mirrors.occupancy import COMPARED_IN_A_ROUND, check_promoting
+from streamvault.mirrors.reach import Reach
+from streamvault.mirrors.record import Record, configuration_document
 from streamvault.mirrors.replica import Replica
 from streamvault.mirrors.sealing import is_sealed_by_user
+from streamvault.mirrors.target import ReplicaTarget
 from streamvault.reading.source import Source, SourceState, bytes_after
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
-from streamvault.streamstore.arithmetic.counterparts import counterparts
-from streamvault.streamstore.arithmetic.cuts import is_before, later_of
+from streamvault.streamstore.arithmetic.cuts import is_before
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
+from streamvault.streamstore.model import SegmentId, StreamDescription
 from streamvault.streamstore.services.lease import Lease
 
 SHORT_BYTES = 64 * 1024 * 1024
@@ -73,8 +65,8 @@ class Replication:
     Attributes:
         source: the source.
         replica: the replica.
-        replica_id: see `Record.work`; known after `look_first`.
-        is_new: whether there was no target then.
+        target: whether the target is this replica.
+        reach: how far the replica has come.
         cutover_seconds: from sealing the source until the replica could be written to.
         moved_bytes: bytes that were appended, without filler.
         rounds: rounds that found something new.
@@ -98,31 +90,22 @@ class Replication:
     ) -> None:
         self.source = source
         self.replica = replica
+        self.target = ReplicaTarget(source, replica, options, keep_head=keep_head)
+        self.reach = Reach(source, replica, options.offsets)
         self._options = options
-        self._keep_head = keep_head
         self._progress = progress
         self._tasks = tasks
         self._lease: Lease | None = None
         self.claim = uuid.uuid4().hex
         self._claimed_before = ""  # `Record.claim` when the lease was taken
         self._noted = -math.inf
-        self._deleted: Record | None = None
-        self._target = ""
-        self.is_new = False
         self.cutover_seconds = 0.0
-        self.replica_id = ""
         self.moved_bytes = self.rounds = 0
         self._look: SourceState | None = None  # of the newest round
         self.warnings: deque[str] = deque(maxlen=REMEMBERED)
         self.lag = self.most_lag = 0.0
         self.segments: Mapping[SegmentId, SegmentId] = {}
         self.groups: CarryingGroups | None = None
-
-    @property
-    def _keeps_head(self) -> bool:
-        """Whether the replica keeps what the source truncates. An omitted option must not delete the only copy."""
-        record = self.replica.record
-        return self._keep_head or (record is not None and record.keep_head)
 
     def look_first(self) -> StreamDescription:
         """Check the source, the target and what a replica still needs, and change nothing; return the source.
@@ -140,16 +123,15 @@ class Replication:
         check_promoting(self.replica)
         unfinished = Unfinished.find(self.replica.stream)
         look = self.source.look()
-        self.replica_id = replica_id(self.source, look.described, self._options)
-        self._read()
+        self.target.find(look.described)
         try:
-            self._check_same(look)
+            self.target.check_same(look.described)
         except Conflict:  # a running replication may have recorded a later tail meanwhile
             look = self.source.look()
-            self._check_same(look)
+            self.target.check_same(look.described)
         plan = self._plan(look)
         check_missing_filler(plan, self._options.filler_limit, unfinished)
-        if unfinished is not None and not self.is_new:
+        if unfinished is not None and not self.target.is_new:
             self._is_truncated(look, unfinished)
             with look.reading("replicated"):
                 self._run(plan).check_unfinished(unfinished)
@@ -205,31 +187,6 @@ class Replication:
         if lease is not None:
             lease.release(remove=remove or not lease.is_finishing)
 
-    def check_complete(self) -> None:
-        """Check that the replica ends where its source ends.
-
-        Raises:
-            Failed: it does not.
-        """
-        described = self.source.look().described
-        copied = self.replica.stream.describe()
-        if len(described.epochs) != len(copied.epochs) or self.cut_of(copied, copied.tail, described) != described.tail:
-            raise Failed(
-                "the replica does not end where its source ends",
-                where=f"{self.replica.uri}: {json.dumps(copied.tail.to_json())}",
-                todo="Run the same command again.",
-            )
-
-    def behind(self) -> int:
-        """Return how many bytes the source has that the replica does not have."""
-        while True:
-            unfinished = Unfinished.find(self.replica.stream)
-            look = self.source.look()
-            try:
-                return bytes_after(look, self._reached(look, unfinished))
-            except (SourceTruncated, Overtaken):
-                continue
-
     def round(self) -> Round:
         """Bring the replica up to the source's tail of now.
 
@@ -242,10 +199,11 @@ class Replication:
         if self._look is not None and look.described == self._look.described:
             self._note_idle(look)
             return Round(changed=False, sealed=look.described.sealed)
-        self._check_same(look)
-        if self._deleted is not None:
-            self._begin_ledger(look, "")  # replaces the record of a deleted replica, before another one has data
-        if record is not None and self._keep_head and not record.keep_head:
+        self.target.check_same(look.described)
+        if self.target.was_deleted:
+            # replaces the record of a deleted replica, before another one has data
+            self.target.begin(look.described, "")
+        if record is not None and self.target.keep_head and not record.keep_head:
             self.replica.note(keep_head=True)
         moved, overtaken = -self.moved_bytes, 0
         while True:
@@ -255,12 +213,12 @@ class Replication:
                 break
             except Overtaken:  # what was read was merged, or has expired
                 look, overtaken = self.source.look(), overtaken + 1
-                self._check_same(look)
+                self.target.check_same(look.described)
                 if overtaken == LOOKS:
                     raise
             except SourceTruncated:
                 before, look = look, self.source.look()
-                self._check_same(look)
+                self.target.check_same(look.described)
                 if before.described.head == look.described.head:
                     raise
         moved += self.moved_bytes
@@ -269,10 +227,10 @@ class Replication:
             tail=look.described.tail.to_json(),
             ends=ends,
             taken=look.taken.isoformat(),
-            target=self._target,
+            target=self.target.first,
             source_head=look.described.head.to_json(),
             of_sealed=look.described.sealed,
-            configuration=_document(look.described),
+            configuration=configuration_document(look.described),
             sealed=is_sealed_by_user(self.source, look.described),
             filler_limit=self._options.filler_limit,
             skipping=False,
@@ -290,7 +248,7 @@ class Replication:
     def _bring_up(self, look: SourceState, lease: Lease) -> dict[str, int]:
         """Run one import up to a tail; return `Record.ends`."""
         unfinished = Unfinished.find(self.replica.stream)
-        self._check_target_stays(unfinished)
+        self.target.check_stays(unfinished)
         is_first = self.replica.record is None or self.replica.record.tail is None
         if self._is_truncated(look, unfinished):
             if not self.replica.newest.skipping:
@@ -298,7 +256,7 @@ class Replication:
             warning = "the source was truncated beyond what the replica had; the replica continues at the source's head"
             self.warnings.append(warning)
             self._progress.warn(warning)
-        left = bytes_after(look, self._reached(look, unfinished))
+        left = bytes_after(look, self.reach.cut(look.described, unfinished))
         plan = self._plan(look)
         check_missing_filler(plan, self._options.filler_limit, unfinished)
         run = self._run(plan)
@@ -308,9 +266,9 @@ class Replication:
         try:
             with reporting_lost_lease(lease):
                 target = run.take(lease)
-                self._begin_ledger(look, target.first_segment_id)
+                self.target.begin(look.described, target.first_segment_id)
                 run.fill(target, lease, runner, self._progress)
-                if not self._keeps_head or is_first:
+                if not self.target.keeps_head or is_first:
                     target.move_head()
         finally:
             self.moved_bytes += run.moved_bytes
@@ -318,7 +276,7 @@ class Replication:
         return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
 
     def _plan(self, look: SourceState) -> RestorePlan:
-        content = mirrored_content(look, import_id=self.replica_id, first_head=self._first_head(look))
+        content = mirrored_content(look, import_id=self.target.id, first_head=self.reach.beginning(look.described))
         try:
             return plan_restore(content, self._options)
         except CannotReplay:
@@ -333,53 +291,6 @@ class Replication:
     def _run(self, plan: RestorePlan) -> ImportRun:
         return ImportRun(self.replica.stream, plan, window=self._options.window, mirrors=True)
 
-    def _begin_ledger(self, look: SourceState, target: str) -> None:
-        """Begin the ledger of a replica that has none, after its target was created, and before it has data.
-
-        So no ledger is left if the store refuses the target.
-
-        Args:
-            look: the source.
-            target: see `Record.target`; empty if it is still to be created.
-
-        Raises:
-            TargetBusy: another process has begun it.
-            Conflict: the replica that the ledger is about was deleted meanwhile.
-        """
-        self._target = target
-        record = self.replica.record
-        if record is not None:
-            if record.target != target and record.target:
-                raise self._gone()
-            if not record.target:
-                self.replica.note(target=target)
-            return
-        if self._deleted is None and self.replica.read(create=True) is not None:
-            raise TargetBusy("another process brings the replica up to date", where=self.replica.uri)
-        self.replica.note(self._first_record(look, target))
-        self.is_new, self._deleted = False, None
-
-    def _check_target_stays(self, unfinished: Unfinished | None) -> None:
-        """Check that the replica is the one that the ledger is about.
-
-        Raises:
-            Conflict: it was deleted meanwhile, or is another one of its name.
-        """
-        record = self.replica.record
-        if record is None or (not record.target and record.tail is None):
-            return  # it is still to be created
-        if unfinished is None:
-            check_target(self.source, self.replica, self._options, self.replica_id)  # it may have been promoted
-        if unfinished is None or not record.is_about(unfinished.described):
-            raise self._gone()
-
-    def _gone(self) -> Conflict:
-        return Conflict(
-            "the replica was deleted while it was replicated",
-            where=self.replica.uri,
-            todo="Run the same command again to begin a new one.",
-        )
-
     def _is_truncated(self, look: SourceState, unfinished: Unfinished | None) -> bool:
         """Return whether the source has truncated what the replica does not have.
 
@@ -387,46 +298,15 @@ class Replication:
             Conflict: it has, and what it truncates is to be kept, so the replica would have a hole.
         """
         described = look.described
-        if is_before(described, described.head, self._reached(look, unfinished)):
+        if is_before(described, described.head, self.reach.cut(described, unfinished)):
             return False
-        if self._keeps_head:
+        if self.target.keeps_head:
             raise Conflict(
                 "the source was truncated beyond what the replica has, so the replica would miss events",
                 where=f"{self.source.uri}, head {json.dumps(described.head.to_json())}",
                 todo=f"Promote {self.replica.uri} as it is, and replicate into another stream.",
             )
         return True
-
-    def _first_head(self, look: SourceState) -> StreamCut:
-        record = self.replica.record
-        return look.described.head if record is None else StreamCut.from_json(record.head, self.source.name)
-
-    def _reached(self, look: SourceState, unfinished: Unfinished | None) -> StreamCut:
-        """Return the cut up to which the replica has the source's bytes."""
-        first_head = self._first_head(look)
-        if unfinished is None:
-            return first_head
-        copied = unfinished.described
-        reached = self.cut_of(copied, copied.tail, look.described)
-        return first_head if reached is None else later_of(look.described, reached, first_head)
-
-    def cut_of(self, copied: StreamDescription, cut: StreamCut, described: StreamDescription) -> StreamCut | None:
-        """Return the source's cut that corresponds to a replica's; None if a segment has no counterpart.
-
-        Args:
-            copied: the replica.
-            cut: a cut of it.
-            described: the source.
-        """
-        segments = counterparts(described.epochs, copied.epochs)
-        names = {} if segments is None else {new: old for old, new in segments.items()}
-        if not names.keys() >= cut.offsets.keys():
-            return None
-        record = self.replica.record
-        bases = StreamCut.from_json(record.head, self.source.name).offsets if record is not None else {}
-        shifted = bases if self._options.offsets == "shift" else {}
-        reached = {names[s]: offset + shifted.get(names[s], 0) for s, offset in cut.offsets.items()}
-        return StreamCut(self.source.name, reached)
 
     def hold(self, wait_seconds: float = 0.0) -> Lease:
         """Return the lease; take it, and wait for it, if this process does not have it, or has lost it in an outage.
@@ -443,9 +323,9 @@ class Replication:
                 self._lease = None
         if self._lease is None:
             replica = self.replica
-            self._lease = take_lease(replica.stream, self.replica_id, wait_seconds=wait_seconds)
+            self._lease = take_lease(replica.stream, self.target.id, wait_seconds=wait_seconds)
             try:
-                self._read()  # others may have created, promoted or deleted it before the lease was taken
+                self.target.read()  # others may have created, promoted or deleted it before the lease was taken
             except BaseException:
                 self.release()
                 raise
@@ -453,47 +333,6 @@ class Replication:
                 self._look = None  # what it was brought up to is gone
             self._claimed_before = "" if replica.record is None else replica.record.claim
         return self._lease
-
-    def _read(self) -> None:
-        """Check the target, and read the ledger."""
-        begun = check_target(self.source, self.replica, self._options, self.replica_id)
-        record = self.replica.read()
-        self.is_new, self._deleted = begun is None, None
-        if begun is None:
-            self._deleted, self.replica.record = record, None
-            return
-        if record is not None and record.is_promoting:
-            raise promoting(self.replica)
-        described = self.replica.stream.describe()
-        if record is not None and not record.is_about(described):
-            self._deleted, self.replica.record = record, None
-        if self.replica.record is None and self._options.offsets == "shift" and has_data(described):
-            raise TargetTaken(
-                "the replica's ledger, which records the offset shifts, is missing",
-                where=self.replica.uri,
-                todo="Replicate into another stream. Delete this one only if the source still has all its events.",
-            )
-
-    def _check_same(self, look: SourceState) -> None:
-        check_same(self.source, look.described, self._options, self.replica.record, self.replica.uri)
-
-    def _first_record(self, look: SourceState, target: str) -> Record:
-        described, former = look.described, self._deleted
-        sealing = former is not None and former.work == self.replica_id and former.sealing
-        return Record(
-            work=self.replica_id,
-            source=self.source.uri,
-            stream=str(described.name),
-            offsets=self._options.offsets,
-            numbers=self._options.numbers,
-            filler_limit=self._options.filler_limit,
-            keep_head=self._keep_head,
-            head=described.head.to_json(),
-            configuration=_document(described),
-            sealed=former.sealed if former is not None and sealing else is_sealed_by_user(self.source, described),
-            sealing=sealing,
-            target=target,
-        )
 
     def _note_idle(self, look: SourceState) -> None:
         """Let the ledger know from time to time that the replica still has everything."""
@@ -517,7 +356,3 @@ class Replication:
 def _unchanging(record: Record) -> Record:
     """Return what of a record says that a round has found something new."""
     return replace(record, taken="", ends={}, reader_groups=None)
-
-
-def _document(described: StreamDescription) -> Mapping[str, Any]:
-    return Configuration.of(described.configuration).document()

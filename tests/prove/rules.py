@@ -711,7 +711,7 @@ RULES: tuple[Mutant, ...] = (
         "cut-over-uncompared",
         "promote --seal-source, move: the sealed ends are compared",
         "mirrors/cutover.py",
-        "    replication.check_complete()\n",
+        "    replication.reach.check_complete()\n",
         "",
         tests=(REPLICATE, "tests/commands/mirrors/test_cutover.py"),
         families=("events/replica promote-seal,target-flip",),

@@ -20,6 +20,7 @@ from streamvault.importer.unfinished import LOOKS
 from streamvault.mirrors.occupancy import check_same
 from streamvault.mirrors.replica import NotAReplica, Replica
 from streamvault.mirrors.replication import Replication
+from streamvault.mirrors.target import ReplicaTarget
 from streamvault.reading.open_source import open_source
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.local.appender import LocalAppender
@@ -190,16 +191,16 @@ def test_round_that_ends_between_look_and_ledger_is_no_other_stream(
 ) -> None:
     """The ledger of a running replication may be ahead of what was seen of the source before it was read."""
     streams.replicate()
-    read, beside = Replication._read, []
+    read, beside = ReplicaTarget.read, []
 
-    def reading(replication: Replication) -> None:
+    def reading(target: ReplicaTarget) -> None:
         if not beside:
             beside.append(True)
             streams.add(b"more")
             streams.replicate()
-        read(replication)
+        read(target)
 
-    monkeypatch.setattr(Replication, "_read", reading)
+    monkeypatch.setattr(ReplicaTarget, "read", reading)
     streams.promote(seal_source=True)
     assert is_replica(streams, sealed=False)
 

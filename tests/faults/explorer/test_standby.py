@@ -15,7 +15,7 @@ from streamvault.common.errors import Failed
 from streamvault.importer.run import ImportRun
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import Replica, ReplicaPromoted
-from streamvault.mirrors.replication import Replication
+from streamvault.mirrors.target import ReplicaTarget
 from streamvault.streamstore.errors import ScaleRefused
 from streamvault.streamstore.own import is_own
 from tests.faults.explorer.commands import TARGET, TARGET_NAME
@@ -76,14 +76,14 @@ def test_filler_that_is_not_looked_for_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_replica_that_is_taken_for_the_deleted_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin: Any = Replication._begin_ledger
+    begin: Any = ReplicaTarget.begin
 
-    def begin_ledger(self: Any, look: Any, target: str) -> None:
-        if self.replica.record is None:
-            begin(self, look, target)
+    def begin_ledger(self: Any, described: Any, first: str) -> None:
+        if self._replica.record is None:
+            begin(self, described, first)
 
-    monkeypatch.setattr(Replication, "_begin_ledger", begin_ledger)
-    monkeypatch.setattr(Replication, "_check_target_stays", lambda *_: None)
+    monkeypatch.setattr(ReplicaTarget, "begin", begin_ledger)
+    monkeypatch.setattr(ReplicaTarget, "check_stays", lambda *_: None)
     monkeypatch.setattr(Record, "is_about", lambda *_: True)
     monkeypatch.setattr("streamvault.mirrors.ends._check_ends", lambda replica, _: replica.describe())
     assert is_found(stopped_and_killed(*DELETED, away=2, later=12), "WRONG")

@@ -1,0 +1,166 @@
+"""The target of a replication: free or its source's replica when it is found, and from then on that very stream."""
+
+from __future__ import annotations
+
+from streamvault.common.errors import Conflict
+from streamvault.importer.options import TargetOptions
+from streamvault.importer.ownership import TargetBusy
+from streamvault.importer.target import TargetTaken, has_data
+from streamvault.importer.unfinished import Unfinished
+from streamvault.mirrors.occupancy import check_same, check_target, promoting, replica_id
+from streamvault.mirrors.record import Record, configuration_document
+from streamvault.mirrors.replica import Replica
+from streamvault.mirrors.sealing import is_sealed_by_user
+from streamvault.reading.source import Source
+from streamvault.streamstore.model import StreamDescription
+
+
+class ReplicaTarget:
+    """The target of a replication, and the ledger that is about it.
+
+    Args:
+        source: the source.
+        replica: the target; it need not exist.
+        options: how the source becomes a new stream.
+        keep_head: keep what the source truncates. Once given, it holds for the replica.
+
+    Attributes:
+        id: see `Record.work`; known after `find`.
+        first: see `Record.target`; empty before `begin`.
+        keep_head: as above.
+        is_new: whether there was no target when it was read.
+    """
+
+    def __init__(self, source: Source, replica: Replica, options: TargetOptions, *, keep_head: bool) -> None:
+        self._source = source
+        self._replica = replica
+        self._options = options
+        self._deleted: Record | None = None
+        self.keep_head = keep_head
+        self.id = self.first = ""
+        self.is_new = False
+
+    @property
+    def keeps_head(self) -> bool:
+        """Whether the replica keeps what the source truncates. An omitted option must not delete the only copy."""
+        record = self._replica.record
+        return self.keep_head or (record is not None and record.keep_head)
+
+    @property
+    def was_deleted(self) -> bool:
+        """Whether the ledger that was read is about a replica that was deleted."""
+        return self._deleted is not None
+
+    def find(self, described: StreamDescription) -> None:
+        """As `read`, for the replica of a source that was looked at.
+
+        Args:
+            described: the source.
+        """
+        self.id = replica_id(self._source, described, self._options)
+        self.read()
+
+    def read(self) -> None:
+        """Check the target, and read the ledger. `Replica.record` is None if that is not about the target.
+
+        Raises:
+            TargetTaken: it is neither free nor this replica, its promotion has begun, or its ledger is missing.
+        """
+        replica = self._replica
+        begun = check_target(self._source, replica, self._options, self.id)
+        record = replica.read()
+        self.is_new, self._deleted = begun is None, None
+        if begun is None:
+            self._deleted, replica.record = record, None
+            return
+        if record is not None and record.is_promoting:
+            raise promoting(replica)
+        described = replica.stream.describe()
+        if record is not None and not record.is_about(described):
+            self._deleted, replica.record = record, None
+        if replica.record is None and self._options.offsets == "shift" and has_data(described):
+            raise TargetTaken(
+                "the replica's ledger, which records the offset shifts, is missing",
+                where=replica.uri,
+                todo="Replicate into another stream. Delete this one only if the source still has all its events.",
+            )
+
+    def check_same(self, described: StreamDescription) -> None:
+        """Check that the source is still the one of the ledger, see `mirrors.occupancy.check_same`.
+
+        Args:
+            described: the source.
+
+        Raises:
+            Conflict: it was deleted and created again.
+        """
+        check_same(self._source, described, self._options, self._replica.record, self._replica.uri)
+
+    def check_stays(self, unfinished: Unfinished | None) -> None:
+        """Check that the target is the one that the ledger is about.
+
+        Args:
+            unfinished: the target; None if there is none.
+
+        Raises:
+            Conflict: it was deleted meanwhile, or is another one of its name.
+        """
+        record = self._replica.record
+        if record is None or (not record.target and record.tail is None):
+            return  # it is still to be created
+        if unfinished is None:
+            check_target(self._source, self._replica, self._options, self.id)  # it may have been promoted
+        if unfinished is None or not record.is_about(unfinished.described):
+            raise self._gone()
+
+    def begin(self, described: StreamDescription, first: str) -> None:
+        """Begin the ledger of a replica that has none, after its target was created, and before it has data.
+
+        So no ledger is left if the store refuses the target.
+
+        Args:
+            described: the source.
+            first: see `Record.target`; empty if it is still to be created.
+
+        Raises:
+            TargetBusy: another process has begun it.
+            Conflict: the replica that the ledger is about was deleted meanwhile.
+        """
+        replica = self._replica
+        self.first = first
+        record = replica.record
+        if record is not None:
+            if record.target != first and record.target:
+                raise self._gone()
+            if not record.target:
+                replica.note(target=first)
+            return
+        if self._deleted is None and replica.read(create=True) is not None:
+            raise TargetBusy("another process brings the replica up to date", where=replica.uri)
+        replica.note(self._first_record(described))
+        self.is_new, self._deleted = False, None
+
+    def _first_record(self, described: StreamDescription) -> Record:
+        former = self._deleted
+        sealing = former is not None and former.work == self.id and former.sealing
+        return Record(
+            work=self.id,
+            source=self._source.uri,
+            stream=str(described.name),
+            offsets=self._options.offsets,
+            numbers=self._options.numbers,
+            filler_limit=self._options.filler_limit,
+            keep_head=self.keep_head,
+            head=described.head.to_json(),
+            configuration=configuration_document(described),
+            sealed=former.sealed if former is not None and sealing else is_sealed_by_user(self._source, described),
+            sealing=sealing,
+            target=self.first,
+        )
+
+    def _gone(self) -> Conflict:
+        return Conflict(
+            "the replica was deleted while it was replicated",
+            where=self._replica.uri,
+            todo="Run the same command again to begin a new one.",
+        )
