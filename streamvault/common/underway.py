@@ -234,12 +234,12 @@ def silent_seconds(server: Server, runs: Iterable[RunningTasks] = ()) -> float:
     return (time.monotonic_ns() - heard) / 1e9 if heard else 0.0
 
 
-def silences(runs: Iterable[RunningTasks] = (), *, at_least: float = SILENT_SECONDS) -> list[str]:
-    """Say which servers have not answered this process, or tasks of these runs, for some seconds."""
+def silences(runs: Iterable[RunningTasks] = ()) -> list[str]:
+    """Say which servers have not answered this process, or tasks of these runs, for `SILENT_SECONDS`."""
     runs, texts = list(runs), []
     for server in SERVERS:
         silent = silent_seconds(server, runs)
-        if not silent or silent < at_least:
+        if silent < SILENT_SECONDS:
             continue
         failed = [_here.words[server.place + 1], *(word for run in runs for word in run.words(server.place + 1))]
         took = f"{silent:.0f} s" if silent < 60 else seconds_text(silent)

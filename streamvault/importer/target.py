@@ -363,7 +363,7 @@ def target_exists_error(
             what += f", not {plan.generation}"
             todo = f"Try --generation {generation}, or choose another name."
     elif is_own(described.configuration):
-        return own_stream(store, described.name, described)
+        return own_stream(store, described)
     elif plan is not None and (more := _written_since(described, plan)):
         what, where = "the stream has the archived segments, but was written to since", f"{where}: {more}"
     return TargetTaken(what, where=where, todo=todo)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from streamvault.common.errors import Conflict
 from streamvault.importer.options import KeptRetention
-from streamvault.importer.ownership import first_segment_id
+from streamvault.importer.ownership import TargetBusy, first_segment_id
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import Replica, promoted_configuration
 from streamvault.mirrors.replication import Replication
@@ -35,13 +36,42 @@ SHRINKING = 0.9
 """If a round takes more than this share of the one before, further rounds would not become shorter."""
 
 
+@contextmanager
+def taking_over(replication: Replication) -> Iterator[None]:
+    """As `Replication.begin`; a running replication gives way once its round has ended.
+
+    The lease is deleted in the end.
+
+    Raises:
+        Problem: as `Replication.begin`.
+    """
+    replication.look_first()
+    try:
+        _take_over(replication)
+        yield
+    except BaseException:
+        replication.release()
+        raise
+    replication.release(remove=True)
+
+
+def _take_over(replication: Replication) -> None:
+    try:
+        replication.hold()
+    except TargetBusy:
+        if replication.replica.record is None:  # the first round has not begun
+            raise
+        replication.replica.note(claim=replication.claim)
+        replication.hold(WAIT_SECONDS)
+
+
 def cut_over(replication: Replication, source: StreamSource, *, retention: KeptRetention = "keep") -> Lease:
     """Seal a replica's source, bring the replica up to its end, compare, and finish it.
 
     The replica's ledger stays, and the lease, which is returned; the caller deletes them.
 
     Args:
-        replication: brings the replica up to date, and has the lease (`Replication.take_over`).
+        replication: brings the replica up to date, and has the lease (`taking_over`).
         source: its source.
         retention: the promoted stream's retention policy: the source's, or none.
 

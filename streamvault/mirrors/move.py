@@ -24,7 +24,7 @@ from streamvault.importer.target import check_other_stream
 from streamvault.importer.verify import Differs
 from streamvault.mirrors.carried_groups import CarryingGroups
 from streamvault.mirrors.content import mirrored_content
-from streamvault.mirrors.cutover import WAIT_SECONDS, cut_over, retention_warnings
+from streamvault.mirrors.cutover import cut_over, retention_warnings, taking_over
 from streamvault.mirrors.occupancy import replica_id
 from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.record import Record
@@ -159,7 +159,7 @@ class _Move:
         if self._options.reader_groups:
             self._groups()  # what cannot be read is found out before the stream is sealed
         replication = self._replication(progress)
-        with replication.taking_over(WAIT_SECONDS):
+        with taking_over(replication):
             lease = cut_over(replication, self._source, retention=self._options.retention)
             report = replace(
                 report,

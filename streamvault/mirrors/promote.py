@@ -25,7 +25,7 @@ from streamvault.importer.reader_groups import NotedGroup, create_groups, group_
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.mirrors.carried_groups import CarryingGroups
-from streamvault.mirrors.cutover import WAIT_SECONDS, check_exists, cut_over, retention_warnings
+from streamvault.mirrors.cutover import check_exists, cut_over, retention_warnings, taking_over
 from streamvault.mirrors.options import PromoteOptions
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, NotAReplica, Replica
@@ -102,7 +102,7 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
             noted = record.reader_groups if options.reader_groups else None
             return replace(report, reader_groups=recorded_groups(noted or (), replica.stream.name))
         if replication is not None:
-            with replication.taking_over(WAIT_SECONDS):
+            with taking_over(replication):
                 check_exists(replication)
                 carrying = _carrying(origin, replica, record) if options.reader_groups else None
                 cut_over(replication, origin, retention=options.retention)

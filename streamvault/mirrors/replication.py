@@ -7,8 +7,7 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -146,34 +145,6 @@ class Replication:
         """
         self.look_first()
         self.hold()
-
-    @contextmanager
-    def taking_over(self, wait_seconds: float) -> Iterator[None]:
-        """As `begin`, for a cut-over, to which a running replication gives way; the lease is deleted in the end.
-
-        Args:
-            wait_seconds: how long to wait for it; it ends its round first.
-
-        Raises:
-            Problem: as `begin`.
-        """
-        self.look_first()
-        try:
-            self._take_over(wait_seconds)
-            yield
-        except BaseException:
-            self.release()
-            raise
-        self.release(remove=True)
-
-    def _take_over(self, wait_seconds: float) -> None:
-        try:
-            self.hold()
-        except TargetBusy:
-            if self.replica.record is None:  # the first round has not begun
-                raise
-            self.replica.note(claim=self.claim)
-            self.hold(wait_seconds)
 
     @property
     def is_claimed(self) -> bool:

@@ -136,26 +136,27 @@ def describe_source(store: StreamStore, stream: StreamName) -> StreamDescription
     if moved := tag_of(described.configuration, MOVED_TO):
         raise OwnStream("the stream was moved", where=f"{store.uri}/{stream}", todo=f"It is {moved} now.")
     if is_own(described.configuration):
-        raise own_stream(store, stream, described)
+        raise own_stream(store, described)
     return described
 
 
-def own_stream(store: StreamStore, stream: StreamName, described: StreamDescription | None = None) -> OwnStream:
-    """Build the error for an internal stream; `described` tells which kind of one it is."""
-    if described is not None and (moved := tag_of(described.configuration, MOVED_TO)):
+def own_stream(store: StreamStore, described: StreamDescription) -> OwnStream:
+    """Build the error for an internal stream; its tags tell which kind of one it is."""
+    where = f"{store.uri}/{described.name}"
+    if moved := tag_of(described.configuration, MOVED_TO):
         return OwnStream(
             "an empty sealed stream that 'move' has left has this name",
-            where=f"{store.uri}/{stream}",
+            where=where,
             todo=f"The stream is {moved} now. Delete the empty one to use its name again.",
         )
-    if described is not None and tag_of(described.configuration, UNFINISHED):
+    if tag_of(described.configuration, UNFINISHED):
         return OwnStream(
             "this is an internal stream of Streamvault (a replica, or an unfinished import or copy)",
-            where=f"{store.uri}/{stream}",
+            where=where,
             todo="Use the stream that it is made from. Promote a replica, or let the import or copy finish first.",
         )
     return OwnStream(
         "this is an internal stream of Streamvault (a queue, a lease, a ledger, or an unfinished import)",
-        where=f"{store.uri}/{stream}",
+        where=where,
         todo="Choose another stream, or let the import finish first.",
     )

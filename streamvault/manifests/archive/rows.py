@@ -126,7 +126,7 @@ def find_rows(place: Place, span: GenerationSpan, *, attempt: int = 1) -> Iterat
         return
 
 
-def count_rows(place: Place, span: GenerationSpan, *, attempt: int = 1) -> int:
+def count_rows(place: Place, span: GenerationSpan, *, attempt: int) -> int:
     """Return the number of a generation's rows: one LIST for a thousand, and none is read."""
     return sum(1 for _ in _listed(place, span, attempt))
 

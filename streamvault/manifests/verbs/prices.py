@@ -80,7 +80,7 @@ def list_prices() -> Prices:
     return load_prices(str(LIST_PRICES))
 
 
-def load_prices(name: str, option: str = "--prices") -> Prices:
+def load_prices(name: str) -> Prices:
     """Read a file of prices.
 
     Raises:
@@ -88,15 +88,15 @@ def load_prices(name: str, option: str = "--prices") -> Prices:
     """
     todo = "A file of prices is TOML: copy streamvault/manifests/verbs/prices.toml, and change it."
     try:
-        prices = Prices.model_validate(tomllib.loads(load_file(name, option, todo)))
+        prices = Prices.model_validate(tomllib.loads(load_file(name, "--prices", todo)))
     except tomllib.TOMLDecodeError as error:
-        raise Usage(f"{option} is not TOML", where=f"{name}: {error}", todo=todo) from None
+        raise Usage("--prices is not TOML", where=f"{name}: {error}", todo=todo) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise Usage(
-            f"{option} has a value that is not valid", where=f"{name}: {where}: {first['msg']}", todo=todo
+            "--prices has a value that is not valid", where=f"{name}: {where}: {first['msg']}", todo=todo
         ) from None
     if "STANDARD" not in prices.classes:
-        raise Usage(f"{option} has no prices of STANDARD", where=name, todo=todo)
+        raise Usage("--prices has no prices of STANDARD", where=name, todo=todo)
     return prices

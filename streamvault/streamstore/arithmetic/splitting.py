@@ -206,11 +206,9 @@ class _ByteSplitter(EventSplitter):
         self.offset += len(view)
 
 
-def open_splitter(
-    content: ContentKind, offset: int, where: str = "", *, largest: int = MAX_EVENT_BYTES
-) -> EventSplitter:
+def open_splitter(content: ContentKind, offset: int, where: str) -> EventSplitter:
     """Return the splitter of a content: of bytes, every block is one `EventBlock`. Arguments as for `EventSplitter`."""
-    return (_ByteSplitter if content == "bytes" else EventSplitter)(offset, where, largest=largest)
+    return (_ByteSplitter if content == "bytes" else EventSplitter)(offset, where)
 
 
 def no_event(where: str, offset: int, size: int, largest: int) -> NotAnEvent:

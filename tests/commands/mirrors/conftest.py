@@ -20,5 +20,4 @@ def streams(tmp_path: Path) -> Streams:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead process is noticed at once."""
     monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr("streamvault.mirrors.promote.WAIT_SECONDS", 0.1)
-    monkeypatch.setattr("streamvault.mirrors.move.WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("streamvault.mirrors.cutover.WAIT_SECONDS", 0.1)

@@ -17,6 +17,7 @@ from streamvault.common.underway import (
     Server,
     mapped_task,
     silences,
+    silent_seconds,
     task_progress,
 )
 
@@ -143,4 +144,4 @@ def test_threads_share_a_server() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert silences(at_least=0) == []
+    assert silent_seconds(server) == 0
