@@ -10,9 +10,9 @@ from streamvault.layouts.layout import open_layout
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.damage import Lost, whole
 from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.objectstore.bulk import in_order
 from streamvault.objectstore.checksums import KeptChecksums
 from streamvault.objectstore.errors import NoSuchObject
+from streamvault.objectstore.transfers import in_order
 
 MAX_REQUESTS = 16
 """Requests in flight for a task."""

@@ -10,11 +10,11 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamvault.objectstore.bulk import in_order
 from streamvault.objectstore.errors import AlreadyExists, ServerBusy
 from streamvault.objectstore.s3.access import S3Access
 from streamvault.objectstore.s3.aws import shared_client
 from streamvault.objectstore.s3.boto_errors import code_of, named_errors
+from streamvault.objectstore.transfers import in_order
 
 PART_BYTES = 5 * 1024 * 1024
 """Size of each part but the last: S3's minimum. S3 allows 10,000 parts, so 49 GiB."""

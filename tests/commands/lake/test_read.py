@@ -25,6 +25,7 @@ from streamvault.lake.read import ArrowEvents
 from streamvault.layouts import events
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore import bulk
+from streamvault.objectstore.transfers import Transfers
 from streamvault.streamstore.model import EventPointer, StreamCut
 from tests.counting import counted
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
@@ -258,7 +259,7 @@ def test_only_what_is_printed_is_fetched(
 def run_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that are used only when the threads that fetch them have fetched all that they may."""
     transfers: list[Any] = []
-    start = bulk._Transfers.start
+    start = Transfers.start
 
     def noted(self: Any, work: Any) -> None:
         transfers.append(self)
@@ -270,7 +271,7 @@ def run_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
                 time.sleep(0.001)
             yield got
 
-    monkeypatch.setattr(bulk._Transfers, "start", noted)
+    monkeypatch.setattr(Transfers, "start", noted)
     monkeypatch.setattr(events, "get_all", late)
 
 

@@ -24,6 +24,7 @@ from streamvault.layouts.object_keys import MANIFESTS
 from streamvault.objectstore import bulk
 from streamvault.objectstore.retrying import RetryingStore
 from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.transfers import Transfers
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.errors import task_failed
 from streamvault.sparkrun.inline import InlineRunner
@@ -261,13 +262,13 @@ class Datetime(datetime):
 
 
 def _start_transfers(transfers: Any, work: Callable[[], None]) -> None:
-    """Replaces `start` of `objectstore.bulk._Transfers`: the only thread does the work."""
+    """Replaces `start` of `objectstore.transfers.Transfers`: the only thread does the work."""
     transfers._work = work
     transfers._run()
 
 
 def in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[R]:
-    """Replaces `objectstore.bulk.in_order`."""
+    """Replaces `objectstore.transfers.in_order`."""
     return (get(item) for item in items)
 
 
@@ -484,8 +485,8 @@ def _patches() -> Iterator[tuple[Any, str, Any]]:
     yield streamvault.common.times, "datetime", Datetime
     yield streamvault.common.retries, "wait_random_exponential", lambda **_: wait_fixed(1)
     yield secrets, "token_hex", _token
-    yield bulk._Transfers, "start", _start_transfers
-    yield bulk._Transfers, "_be_enough_for", lambda *_: None
+    yield Transfers, "start", _start_transfers
+    yield Transfers, "_be_enough_for", lambda *_: None
     yield bulk, "in_order", in_order
     yield InlineRunner, "run", _run_inline
     yield streamvault.manifests.verbs.cold, "ThreadPoolExecutor", Pool
