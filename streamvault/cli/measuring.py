@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from streamvault.cli.progress import Phase
+from streamvault.cli.phases import Phase
 from streamvault.common.errors import Failed
 from streamvault.common.progress import Progress
 from streamvault.common.underway import SERVERS, RunningTasks, silent_seconds

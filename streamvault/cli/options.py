@@ -12,7 +12,7 @@ import typer
 
 from streamvault.cli.errors import command_error
 from streamvault.cli.output import Results
-from streamvault.cli.progress import LINE_SECONDS
+from streamvault.cli.progress_lines import LINE_SECONDS
 from streamvault.cli.running import LogLevel, Running, finish
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import CommandLine, Options, command_line, variable_of

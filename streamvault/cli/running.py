@@ -19,7 +19,8 @@ from streamvault.cli.errors import CommandError, command_error
 from streamvault.cli.interrupts import ending_in_time
 from streamvault.cli.logs import check_log_file, configure_logs
 from streamvault.cli.output import LoggedResults, OutputClosed, Results, print_stderr
-from streamvault.cli.progress import LINE_SECONDS, LineProgress, watching
+from streamvault.cli.progress import watching
+from streamvault.cli.progress_lines import LINE_SECONDS, LineProgress
 from streamvault.common.errors import Failed, Usage, without_logins
 from streamvault.common.progress import Progress
 from streamvault.scopes.reports import ScopeReport
