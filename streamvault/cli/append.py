@@ -32,20 +32,25 @@ def append(sources: SourcesArgument, into: IntoOption, options: AppendOptions, *
 
 
 def _show(results: Results, report: StitchReport) -> None:
-    sources = ", ".join(report.sources)
     if report.unchanged:
         results.line(f"nothing new to append to {report.stream} since the last time")
-        return
-    if report.dry_run:
-        results.line(f"would {'finish appending' if report.resumed else 'append'} {sources} to {report.stream}")
     else:
-        resumed = " (resumed an unfinished run)" if report.resumed else ""
-        results.line(f"appended {sources} to {report.stream}{resumed}")
-    print_stitch(results, report)
+        print_stitch(results, report, "append", "to")
 
 
-def print_stitch(results: Results, report: StitchReport) -> None:
-    """Print what was appended, or would be, and where it is."""
+def print_stitch(results: Results, report: StitchReport, verb: str, to: str) -> None:
+    """Print what was appended or joined, or would be, and where it is.
+
+    Args:
+        results: standard output.
+        report: what was done.
+        verb: ``append`` or ``join``.
+        to: what comes before the stream.
+    """
+    begun = f"finish {verb}ing" if report.resumed else verb
+    done = f"would {begun}" if report.dry_run else f"{verb}ed"
+    resumed = " (resumed an unfinished run)" if report.resumed and not report.dry_run else ""
+    results.line(f"{done} {', '.join(report.sources)} {to} {report.stream}{resumed}")
     earlier = report.bytes - report.moved_bytes
     results.fields(
         {

@@ -23,12 +23,7 @@ def join(sources: SourcesArgument, into: NewOption, options: JoinOptions, *, run
 
 
 def _show(results: Results, report: StitchReport) -> None:
-    sources = ", ".join(report.sources)
     if report.unchanged:
-        results.line(f"already joined: {report.stream} has {sources}")
-        return
-    begun = "finish joining" if report.resumed else "join"
-    done = f"would {begun}" if report.dry_run else "joined"
-    resumed = " (resumed an unfinished run)" if report.resumed and not report.dry_run else ""
-    results.line(f"{done} {sources} into {report.stream}{resumed}")
-    print_stitch(results, report)
+        results.line(f"already joined: {report.stream} has {', '.join(report.sources)}")
+    else:
+        print_stitch(results, report, "join", "into")

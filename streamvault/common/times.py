@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from streamvault.common.errors import Usage
+from streamvault.common.sizes import seconds_text
 
 _SECONDS = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile(r"\s*".join(rf"(?:([0-9]{{1,15}}(?:\.[0-9]+)?)\s*{unit})?" for unit in _SECONDS), re.ASCII)
@@ -86,10 +87,5 @@ def age_text(seconds: float) -> str:
     """Format a time span in its two largest units: ``3 d 04 h``, ``2 h 05 min``, ``1 min 03 s``, ``0.25 s``."""
     if seconds < 60:
         return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes:02d} min"
-    return f"{hours // 24} d {hours % 24:02d} h"
+    days, hours = divmod(round(seconds) // 3600, 24)
+    return f"{days} d {hours:02d} h" if days else seconds_text(seconds)
