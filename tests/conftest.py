@@ -6,6 +6,7 @@ names there are airflow, chromium, iceberg-rest, pravega, minio, versitygw, moto
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -89,6 +90,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     home = tempfile.TemporaryDirectory(prefix="streamvault-airflow-home-")
     config.add_cleanup(home.cleanup)
+    # What `main` has frozen in this process is collected at its end, or some libraries report leaks.
+    config.add_cleanup(gc.unfreeze)
     os.environ["AIRFLOW_HOME"] = home.name
     os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "false"
     # A test that asks for Spark means it.

@@ -6,6 +6,7 @@ import os
 import sys
 
 from streamvault.cli import clock  # first, so that it sees the start of the process
+from streamvault.cli.imports import without_collector
 
 __all__ = ["clock", "main"]
 
@@ -22,7 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     # numpy comes with pyarrow; its library for algebra, which nothing here uses, starts a thread on each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        from streamvault.cli.app import run_app
+        with without_collector():
+            from streamvault.cli.app import run_app
 
         return run_app(arguments)
     except KeyboardInterrupt:  # while the command line itself is still being imported

@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from streamvault.cli.errors import EXIT_CODES, INTERRUPTED, usage_error
+from streamvault.cli.imports import without_collector
 from streamvault.cli.logs import log_unraisable
 from streamvault.cli.output import Results, open_standard_streams, print_stderr
 from streamvault.cli.running import finish, terminate_as_interrupt
@@ -123,10 +124,11 @@ def help_records(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
 
 def load_command(name: str) -> Any:
     """Import a command and return it as a typer command."""
-    from streamvault.cli.options import as_command, take_pairs
-
     function = _function(name)
-    module = import_module(f"streamvault.cli.{MODULES.get(function, function)}")
+    with without_collector():
+        from streamvault.cli.options import as_command, take_pairs
+
+        module = import_module(f"streamvault.cli.{MODULES.get(function, function)}")
     sub = typer.Typer(name=name, add_completion=False, **SETTINGS)
     if hasattr(module, "SUBCOMMANDS"):
         sub.callback(help=COMMANDS[name])(lambda: None)

@@ -16,6 +16,7 @@ from typing import Any, Self
 import streamvault
 from streamvault.cli.clock import command_seconds
 from streamvault.cli.errors import CommandError, command_error
+from streamvault.cli.imports import without_collector
 from streamvault.cli.interrupts import ending_in_time
 from streamvault.cli.logs import check_log_file, configure_logs
 from streamvault.cli.output import LoggedResults, OutputClosed, Results, print_stderr
@@ -151,7 +152,8 @@ class RunningCommand:
     def call(self, name: str, *given: Any, show: Callable[[Results, Any], None]) -> None:
         """Call a verb and print its report, see `Running.verb`. Its total time is that of the whole process."""
         with self._measured(name.partition("_")[0]) as progress:
-            function = getattr(streamvault, name)
+            with without_collector():
+                function = getattr(streamvault, name)
             if self.running.config is not None:
                 report: Any = function.declared(self.running.config, given[-1], progress)
             elif hasattr(function, "with_options"):

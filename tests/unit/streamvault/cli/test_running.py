@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +21,7 @@ import pytest
 
 import streamvault
 from streamvault.cli import main
+from streamvault.cli.imports import without_collector
 from streamvault.cli.output import Results
 from streamvault.cli.running import LogLevel, Running
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
@@ -27,6 +30,21 @@ from streamvault.exporter.reports import ExportReport
 from streamvault.streamstore.errors import InvalidCut, NoSuchStream, StreamStoreUnavailable
 
 REPORT = ExportReport(archive="s3://bucket/sales/orders", generation=2, events=3, warnings=("told again", "once"))
+
+
+def test_garbage_is_collected_while_a_verb_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector rests only while modules are imported."""
+    seen: list[bool] = []
+    monkeypatch.setattr(streamvault, "list_archives", lambda *_, **__: seen.append(gc.isenabled()))
+    assert main(["ls", "file:///tmp"]) == 1
+    assert seen == [True]
+
+
+def test_garbage_is_collected_after_an_import_that_fails() -> None:
+    with suppress(ImportError), without_collector():
+        assert not gc.isenabled()
+        raise ImportError
+    assert gc.isenabled()
 
 
 def command(work: Callable[[Progress], Any], *, as_json: bool = False, debug: bool = False, code: int = 0) -> int:
