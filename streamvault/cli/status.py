@@ -104,6 +104,7 @@ def _archive_columns(root: str) -> dict[str, Callable[[ArchiveStatus], str]]:
         "AGE": lambda one: "-" if one.problem or one.newest_age is None else age_text(round(one.newest_age)),
         "READ BACK": _read_back,
         "UNFINISHED": _unfinished,
+        "DELETION": lambda one: "not finished" if one.being_deleted else "",
         "HELD": lambda one: f"{one.held_generations:,}" if one.held_generations else "",
         "GAPS": lambda one: bytes_text(one.gap_bytes) if one.gap_bytes else "",
     }

@@ -36,6 +36,10 @@ def _show(results: Results, timeline: Timeline, *, wide: bool = False) -> None:
     results.line(timeline.archive)
     if timeline.expired_up_to:
         results.line(f"generations up to {timeline.expired_up_to} have expired")
+    if timeline.being_deleted:
+        from streamvault.manifests.archive.archive import deletion_todo
+
+        results.line(f"the archive is being deleted; {deletion_todo(timeline.archive)}")
     columns = {
         "GENERATION": True,
         "TAKEN": False,

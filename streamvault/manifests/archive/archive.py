@@ -39,6 +39,11 @@ DECIDE_TRIES = 100
 """How often other runs may decide first before this one fails."""
 
 
+def deletion_todo(uri: str) -> str:
+    """Return what to do about an archive that is being deleted, given its URI."""
+    return f"'streamvault delete {uri} --yes' finishes that"
+
+
 class NoSuchArchive(Absent):
     """There is no archive at the address, or it does not have the generation."""
 
@@ -313,7 +318,7 @@ class Archive:
     def _deletion(self, listing: Listing) -> tuple[str, str]:
         """Return what to say of an archive that is being deleted, or was, and what to do."""
         if listing.decision.deletion != "done":
-            return "the archive is being deleted", f"'streamvault delete {self.uri} --yes' finishes that."
+            return "the archive is being deleted", f"{deletion_todo(self.uri)}."
         return (
             "the archive was deleted, and its address is not used again",
             "Archive the stream below another root, or as another line (--line NAME).",

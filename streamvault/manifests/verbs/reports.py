@@ -293,12 +293,14 @@ class Timeline(Report):
         stream_name: the archived stream, ``scope/stream``.
         expired_up_to: the newest generation that has expired; 0 if none has.
         entries: the generations in force.
+        being_deleted: whether `delete` has begun to delete the archive, and has not finished.
     """
 
     archive: str
     stream_name: str
     expired_up_to: int
     entries: tuple[TimelineEntry, ...]
+    being_deleted: bool = False
 
     def _repr_html_(self) -> str:
         """See the base class."""

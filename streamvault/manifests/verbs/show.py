@@ -88,6 +88,7 @@ def _timeline(source: Archive, listing: Listing) -> Timeline:
         archive=source.uri,
         stream_name=str(source.stream),
         expired_up_to=listing.dropped,
+        being_deleted=bool(listing.decision.deletion),
         entries=tuple(_entry(source, listing, span) for span in listing.spans),
     )
 

@@ -391,6 +391,7 @@ def test_deletion_that_is_killed_at_any_call_is_finished_by_the_next(
             assert is_sound(vault.root)
         if state == "begun":
             assert list_archives(vault.root)[0].being_deleted
+            assert show_timeline(vault.archive).being_deleted
             with pytest.raises(Conflict, match=BEING_DELETED):
                 hold_archive(vault.archive, "late")
         if state == "decided":
