@@ -80,12 +80,18 @@ def _show_streams(results: Results, report: StatusReport) -> None:
     def cell(column: Callable[[ArchiveStatus], str]) -> Callable[[tuple[Any, ArchiveStatus | None]], str]:
         return lambda row: "" if row[1] is None else column(row[1])
 
+    def newest(row: tuple[StreamStatus | None, ArchiveStatus | None]) -> str:
+        if row[0] is None or row[1] is not None:
+            return cell(of_archive["NEWEST"])(row)
+        return "no archive" if row[0].is_archived is False else "?" if row[0].problem else ""
+
     columns: dict[str, Callable[[tuple[StreamStatus | None, ArchiveStatus | None]], str]] = {
         "STREAM": lambda row: _name(row[0].stream) if row[0] else _archived_name(row[1]),
         **{name: cell(column) for name, column in of_archive.items()},
+        "NEWEST": newest,
         "NOT ARCHIVED": lambda row: _unarchived(row[0]) if row[0] else "" if row[1] and row[1].table else "no stream",
     }
-    _table(results, columns, rows, missing={"NEWEST": "no archive"} if report.root or report.statuses else {})
+    _table(results, columns, rows)
 
 
 def _archived_name(one: ArchiveStatus | None) -> str:
@@ -93,7 +99,9 @@ def _archived_name(one: ArchiveStatus | None) -> str:
 
 
 def _unarchived(one: StreamStatus) -> str:
-    return "?" if one.problem else "" if one.unarchived is None else bytes_text(one.unarchived)
+    if one.unarchived is not None:
+        return bytes_text(one.unarchived)
+    return "?" if one.problem or one.archive else ""
 
 
 def _archive_columns(root: str) -> dict[str, Callable[[ArchiveStatus], str]]:
@@ -112,8 +120,8 @@ def _archive_columns(root: str) -> dict[str, Callable[[ArchiveStatus], str]]:
 
 QUEUES: Mapping[str, Callable[[QueueStatus], str]] = {
     "QUEUE": lambda one: _name(one.queue),
-    "WAITING": lambda one: f"{one.waiting:,}",
-    "FAILED": lambda one: f"{one.failed:,}",
+    "WAITING": lambda one: f"{one.waiting:,}" if one.is_readable else "?",
+    "FAILED": lambda one: f"{one.failed:,}" if one.is_readable else "?",
     "OLDEST": lambda one: "-" if one.oldest_age is None else age_text(round(one.oldest_age)),
     "WORKER": lambda one: one.worker or "none",
 }
@@ -139,11 +147,9 @@ def _table(
     results: Results,
     columns: Mapping[str, Callable[[R], str]],
     rows: Sequence[R],
-    missing: Mapping[str, str] | None = None,
 ) -> None:
-    """Print the columns that have something in them; ``missing`` is what an empty cell of a column says."""
+    """Print the columns that have something in them."""
     cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
-    cells |= {name: [cell or text for cell in cells[name]] for name, text in (missing or {}).items()}
     shown = {name: column for name, column in cells.items() if any(column)}
     if shown:
         results.table({name: name in RIGHT for name in shown}, list(zip(*shown.values(), strict=True)))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from streamvault.common.errors import Problem
 from streamvault.manager.leftovers import subjects_of
@@ -40,26 +42,64 @@ PURPOSES = {
 }
 """Prefix of a lease's name → what its holder does."""
 
+R = TypeVar("R")
+
+
+class Servers:
+    """Servers; one that has not answered is not asked again, as each call would wait for it for half a minute."""
+
+    def __init__(self) -> None:
+        self._silent: dict[str, Problem] = {}
+
+    def ask(self, server: str, question: Callable[[], R]) -> R:
+        """Ask a server something.
+
+        Args:
+            server: its URI.
+            question: asks it, and returns the answer.
+
+        Raises:
+            Problem: as the question; also if the server has not answered another one.
+        """
+        if server in self._silent:
+            raise copy(self._silent[server])
+        try:
+            return question()
+        except Problem as problem:
+            if problem.transient:
+                self._silent[server] = problem
+            raise
+
 
 @dataclass
 class ScopeState:
     """A scope at one moment.
 
     Attributes:
+        names: all streams that are asked for, of every kind.
+        problem: why its leases cannot be read; empty if they can.
         streams: its users' streams that are there to stay.
+        unreadable: the streams of which it cannot be told what they are → why.
         leases: the leases that are held, also by a process that is dead.
         queues: the queues, each with that of its failed requests.
         replicas: the replicas, also those that were promoted.
     """
 
+    names: list[StreamName] = field(default_factory=list)
+    problem: str = ""
     streams: list[OpenStream] = field(default_factory=list)
+    unreadable: dict[StreamName, Problem] = field(default_factory=dict)
     leases: list[LeaseStatus] = field(default_factory=list)
     queues: list[QueueStatus] = field(default_factory=list)
     replicas: list[ReplicaStatus] = field(default_factory=list)
 
 
 def look_at_scope(
-    store: StreamStore, address: StoreAddress, scope: str, matches: Callable[[str], bool] | None = None
+    store: StreamStore,
+    address: StoreAddress,
+    scope: str,
+    servers: Servers,
+    matches: Callable[[str], bool] | None = None,
 ) -> ScopeState:
     """Look at the streams of a scope.
 
@@ -67,30 +107,45 @@ def look_at_scope(
         store: the store.
         address: its address.
         scope: the scope's name.
+        servers: those that were asked so far.
         matches: whether a stream is asked for, given its name: only these, and the leases beside them; None for all.
 
     Raises:
         NoSuchScope: the scope does not exist.
         Problem: it cannot be listed. What cannot be read in it has its `problem`.
     """
-    names = list(store.list_streams(scope, own=True))
-    every = [one for one in each_of(lambda name: OpenStream(store, address, name).find(), names) if one is not None]
-    roles = {one.name: role_of(one) for one in every}
-    wanted = [one for one in every if matches is None or matches(one.name.stream)]
-    state = ScopeState([OpenStream(store, address, one.name) for one in wanted if is_listed(one.configuration)])
-    subjects = subjects_of(iter(names), {name for name, role in roles.items() if role == "lease"})
-    leases = [
-        name
-        for name, role in roles.items()
-        if role == "lease" and (matches is None or (name in subjects and matches(subjects[name].stream)))
-    ]
-    state.leases.extend(_leases(store, leases, subjects))
+    every = servers.ask(store.uri, lambda: list(store.list_streams(scope, own=True)))
+    names = [name for name in every if matches is None or matches(name.stream)]
+    subjects = subjects_of(iter(names), set(every))
+
+    def find(name: StreamName) -> StreamDescription | Problem | None:
+        try:
+            return servers.ask(store.uri, OpenStream(store, address, name).find)
+        except Problem as problem:
+            return problem
+
+    looked_at = list(dict.fromkeys([*names, *subjects]))
+    found = dict(zip(looked_at, each_of(find, looked_at), strict=True))
+    described = {name: one for name, one in found.items() if isinstance(one, StreamDescription)}
+    roles = {name: role_of(one) for name, one in described.items()}
+    wanted = [described[name] for name in names if name in described]
+    state = ScopeState(names, streams=[OpenStream(store, address, one.name) for one in wanted if _is_listed(one)])
+    state.unreadable = {name: one for name in names if isinstance(one := found[name], Problem)}
+    leases = [name for name, role in roles.items() if role == "lease" and (matches is None or name in subjects)]
+    try:
+        state.leases.extend(servers.ask(store.uri, lambda: list(_leases(store, leases, subjects))))
+    except Problem as problem:
+        state.problem = f"the leases cannot be read: {problem}"
     queues = [one.name for one in wanted if roles[one.name] == "queue" and not one.name.stream.endswith(FAILED_SUFFIX)]
     workers = {one.lease: one.host for one in state.leases if one.alive}
-    state.queues.extend(each_of(lambda name: _queue(store, name, workers), queues))
+    state.queues.extend(each_of(lambda name: _queue(store, name, workers, servers), queues))
     replicas = [one for one in wanted if roles[one.name] == "replica" or tag_of(one.configuration, REPLICA_OF)]
-    state.replicas.extend(each_of(lambda one: _replica(OpenStream(store, address, one.name), one), replicas))
+    state.replicas.extend(each_of(lambda one: _replica(OpenStream(store, address, one.name), one, servers), replicas))
     return state
+
+
+def _is_listed(described: StreamDescription) -> bool:
+    return is_listed(described.configuration)
 
 
 def _leases(
@@ -113,13 +168,13 @@ def _leases(
             )
 
 
-def _queue(store: StreamStore, name: StreamName, workers: dict[str, str]) -> QueueStatus:
+def _queue(store: StreamStore, name: StreamName, workers: dict[str, str], servers: Servers) -> QueueStatus:
     uri = f"{store.uri}/{name}"
     worker = workers.get(f"{store.uri}/{stream_beside(name, CONSUMER_LEASE)}", "")
     try:
-        found = show_queue(uri)
+        found = servers.ask(store.uri, lambda: show_queue(uri))
     except Problem as problem:
-        return QueueStatus(queue=uri, worker=worker, problem=str(problem))
+        return QueueStatus(queue=uri, is_readable=False, worker=worker, problem=str(problem))
     return QueueStatus(
         queue=uri,
         waiting=found.waiting,
@@ -132,28 +187,30 @@ def _queue(store: StreamStore, name: StreamName, workers: dict[str, str]) -> Que
     )
 
 
-def _replica(stream: OpenStream, described: StreamDescription) -> ReplicaStatus:
+def _replica(stream: OpenStream, described: StreamDescription, servers: Servers) -> ReplicaStatus:
     if source := tag_of(described.configuration, REPLICA_OF):
         return ReplicaStatus(replica=stream.uri, source=source, state="promoted")
-    replica = Replica(stream)
     try:
-        record = replica.read()
-        if record is None:
-            return ReplicaStatus(replica=stream.uri, problem="its ledger is gone")
-        found = ReplicaStatus(
-            replica=stream.uri,
-            source=record.source,
-            state="promoting" if record.is_promoting else "replica",
-            reached=record.taken_text,
-        )
+        record = servers.ask(stream.store.uri, Replica(stream).read)
     except Problem as problem:
         return ReplicaStatus(replica=stream.uri, problem=str(problem))
+    if record is None:
+        return ReplicaStatus(replica=stream.uri, problem="its ledger is gone")
+    found = ReplicaStatus(
+        replica=stream.uri,
+        source=record.source,
+        state="promoting" if record.is_promoting else "replica",
+        reached=record.taken_text,
+    )
     if record.is_promoting:  # it gets nothing any more
         return found
-    try:
+
+    def lag() -> int:
         with ExitStack() as stack:
             look = open_source(record.source, stack).look()
-            reached = StreamCut.from_json(record.tail or record.head, look.described.name)
-            return replace(found, lag_bytes=bytes_after(look, reached))
+            return bytes_after(look, StreamCut.from_json(record.tail or record.head, look.described.name))
+
+    try:
+        return replace(found, lag_bytes=servers.ask(record.source.rsplit("/", 2)[0], lag))
     except Problem as problem:
         return replace(found, problem=f"the source cannot be read, so the lag is unknown: {problem}")

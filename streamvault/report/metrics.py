@@ -10,6 +10,7 @@ from typing import TypeVar
 from streamvault.report.reports import (
     ArchiveStatus,
     LeaseStatus,
+    PlaceStatus,
     QueueStatus,
     ReplicaStatus,
     StatusReport,
@@ -76,11 +77,14 @@ METRICS: Mapping[str, Gauge[ArchiveStatus]] = {
 
 STREAMS: Mapping[str, Gauge[StreamStatus]] = {
     "archived": (
-        "Whether the stream has an archive (1) or not (0).",
-        lambda one: None if not one.archive and one.unarchived is None and not one.problem else int(bool(one.archive)),
+        "Whether the stream has an archive with a generation (1) or not (0).",
+        lambda one: None if one.is_archived is None else int(one.is_archived),
     ),
     "unarchived_bytes": ("Bytes of the stream that are not archived yet.", lambda one: one.unarchived),
-    "readable": ("Whether it is known what is not archived yet (1) or not (0).", lambda one: int(not one.problem)),
+    "readable": (
+        "Whether it is known what is not archived yet (1) or not (0).",
+        lambda one: int(not one.problem and (not one.archive or one.unarchived is not None)),
+    ),
 }
 """The gauges of a stream, as above."""
 
@@ -93,20 +97,34 @@ QUEUES: Mapping[str, Gauge[QueueStatus]] = {
         "Whether the queue can be read (1), or something stops its worker (0).",
         lambda one: int(not one.problem),
     ),
-    "waiting": ("Requests that wait, with the one that is being done.", lambda one: one.waiting),
-    "failed": ("Requests that have failed.", lambda one: one.failed),
-    "oldest_seconds": ("For how long the first request has waited; 0 if none waits.", lambda one: one.oldest_age or 0),
-    "workers": ("Processes that work on the queue.", lambda one: int(bool(one.worker))),
+    "waiting": (
+        "Requests that wait, with the one that is being done.",
+        lambda one: one.waiting if one.is_readable else None,
+    ),
+    "failed": ("Requests that have failed.", lambda one: one.failed if one.is_readable else None),
+    "oldest_seconds": (
+        "For how long the first request has waited; 0 if none waits.",
+        lambda one: one.oldest_age or 0 if one.is_readable else None,
+    ),
+    "workers": ("Processes that work on the queue.", lambda one: int(bool(one.worker)) if one.is_readable else None),
 }
 
 REPLICAS: Mapping[str, Gauge[ReplicaStatus]] = {
     "readable": ("Whether it is known how far the replica is (1) or not (0).", lambda one: int(not one.problem)),
-    "promoted": ("Whether the replica was promoted (1) or not (0).", lambda one: int(one.state == "promoted")),
+    "promoted": (
+        "Whether the replica was promoted (1) or not (0).",
+        lambda one: None if one.state == "unknown" else int(one.state == "promoted"),
+    ),
     "lag_bytes": ("Bytes of the source that the replica does not have yet.", lambda one: one.lag_bytes),
     "reached_timestamp_seconds": (
         "When the source's tail was taken that the replica has reached, in seconds since 1970.",
         lambda one: datetime.fromisoformat(one.reached).timestamp() if one.reached else None,
     ),
+}
+
+
+PLACES: Mapping[str, Gauge[PlaceStatus]] = {
+    "readable": ("Whether the scope or the root can be read (1) or not (0).", lambda one: int(not one.problem)),
 }
 
 
@@ -141,6 +159,7 @@ def metrics_text(report: StatusReport) -> str:
             Metric(
                 "streamvault_status_timestamp_seconds", "When these metrics were read, in seconds since 1970.", seen
             ),
+            *_gauges("place", PLACES, report.watched_places, lambda one: {"place": one.place}),
             *_gauges("archive", METRICS, report.statuses, _archive_labels),
             *_gauges("stream", STREAMS, report.live_streams, _stream_labels),
             *_gauges("lease", LEASES, report.leases, _lease_labels),

@@ -61,13 +61,15 @@ class StreamStatus(Report):
 
     Attributes:
         stream: the stream's URI.
-        archive: its archive's URI; empty if it has none, or if no root was given.
+        archive: its archive's URI; empty if it has none, if that is not known, or if no root was given.
+        is_archived: whether the archive has a generation; null if that is not known, or if no root was given.
         unarchived: bytes of the stream that are not archived yet; null if that is not known, or if no root was given.
         problem: why it is not known; empty if it is, or if the archive's status says why.
     """
 
     stream: str
     archive: str = ""
+    is_archived: bool | None = None
     unarchived: int | None = None
     problem: str = ""
 
@@ -99,6 +101,7 @@ class QueueStatus(Report):
 
     Attributes:
         queue: as in `RequestReport`.
+        is_readable: whether it can be read; if not, the figures say nothing.
         waiting: number of waiting requests, with the one that is being done.
         failed: number of failed requests.
         outstanding_bytes: size of the waiting requests.
@@ -109,6 +112,7 @@ class QueueStatus(Report):
     """
 
     queue: str
+    is_readable: bool = True
     waiting: int = 0
     failed: int = 0
     outstanding_bytes: int = 0
@@ -125,7 +129,7 @@ class ReplicaStatus(Report):
     Attributes:
         replica: the replica's URI.
         source: URI of what it is a replica of; empty if that is not known.
-        state: "replica", "promoting" once its promotion has begun, or "promoted".
+        state: "replica", "promoting" once its promotion has begun, "promoted", or "unknown".
         reached: when the source's tail was taken that it has reached, RFC 3339; empty if it has reached none.
         lag_bytes: bytes of the source that it has not; null if that is not known, or if it gets nothing any more.
         problem: why it is not known; empty if it is.
@@ -133,9 +137,22 @@ class ReplicaStatus(Report):
 
     replica: str
     source: str = ""
-    state: Literal["replica", "promoting", "promoted"] = "replica"
+    state: Literal["replica", "promoting", "promoted", "unknown"] = "unknown"
     reached: str = ""
     lag_bytes: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceStatus(Report):
+    """A scope or a root that was looked at.
+
+    Attributes:
+        place: its URI.
+        problem: why it, or something in it, cannot be read; empty if it can.
+    """
+
+    place: str
     problem: str = ""
 
 
@@ -152,6 +169,7 @@ class StatusReport(Report):
         leases: the leases that are held in the scope.
         queues: the queues of the scope.
         replicas: the replicas in the scope, and the streams that were.
+        watched_places: of a scope: the scopes and the roots, of which some may not be readable.
         metrics_file: the file with the metrics; empty if none was asked for.
         warnings: what cannot be read, and why.
     """
@@ -164,6 +182,7 @@ class StatusReport(Report):
     leases: tuple[LeaseStatus, ...] = ()
     queues: tuple[QueueStatus, ...] = ()
     replicas: tuple[ReplicaStatus, ...] = ()
+    watched_places: tuple[PlaceStatus, ...] = ()
     metrics_file: str = ""
     warnings: tuple[str, ...] = ()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from streamvault.common.errors import Usage
 from streamvault.common.options import Options, ScopeKind
@@ -27,6 +27,10 @@ class StreamCalls(ABC):
             Usage: nothing matches.
             Problem: they cannot be listed.
         """
+
+    @abstractmethod
+    def given(self) -> Iterator[tuple[Sequence[str], Options]]:
+        """Yield arguments and options as the user gave them: scopes and patterns rather than their streams."""
 
     @abstractmethod
     def has(self, name: str) -> bool:
@@ -71,6 +75,10 @@ class ScopeCalls(StreamCalls):
             self._members.check_any(listing)
         return listing
 
+    def given(self) -> Iterator[tuple[Sequence[str], Options]]:
+        """See `StreamCalls.given`."""
+        yield self.call(self._pattern.pattern)
+
     def has(self, name: str) -> bool:
         """See `StreamCalls.has`."""
         return self._members.has(name)
@@ -106,6 +114,10 @@ class OneCall(StreamCalls):
     def look(self, *, first: bool = False) -> ScopeListing:  # noqa: ARG002
         """See `StreamCalls.look`."""
         return ScopeListing(names=[self._name])
+
+    def given(self) -> Iterator[tuple[Sequence[str], Options]]:
+        """See `StreamCalls.given`."""
+        yield self.call(self._name)
 
     def has(self, name: str) -> bool:
         """See `StreamCalls.has`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, cast
 
 from pydantic import BeforeValidator, Field, ValidationError, create_model
@@ -62,6 +62,11 @@ class DeclaredCalls(StreamCalls):
             whole.omitted += found.omitted
             whole.key_value_tables += found.key_value_tables
         return whole
+
+    def given(self) -> Iterator[tuple[Sequence[str], Options]]:
+        """See `StreamCalls.given`."""
+        for calls, _ in self._calls:
+            yield from calls.given()
 
     def has(self, name: str) -> bool:
         """See `StreamCalls.has`."""

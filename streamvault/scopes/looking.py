@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from streamvault.common.errors import Problem, Usage
+from streamvault.common.errors import Absent, Problem, Usage
 from streamvault.common.verb import PublicVerb
 from streamvault.manager.listing import each_of
-from streamvault.manager.status import ScopeState, look_at_scope
+from streamvault.manager.status import ScopeState, Servers, look_at_scope
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.verbs.reports import ArchiveSummary
 from streamvault.manifests.verbs.show import NoSuchPlace, list_archives
 from streamvault.objectstore.uri import RootAddress
-from streamvault.report.reports import ArchiveStatus, StatusReport, StreamStatus
+from streamvault.report.reports import (
+    ArchiveStatus,
+    PlaceStatus,
+    QueueStatus,
+    ReplicaStatus,
+    StatusReport,
+    StreamStatus,
+)
 from streamvault.report.status import status_of, unarchived_bytes
 from streamvault.scopes.calls import StreamCalls
 from streamvault.scopes.toml import load_declared
@@ -26,6 +34,7 @@ from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.uri import parse_stream
 
 Matches = Callable[[str], bool]
+R = TypeVar("R")
 
 
 @dataclass
@@ -37,14 +46,14 @@ class WatchedStreams:
         root: the root; empty if it is not known.
         matches: whether a stream is one of them, given its name; None if all are.
         target: whether the streams are targets, whose cluster may have a login of its own.
-        only: the name, if it is one stream.
+        names: the streams' names, if each is named; empty for a pattern.
     """
 
     scope: str
     root: str = ""
     matches: Matches | None = None
     target: bool = False
-    only: str = ""
+    names: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, place: str, root: str) -> WatchedStreams:
@@ -53,71 +62,169 @@ class WatchedStreams:
         Raises:
             Usage: there is a ``*`` elsewhere than in the last part.
         """
-        pattern = ScopePattern.parse(place)
-        only = "" if "*" in pattern.pattern else pattern.pattern
-        return cls(pattern.scope, root, pattern.matches if pattern.pattern else None, only=only)
+        return cls.of_patterns([ScopePattern.parse(place)], root)
+
+    @classmethod
+    def of_patterns(cls, patterns: list[ScopePattern], root: str, *, target: bool = False) -> WatchedStreams:
+        """Return the streams that patterns of one scope match; all are names, or none is."""
+        is_whole = any(not one.pattern for one in patterns)
+        return cls(
+            patterns[0].scope,
+            root,
+            None if is_whole else lambda name: any(one.matches(name) for one in patterns),
+            target,
+            frozenset(one.pattern for one in patterns if one.is_name),
+        )
 
 
 def scoped_status(parts: list[WatchedStreams], report: StatusReport, now: datetime) -> StatusReport:
-    """Add to a report what there is in parts of scopes."""
-    archives: dict[tuple[str, str], ArchiveStatus] = {}
-    streams: dict[str, StreamStatus] = {}
-    state = ScopeState()
-    for part in parts:
-        address, name = parse_stream(f"{part.scope}/x", target=part.target)
-        with address.open() as store:
-            found = look_at_scope(store, address, name.scope, part.matches)
-            kept = list(_archives(part, name.scope, now))
-            archives |= {(one.archive, one.table): one for one in kept}
-            if not part.target:
-                streams |= {one.stream: one for one in _streams(found.streams, kept, part.root)}
-        state.leases += found.leases
-        state.queues += found.queues
-        state.replicas += found.replicas
+    """Add to a report what there is in parts of scopes.
+
+    Raises:
+        Problem: there is one part, and its root does not exist, or its scope cannot be read and it has no archives.
+    """
+    servers, found = Servers(), [_Found() for _ in parts]
+    for part, one in zip(parts, found, strict=True):
+        one.look(part, servers, now)
+    archives = {(one.archive, one.table): one for each in found for one in each.archives}
+    if len(found) == 1:
+        found[0].check()
+    places = [place for each in found for place in each.places]
     return replace(
         report,
         statuses=tuple(archives.values()),
-        live_streams=tuple(streams.values()),
-        leases=tuple({one.lease: one for one in state.leases}.values()),
-        queues=tuple({one.queue: one for one in state.queues}.values()),
-        replicas=tuple({one.replica: one for one in state.replicas}.values()),
+        live_streams=_once(found, lambda one: one.streams, lambda one: one.stream),
+        leases=_once(found, lambda one: one.state.leases, lambda one: one.lease),
+        queues=_once(found, lambda one: one.state.queues, lambda one: one.queue),
+        replicas=_once(found, lambda one: one.state.replicas, lambda one: one.replica),
+        # of a place that is looked at several times, a problem counts
+        watched_places=tuple({one.place: one for one in sorted(places, key=lambda one: one.problem)}.values()),
     )
+
+
+def _once(found: list[_Found], rows: Callable[[_Found], list[R]], uri: Callable[[R], str]) -> tuple[R, ...]:
+    """Return the rows of all parts, each URI once."""
+    return tuple({uri(row): row for one in found for row in rows(one)}.values())
+
+
+class _Found:
+    """What there is in a part of a scope.
+
+    Attributes:
+        state: of the scope.
+        streams: the streams with what is known of their archives; also those that are named and not there.
+        archives: the archives and tables.
+        places: the scope and the root.
+        unreadable: why the scope cannot be read; None if it can.
+        no_archives: why the root cannot be read; None if it can, or if there is none.
+    """
+
+    def __init__(self) -> None:
+        self.state = ScopeState()
+        self.streams: list[StreamStatus] = []
+        self.archives: list[ArchiveStatus] = []
+        self.places: list[PlaceStatus] = []
+        self.unreadable: Problem | None = None
+        self.no_archives: Problem | None = None
+
+    def check(self) -> None:
+        """Raise what leaves nothing to be shown, or is probably a mistake in the address."""
+        if isinstance(self.no_archives, Absent):
+            raise self.no_archives
+        if self.unreadable and not self.archives:
+            raise self.unreadable
+
+    def look(self, part: WatchedStreams, servers: Servers, now: datetime) -> None:
+        """Look at a part."""
+        address, name = parse_stream(f"{part.scope}/x", target=part.target)
+        with ExitStack() as stack:
+            try:
+                store = stack.enter_context(address.open())
+                self.state = look_at_scope(store, address, name.scope, servers, part.matches)
+            except Problem as problem:
+                self.unreadable = problem
+            self.places.append(PlaceStatus(place=part.scope, problem=str(self.unreadable or self.state.problem)))
+            if part.root:
+                try:
+                    self.archives = servers.ask(part.root, lambda: list(_archives(part, name.scope, now)))
+                except Problem as problem:
+                    self.no_archives = problem
+                self.places.append(PlaceStatus(place=part.root, problem=str(self.no_archives or "")))
+            if not part.target:
+                self._add_streams(part, servers)
+        self._add_missing(part)
+
+    def _add_streams(self, part: WatchedStreams, servers: Servers) -> None:
+        """Add the streams that are there."""
+        by_name = self._by_name()
+
+        def look(stream: OpenStream) -> StreamStatus | None:
+            archive = by_name.get(stream.name.stream)
+            known = self._archived(stream.uri, archive, part.root)
+            if not part.root or self.no_archives or (archive is not None and archive.problem):
+                return known
+            try:
+                return replace(known, unarchived=servers.ask(stream.store.uri, partial(_unarchived, stream, archive)))
+            except (NoSuchStream, NoSuchScope):  # it was deleted meanwhile
+                return None
+            except Problem as problem:
+                return replace(known, problem=str(problem))
+
+        self.streams += (one for one in each_of(look, self.state.streams) if one is not None)
+        for name, problem in self.state.unreadable.items():
+            known = self._archived(f"{part.scope}/{name.stream}", by_name.get(name.stream), part.root)
+            self.streams.append(replace(known, problem=str(problem)))
+
+    def _by_name(self) -> dict[str, ArchiveStatus]:
+        return {one.stream_name.partition("/")[2]: one for one in self.archives if not one.table}
+
+    def _add_missing(self, part: WatchedStreams) -> None:
+        """Add what is named or archived, and is not there, or of which that is not known."""
+        archived = self._by_name()
+        names = part.names | archived.keys() if self.unreadable else part.names - archived.keys()
+        problem = str(self.unreadable or "no such stream")
+        for name in sorted(names - {one.stream for one in self.state.names}):
+            uri = f"{part.scope}/{name}"
+            if part.target:
+                self.state.replicas.append(ReplicaStatus(replica=uri, problem=problem))
+            elif part.root:
+                known = self._archived(uri, archived.get(name), part.root)
+                self.streams.append(replace(known, problem=problem))
+            elif self.unreadable:  # a queue need not be there
+                self.state.queues.append(QueueStatus(queue=uri, is_readable=False, problem=problem))
+
+    def _archived(self, uri: str, archive: ArchiveStatus | None, root: str) -> StreamStatus:
+        """Return what the archive says of a stream."""
+        if archive is None:
+            known = bool(root) and not self.no_archives
+            return StreamStatus(stream=uri, is_archived=False if known else None, problem=str(self.no_archives or ""))
+        known = bool(archive.generation) or not archive.problem
+        return StreamStatus(
+            stream=uri, archive=archive.archive, is_archived=bool(archive.generation) if known else None
+        )
 
 
 def _archives(part: WatchedStreams, scope: str, now: datetime) -> Iterator[ArchiveStatus]:
     """Yield the archives of a part's streams, with their tables."""
-    if not part.root:
-        return
     root = RootAddress.parse(part.root).resolve()
-    found: list[ArchiveSummary] = []
-    try:
-        found = list_archives(root.below(f"{scope}/{part.only}".rstrip("/")).uri)
-    except NoSuchPlace:  # nothing was archived yet
-        next(root.open().list(""), None)  # raises if there is no such root: it may hold archives when it is back
-    for one in found:
-        its_scope, _, name = one.stream_name.partition("/")
-        if its_scope == scope and (part.matches is None or part.matches(name)):
-            yield status_of(one, now)
+
+    def below(name: str) -> list[ArchiveSummary]:
+        try:
+            return list_archives(root.below(f"{scope}/{name}".rstrip("/")).uri)
+        except NoSuchPlace:  # nothing was archived yet
+            next(root.open().list(""), None)  # raises if there is no such root: it may hold archives when it is back
+            return []
+
+    for found in each_of(below, sorted(part.names) or [""]):
+        for one in found:
+            its_scope, _, name = one.stream_name.partition("/")
+            if its_scope == scope and (part.matches is None or part.matches(name)):
+                yield status_of(one, now)
 
 
-def _streams(streams: list[OpenStream], archives: list[ArchiveStatus], root: str) -> Iterator[StreamStatus]:
-    by_name = {one.stream_name: one for one in archives if not one.table}
-    found = each_of(lambda one: _stream(one, by_name.get(str(one.name)), root), streams)
-    return (one for one in found if one is not None)
-
-
-def _stream(stream: OpenStream, archive: ArchiveStatus | None, root: str) -> StreamStatus | None:
-    """Return the status of a stream; None if it was deleted meanwhile."""
-    known = StreamStatus(stream=stream.uri, archive=archive.archive if archive else "")
-    if not root or (archive is not None and archive.problem):
-        return known
-    try:
-        newest = Archive.open(archive.archive).manifest() if archive is not None and archive.generation else None
-        return replace(known, unarchived=unarchived_bytes(stream, newest))
-    except (NoSuchStream, NoSuchScope):
-        return None
-    except Problem as problem:
-        return replace(known, problem=str(problem))
+def _unarchived(stream: OpenStream, archive: ArchiveStatus | None) -> int:
+    newest = Archive.open(archive.archive).manifest() if archive is not None and archive.generation else None
+    return unarchived_bytes(stream, newest)
 
 
 def declared_parts(file: str) -> list[WatchedStreams]:
@@ -127,16 +234,17 @@ def declared_parts(file: str) -> list[WatchedStreams]:
         Usage: the file is not valid; the message has the line.
     """
     verb, calls = _calls(file)
-    found: dict[tuple[str, str, bool], set[str]] = {}
-    for name in calls.look(first=True).names:
-        arguments, options = calls.call(name)
+    found: dict[tuple[str, str, bool, bool], list[ScopePattern]] = {}
+    for arguments, options in calls.given():
         given = dict(zip(verb.argument_names, map(str, arguments), strict=True))
         there = [(given["stream"], given.get("root", ""), "source" in given)]
         there += [(str(queue), "", False)] if (queue := getattr(options, "queue", None)) else []
         for uri, root, is_target in there:
-            scope, _, stream = uri.rpartition("/")
-            found.setdefault((scope, root, is_target), set()).add(stream)
-    return [WatchedStreams(scope, root, names.__contains__, target) for (scope, root, target), names in found.items()]
+            pattern = ScopePattern.parse(uri)
+            found.setdefault((pattern.scope, root, is_target, pattern.is_name), []).append(pattern)
+    return [
+        WatchedStreams.of_patterns(patterns, root, target=target) for (_, root, target, _), patterns in found.items()
+    ]
 
 
 def _calls(file: str) -> tuple[PublicVerb, StreamCalls]:

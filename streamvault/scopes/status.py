@@ -43,18 +43,29 @@ def show_status(place: str | None, options: StatusOptions) -> StatusReport:
     """
     now = now_utc()
     report = _report(place, options, now)
-    problems = [(one.archive, one.problem) for one in report.statuses]
-    problems += [(one.stream, one.problem) for one in report.live_streams]
-    problems += [(one.queue, one.problem) for one in report.queues]
-    problems += [(one.replica, one.problem) for one in report.replicas]
+    problems: dict[str, list[str]] = {}
+    for uri, problem in [
+        *((one.place, one.problem) for one in report.watched_places),
+        *((one.archive, one.problem) for one in report.statuses),
+        *((one.stream, one.problem) for one in report.live_streams),
+        *((one.queue, one.problem) for one in report.queues),
+        *((one.replica, one.problem) for one in report.replicas),
+    ]:
+        problems.setdefault(problem, []).append(uri)
+    problems.pop("", None)
     report = replace(
         report,
         metrics_file=str(options.metrics or ""),
-        warnings=tuple(f"{where}: {problem}" for where, problem in problems if problem),
+        warnings=tuple(f"{_first(uris)}: {problem}" for problem, uris in problems.items()),
     )
     if options.metrics is not None:
         replace_file(options.metrics, metrics_text(report))
     return report
+
+
+def _first(uris: list[str]) -> str:
+    """Return the first of what has the same problem, and how many others there are."""
+    return uris[0] if len(uris) == 1 else f"{uris[0]} and {len(uris) - 1:,} more"
 
 
 def _report(place: str | None, options: StatusOptions, now: datetime) -> StatusReport:

@@ -51,6 +51,11 @@ class ScopePattern:
     def __str__(self) -> str:
         return f"{self.scope}/{self.pattern}"
 
+    @property
+    def is_name(self) -> bool:
+        """Whether it is that of one stream."""
+        return bool(self.pattern) and "*" not in self.pattern
+
     def matches(self, name: str) -> bool:
         """Return whether a stream's name matches."""
         return re.fullmatch(".*".join(map(re.escape, (self.pattern or "*").split("*"))), name) is not None

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import certifi
 import pytest
 
 from streamvault import export_stream, replicate_stream, request_restore, show_status, write_report
@@ -19,8 +20,9 @@ from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.minio import read_only
 from tests.servers.pravega import PravegaServer
+from tests.servers.pravega_security import ADMIN
 from tests.servers.s3 import S3Server
-from tests.streams import append_events, payloads
+from tests.streams import append_events, make_stream, payloads
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
 
@@ -111,3 +113,59 @@ def test_report_of_a_stream_and_of_what_is_not_archived(
     report = write_report(f"{root}/{name}", output=archived, stream=uri)
     assert (report.unarchived, report.archives_found, report.generations_read) == (written, 1, 1)
     assert f"Archive of {name}" in archived.read_text()
+
+
+def test_server_that_cannot_be_read_leaves_the_others(
+    source: tuple[StreamStore, StreamName, str],
+    pravega_secure: PravegaServer,
+    root: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """One line says why, and no figure of what it has: an absent one is not 0."""
+    _, name, uri = source
+    assert pravega_secure.certificates is not None
+    right = {
+        "PRAVEGA_CA_FILE": str(pravega_secure.certificates.authority),
+        "PRAVEGA_USERNAME": ADMIN.user,
+        "PRAVEGA_PASSWORD": ADMIN.password,
+    }
+    for variable, value in right.items():
+        monkeypatch.setenv(variable, value)
+    guarded = StreamName(f"{name.scope}-2", "guarded")
+    with parse_stream(f"{pravega_secure.uri}/{guarded}")[0].open() as store:
+        make_stream(store, guarded, events=20, largest=2000)
+    for stream in (uri, f"{pravega_secure.uri}/{guarded}"):
+        export_stream(stream, root, layout="chunks", master="inline[2]")
+    file, prom = tmp_path / "streams.toml", tmp_path / "status.prom"
+
+    def seen(server: str, **changed: str) -> tuple[str, list[str], dict[str, str]]:
+        """Return what the command says, the last column of each row, and the metrics of the two streams."""
+        file.write_text(f"root = '{root}'\nkeep = 3\n[[streams]]\nstream = '{uri}'\n[[streams]]\nstream = '{server}'\n")
+        with monkeypatch.context() as patched:
+            for variable, value in changed.items():
+                patched.setenv(variable, value)
+            assert main(["status", "--config", str(file), "--metrics", str(prom)]) == 0
+        out, err = capfd.readouterr()
+        found = re.findall(r'^streamvault_stream_(\w+)\{stream="[^"]*/(\w+)".* (\d)$', prom.read_text(), re.MULTILINE)
+        columns = [line.split()[-1] for line in out.splitlines()[2:]]
+        return err, columns, {f"{stream} {metric}": value for metric, stream, value in found}
+
+    capfd.readouterr()
+    tls = f"{pravega_secure.uri}/{guarded}"
+    mine = {"source archived": "1", "source unarchived_bytes": "0", "source readable": "1"}
+    fine = {"guarded archived": "1", "guarded unarchived_bytes": "0", "guarded readable": "1"}
+    assert seen(tls) == ("", ["B", "B"], mine | fine)
+    unknown = mine | {"guarded archived": "1", "guarded readable": "0"}
+    for server, changed, why in (
+        (tls, {"PRAVEGA_PASSWORD": "wrong"}, "Pravega rejected the login of admin"),
+        (tls, {"PRAVEGA_CA_FILE": certifi.where()}, "the controller's certificate is not trusted"),
+        (tls.replace("+tls", ""), {}, "the server speaks TLS"),
+    ):
+        err, *shown = seen(server, **changed)
+        assert err.startswith(f"warning: {server.rpartition('/')[0]} and 1 more: {why}"), err
+        assert (err.count("\n"), shown) == (1, [["B", "?"], unknown])
+    err, *shown = seen(tls, AWS_SECRET_ACCESS_KEY="wrong")
+    assert err.startswith(f"warning: {root} and 2 more: the secret access key is wrong"), err
+    assert (err.count("\n"), shown) == (1, [["?", "?"], {"source readable": "0", "guarded readable": "0"}])

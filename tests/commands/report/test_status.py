@@ -27,6 +27,7 @@ from streamvault.report.metrics import METRICS, metrics_text
 from streamvault.report.reports import (
     ArchiveStatus,
     LeaseStatus,
+    PlaceStatus,
     QueueStatus,
     ReplicaStatus,
     StatusReport,
@@ -305,10 +306,13 @@ def written() -> dict[str, set[str]]:
             ArchiveStatus(archive="memory://a/b/c", stream_name="b/c", created=moment_text(now_utc()), table=table)
             for table in ("", "t")
         ),
-        live_streams=(StreamStatus(stream=uri, archive="memory://a/b/c", unarchived=1),),
+        live_streams=(StreamStatus(stream=uri, archive="memory://a/b/c", is_archived=True, unarchived=1),),
         leases=(LeaseStatus(lease=uri, stream=uri, purpose="append", host="h", pid=1, alive=True),),
         queues=(QueueStatus(queue=uri),),
-        replicas=(ReplicaStatus(replica=uri, source=uri, reached=moment_text(now_utc()), lag_bytes=1),),
+        replicas=(
+            ReplicaStatus(replica=uri, source=uri, state="replica", reached=moment_text(now_utc()), lag_bytes=1),
+        ),
+        watched_places=(PlaceStatus(place="local:///a/b"),),
     )
     found: dict[str, set[str]] = {}
     for line in (metrics_text(report) + RunFigures().metrics("rotate")).splitlines():
@@ -339,7 +343,7 @@ def test_dashboard_asks_for_metrics_and_labels_that_are_written(written: dict[st
         assert all(labels <= written[name] for name in names), target["expr"]
         asked |= names
     kinds = {name.split("_")[1] for name in asked}
-    assert kinds == {"status", "archive", "stream", "lease", "queue", "replica"}
+    assert kinds == {"status", "place", "archive", "stream", "lease", "queue", "replica"}
     for one in board["templating"]["list"]:
         if one["type"] == "query":
             found = re.fullmatch(r"label_values\((\w+), (\w+)\)", one["query"]["query"])
@@ -368,5 +372,6 @@ def test_alert_rules_ask_for_metrics_and_labels_that_are_written(written: dict[s
         assert said <= written[first[1]], rule["alert"]
         assert labels <= set().union(*(written[name] for name in names)), rule["alert"]
         asked |= names
-    assert {name.split("_")[1] for name in asked} == {"status", "archive", "stream", "lease", "queue", "replica", "run"}
+    kinds = {"status", "place", "archive", "stream", "lease", "queue", "replica", "run"}
+    assert {name.split("_")[1] for name in asked} == kinds
     assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,15 +16,19 @@ import pytest
 
 from streamvault import export_stream, promote_replica, replicate_stream, request_restore, show_status
 from streamvault.cli import main
-from streamvault.common.errors import Usage
+from streamvault.common.errors import Failed, Usage
 from streamvault.manager import status as looking
+from streamvault.manager.listing import AT_ONCE
+from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.mirrors.replica import REPLICA
+from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.report.metrics import metrics_text
 from streamvault.report.reports import StatusReport
 from streamvault.report.status import unarchived_bytes
 from streamvault.requests.streams import open_queue
 from streamvault.scopes import looking as scope_looking
+from streamvault.streamstore.errors import AccessDenied, NoSuchScope, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.open_stream import OpenStream
@@ -358,3 +363,171 @@ def test_metrics_of_a_scope(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> 
     (lease,) = [line for line in text.splitlines() if line.startswith("streamvault_lease_alive{")]
     assert f'stream="{a}"' in lease
     assert lease.endswith(" 0")
+
+
+def declared(scopes: Scopes, *uris: str, root: str = "") -> Path:
+    """Return a file of `rotate` that declares streams."""
+    file = scopes.folder / "streams.toml"
+    streams = "".join(f"[[streams]]\nstream = '{uri}'\n" for uri in uris)
+    file.write_text(f"root = '{root or scopes.root}'\nkeep = 3\n{streams}")
+    return file
+
+
+def metrics_of(report: StatusReport) -> dict[str, float]:
+    """Return the metrics by name, without ``streamvault_``, and the last name in the first label's value."""
+    found = re.findall(r'^streamvault_(\w+)\{\w+="[^"]*?(\w+)".*\} (\S+)$', metrics_text(report), re.MULTILINE)
+    return {f"{name} {last}": float(value) for name, last, value in found}
+
+
+def test_scope_that_cannot_be_read_hides_nothing_else(scopes: Scopes) -> None:
+    for name in "ab":
+        export_stream(scopes.uri(f"shop/{name}"), scopes.root, master="inline")
+    lost = f"local://{scopes.folder}/elsewhere/shop"
+    report = show_status(None, config_file=declared(scopes, f"{lost}/b", f"{lost}/new", scopes.uri("shop/a")))
+    found = {one.stream: (one.archive, one.is_archived, one.unarchived) for one in report.live_streams}
+    assert found == {
+        f"{lost}/b": (f"{scopes.root}/shop/b", True, None),
+        f"{lost}/new": ("", False, None),
+        scopes.uri("shop/a"): (f"{scopes.root}/shop/a", True, 0),
+    }
+    assert [one.archive for one in report.statuses] == [f"{scopes.root}/shop/b", f"{scopes.root}/shop/a"]
+    assert {one.place: bool(one.problem) for one in report.watched_places} == {
+        lost: True,
+        scopes.uri("shop"): False,
+        scopes.root: False,
+    }
+    assert report.warnings == (f"{lost} and 2 more: no such scope: {lost}",)
+    assert f'streamvault_place_readable{{place="{lost}"}} 0\n' in metrics_text(report)
+    found = metrics_of(report)
+    assert (found["place_readable vault"], found["stream_readable b"], found["stream_readable a"]) == (1, 0, 1)
+    assert not {"stream_unarchived_bytes b", "stream_unarchived_bytes new"} & found.keys()
+    report = show_status(None, config_file=declared(scopes, f"{lost}/*", scopes.uri("shop/a")))
+    rows = {one.stream: one.problem for one in report.live_streams}
+    assert rows == {f"{lost}/{name}": f"no such scope: {lost}" for name in "ab"} | {scopes.uri("shop/a"): ""}
+    (scopes.folder / "vault").rename(scopes.folder / "gone")
+    (scopes.folder / "vault").mkdir()
+    with pytest.raises(NoSuchScope):
+        show_status(f"{lost}/", root=scopes.root)
+
+
+def test_stream_that_is_named_and_not_there_is_a_problem(scopes: Scopes) -> None:
+    """It was never archived, and nobody else says so; of one that is archived, the archive's line does."""
+    export_stream(scopes.uri("shop/b"), scopes.root, master="inline")
+    scopes.delete("b")
+    file = declared(scopes, *(scopes.uri(f"shop/{name}") for name in ("a", "b", "typo")))
+    report = show_status(None, config_file=file)
+    assert {one.stream.rpartition("/")[2]: one.problem for one in report.live_streams} == {
+        "a": "",
+        "typo": "no such stream",
+    }
+    assert [one.archive for one in report.statuses] == [f"{scopes.root}/shop/b"]
+    found = metrics_of(report)
+    assert (found["stream_readable typo"], found["stream_archived typo"], found["stream_archived a"]) == (0, 0, 0)
+    assert "stream_unarchived_bytes typo" not in found
+    file.write_text(f"[[streams]]\nsource = '{scopes.uri('shop/a')}'\nstream = '{scopes.uri('standby/a')}'\n")
+    scopes.make(["other"], scope="standby")
+    (one,) = show_status(None, config_file=file).replicas
+    assert (one.replica, one.state, one.problem) == (scopes.uri("standby/a"), "unknown", "no such stream")
+
+
+def test_root_that_cannot_be_read_leaves_the_streams(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream is neither archived nor not archived; and a server that does not answer is asked once."""
+    scopes.make(["a"], scope="other")
+    asked = []
+
+    def unavailable(uri: str) -> None:
+        asked.append(uri)
+        raise ObjectStoreUnavailable("S3 does not answer", where="vault")
+
+    monkeypatch.setattr(scope_looking, "list_archives", unavailable)
+    file = declared(scopes, scopes.uri("shop/*"), scopes.uri("other/*"))
+    report = show_status(None, config_file=file)
+    assert [(one.stream, one.is_archived, one.problem) for one in report.live_streams] == [
+        (scopes.uri(name), None, "S3 does not answer: vault") for name in ("shop/a", "shop/b", "other/a")
+    ]
+    assert report.warnings == (f"{scopes.root} and 3 more: S3 does not answer: vault",)
+    assert len(asked) == 1
+    found = metrics_of(report)
+    assert found == {
+        "place_readable shop": 1, "place_readable other": 1, "place_readable vault": 0,
+        "stream_readable a": 0, "stream_readable b": 0,
+    } | {name: value for name, value in found.items() if name.startswith("status_")}  # fmt: skip
+    scopes.capfd.readouterr()
+    assert main(["status", "--config", str(file)]) == 0
+    lines = scopes.capfd.readouterr().out.splitlines()[2:]
+    assert [line.split() for line in lines] == [[name, "?", "?"] for name in ("shop/a", "shop/b", "other/a")]
+
+
+def test_queue_that_cannot_be_read_has_no_figures(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
+    request_restore(f"{scopes.root}/shop/a", scopes.uri("shop/restored"), queue=scopes.uri("shop/queue"))
+
+    def refuse(_: str) -> None:
+        raise AccessDenied("you may not")
+
+    monkeypatch.setattr(looking, "show_queue", refuse)
+    report = seen(scopes)
+    assert [(one.is_readable, one.problem) for one in report.queues] == [(False, "you may not")]
+    assert {name for name in metrics_of(report) if name.startswith("queue_")} == {"queue_readable queue"}
+    scopes.capfd.readouterr()
+    assert main(["status", scopes.uri("shop/")]) == 0
+    assert scopes.capfd.readouterr().out.splitlines()[-1].split() == ["shop/queue", "?", "?", "-", "none"]
+
+
+def test_stream_that_may_not_be_read_leaves_the_others(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = LocalStore.describe
+
+    def describe(store: LocalStore, name: StreamName) -> Any:
+        if name.stream == "a":
+            raise AccessDenied("you may not")
+        return really(store, name)
+
+    monkeypatch.setattr(LocalStore, "describe", describe)
+    report = seen(scopes)
+    assert {one.stream: (one.unarchived is None, one.problem) for one in report.live_streams} == {
+        scopes.uri("shop/a"): (True, "you may not"),
+        scopes.uri("shop/b"): (False, ""),
+    }
+
+
+def test_server_that_stops_answering_is_not_waited_for_again(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    scopes.make([f"more{number}" for number in range(40)], scope="big")
+    asked = []
+
+    def unavailable(stream: OpenStream, _: Manifest | None) -> int:
+        asked.append(stream)
+        raise StreamStoreUnavailable("Pravega's segment store does not answer")
+
+    monkeypatch.setattr(scope_looking, "unarchived_bytes", unavailable)
+    report = seen(scopes, "big/")
+    assert len(asked) <= AT_ONCE
+    assert {one.unarchived for one in report.live_streams} == {None}
+    assert len(report.live_streams) == 40
+    assert len(report.warnings) == 1
+
+
+def test_archive_without_a_generation_is_no_archive(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first export that never ends must not look like one that has."""
+
+    def stop(*_: object) -> None:
+        raise Failed("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "commit", stop)
+        with pytest.raises(Failed, match="stopped"):
+            export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
+    report = seen(scopes)
+    assert [(one.generation, one.unfinished_generation) for one in report.statuses] == [(0, 1)]
+    found = metrics_of(report)
+    assert (found["stream_archived a"], found["stream_readable a"], found["archive_generation a"]) == (0, 1, 0)
+
+
+def test_archive_that_cannot_be_read_leaves_open_what_is_archived(scopes: Scopes) -> None:
+    export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
+    (manifest,) = (scopes.folder / "vault" / "shop" / "a" / "_manifest").glob("*.json")
+    manifest.write_text("{")
+    report = seen(scopes)
+    assert report.statuses[0].problem
+    found = metrics_of(report)
+    assert (found["stream_readable a"], found["stream_readable b"]) == (0, 1)
+    assert "stream_unarchived_bytes a" not in found

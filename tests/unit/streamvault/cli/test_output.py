@@ -298,14 +298,14 @@ def _scope_status() -> StatusReport:
         seen=WHEN,
         statuses=_statuses(),
         live_streams=(
-            StreamStatus(stream=uri, archive=_statuses()[0].archive, unarchived=2**40),
-            StreamStatus(stream=f"{store}/shop/new", unarchived=12),
+            StreamStatus(stream=uri, archive=_statuses()[0].archive, is_archived=True, unarchived=2**40),
+            StreamStatus(stream=f"{store}/shop/new", is_archived=False, unarchived=12),
         ),
         leases=(
             LeaseStatus(lease=uri, stream=uri, purpose="import or mirror", host="vault-2", pid=4194304, alive=True),
         ),
         queues=(QueueStatus(queue=uri, waiting=12_345, failed=678, oldest_age=1e6, worker="vault-2.example.com"),),
-        replicas=(ReplicaStatus(replica=uri, source=uri, reached=WHEN, lag_bytes=2**40),),
+        replicas=(ReplicaStatus(replica=uri, source=uri, state="replica", reached=WHEN, lag_bytes=2**40),),
     )
 
 
