@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,9 @@ from streamvault.objectstore.errors import AlreadyExists
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamCut, StreamName
 
+if TYPE_CHECKING:
+    from streamvault.manifests.archive.history import Generation
+
 Number = Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
 Text = Annotated[str, Field(max_length=1000)]
 
@@ -28,31 +31,29 @@ Deletion = Literal["", "begun", "decided", "done"]
 """How far the deletion of an archive is, see `Decision`."""
 
 
-class Checked(File):
+class Note(File):
+    """What is recorded of a generation beside its manifest."""
+
+    format: Literal[1] = 1
+    scope: str
+    stream: str
+    generation: Number
+    created: Moment = Field(default_factory=now_utc)
+    tool: Text = ""
+
+
+class Checked(Note):
     """The mark that all of a generation's data were read back and matched their digests.
 
     `ranges` is the number of ranges read, `digest` the SHA-256 of the manifest's file.
     """
 
-    format: Literal[1] = 1
-    scope: str
-    stream: str
-    generation: Number
-    created: Moment = Field(default_factory=now_utc)
-    tool: Text = ""
     ranges: Count
     digest: Digest
 
 
-class Truncation(File):
+class Truncation(Note):
     """The note that the source is about to be truncated to a generation's end, which keeps the archive."""
-
-    format: Literal[1] = 1
-    scope: str
-    stream: str
-    generation: Number
-    created: Moment = Field(default_factory=now_utc)
-    tool: Text = ""
 
 
 class Hold(Model):
@@ -204,24 +205,27 @@ class Decision(File):
         return self
 
 
-def mark_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan, digest: str, ranges: int) -> None:
-    """Mark a generation as read back; does nothing if it is marked already.
+def mark_checked(store: ObjectStore, generation: Generation) -> None:
+    """Mark a generation, all of whose data were read and matched, as read back; does nothing if it is marked already.
 
     Args:
         store: the archive's root.
-        stream: the archived stream.
-        span: the generation, all of whose data were read and matched.
-        digest: SHA-256 of the manifest with which they were compared.
-        ranges: how many ranges were read.
+        generation: what the data were compared with.
 
     Raises:
         ObjectStoreError: the mark could not be written.
     """
+    manifest = generation.manifest
     mark = Checked(
-        scope=stream.scope, stream=stream.stream, generation=span.last, ranges=ranges, digest=digest, tool=TOOL
+        scope=manifest.name.scope,
+        stream=manifest.name.stream,
+        generation=manifest.generation,
+        tool=TOOL,
+        ranges=sum(map(len, generation.rows.values())),
+        digest=generation.fingerprint,
     )
     with suppress(AlreadyExists):  # another process has also read it back
-        store.put(f"{stream}/{checked_key(span)}", mark.encode())
+        store.put(f"{manifest.name}/{checked_key(manifest.span)}", mark.encode())
 
 
 def find_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan) -> Checked | None:

@@ -221,9 +221,8 @@ def _mark(source: Archive, history: History) -> tuple[tuple[int, ...], tuple[str
         span = each.manifest.span
         if span not in listing.spans or span.last in listing.checked:
             continue
-        ranges = sum(map(len, each.rows.values()))
         try:
-            mark_checked(source.store, source.stream, span, each.fingerprint, ranges)
+            mark_checked(source.store, each)
         except ObjectStoreError as error:
             return tuple(marked), (f"{span} cannot be recorded as read back, so a rotation reads it again: {error}",)
         marked.append(span.last)

@@ -105,6 +105,5 @@ def _read_one(
             where=f"{archive.uri}: {total.findings[0]}{more}",
             todo="Run 'streamvault check --read-data' on the archive.",
         )
-    ranges = sum(len(task.rows) for task in tasks)
-    mark_checked(archive.store, archive.stream, span, generation.fingerprint, ranges)
-    return ranges
+    mark_checked(archive.store, generation)
+    return total.read
