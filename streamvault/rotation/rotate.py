@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +19,7 @@ from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.hold import check_name, put_hold
-from streamvault.manifests.verbs.read_back import last_checked, read_back
+from streamvault.manifests.verbs.read_back import check_kept, last_checked, read_back
 from streamvault.requests.deletions import request_deletions
 from streamvault.requests.streams import check_queue
 from streamvault.rotation.compact.task import join_ranges
@@ -123,7 +123,7 @@ class Rotation:
         checked, ranges = read_back(self.archive, lambda: self.tasks.runner, self.progress)
         # Before generations expire: afterwards their bytes could no longer be compared with the source's.
         checked_up_to = last_checked(self.archive) if self.options.truncate_source else None
-        truncated = checked_up_to is not None and self._truncate(checked_up_to)
+        truncated = checked_up_to is not None and self._truncate(checked_up_to, checked)
         deleted, _ = delete_replaced(self.archive)
         listing = self.archive.listing()
         resumed = listing.unfinished and not self.options.queue
@@ -163,7 +163,7 @@ class Rotation:
                 cut = newest.to if newest and not coming else store.describe(self.export.name).tail
                 if newest:
                     same = self.options.same_stream
-                    truncate_source(self.archive, store, newest, same_stream=same, dry_run=True)
+                    truncate_source(self.archive, store, newest, same_stream=same, check=None)
         checked = (*listing.unchecked, *coming)
         return replace(self._report(exported, checked, expiry, cut, resumed=listing.unfinished), dry_run=True)
 
@@ -206,10 +206,17 @@ class Rotation:
         dropped = [listing.dropped] if listing.unfinished else []
         return request_deletions(self.options.queue, self.export.root.uri, self.export.name, dropped)
 
-    def _truncate(self, archived: Manifest) -> bool:
-        """Truncate the source to a generation's end, see `truncate_source`."""
+    def _truncate(self, archived: Manifest, read: Sequence[int]) -> bool:
+        """Truncate the source to a generation's end, see `truncate_source`; this run has read back ``read``."""
+
+        def check(is_gone: Callable[[Manifest], bool]) -> None:
+            generation = archived.generation
+            check_kept(
+                self.archive, lambda: self.tasks.runner, self.progress, upto=generation, is_gone=is_gone, read=read
+            )
+
         with self.export.source.open() as store:
-            done = truncate_source(self.archive, store, archived, same_stream=self.options.same_stream)
+            done = truncate_source(self.archive, store, archived, same_stream=self.options.same_stream, check=check)
         if not done:
             self.warnings.append("the stream is sealed, so it cannot be truncated; it is archived completely")
         return done

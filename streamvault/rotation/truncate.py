@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from streamvault.common.errors import Conflict
@@ -22,7 +23,12 @@ from streamvault.streamstore.store import StreamStore
 
 
 def truncate_source(
-    archive: Archive, store: StreamStore, archived: Manifest, *, same_stream: bool, dry_run: bool = False
+    archive: Archive,
+    store: StreamStore,
+    archived: Manifest,
+    *,
+    same_stream: bool,
+    check: Callable[[Callable[[Manifest], bool]], None] | None,
 ) -> bool:
     """Move the source's head to a generation's end, unless it is already further.
 
@@ -34,12 +40,15 @@ def truncate_source(
         store: the source's store.
         archived: the last generation up to which all generations were read back.
         same_stream: whether the user confirms that it is the archived stream where the archive has no bytes any more.
-        dry_run: only check and compare, as a run would that archives up to the tail before.
+        check: checks that the archive has what the source would lose; is told by a function whether the source has
+            nothing any more of a generation, nor of those before it. None for a rehearsal, which only compares, as a
+            run would that archives up to the tail before.
 
     Returns:
         False if the stream is sealed, so that it cannot be truncated.
 
     Raises:
+        Damaged: from `check`. Nothing was truncated.
         Conflict: the stream is not the archived one, is not known to be, or has more below the new head than was
             archived. Nothing was truncated.
         InArchiveClass: the archive's bytes cannot be read before S3 has restored them. Nothing was truncated.
@@ -53,14 +62,15 @@ def truncate_source(
         return False
     _check_beginning(archive, described, f"{store.uri}/{archive.stream}", same_stream=same_stream)
     held = held_below(described, store, archived.to)
-    if dry_run:  # of segments that have grown, a run compares what it has archived itself
+    if check is None:  # of segments that have grown, a run compares what it has archived itself
         until = held_below(described, store, described.tail)
         held = {segment: there for segment, there in held.items() if until[segment].end == there.end}
     unknown = compare(archive, store, held).unknown
     if unknown and not same_stream:
         raise _nothing_to_compare(sorted(unknown), f"{store.uri}/{archive.stream}")
-    if dry_run:
+    if check is None:
         return True
+    check(lambda manifest: is_before(described, manifest.to, described.head))
     _announce(archive, archived.generation)
     try:
         store.truncate(cut)

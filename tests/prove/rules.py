@@ -34,6 +34,8 @@ CARRIED = "tests/commands/mirrors/test_carried_groups.py"
 GROUP_STATE = "tests/unit/streamstore/pravega/test_group_state.py"
 
 DELETE = "tests/commands/manifests/test_delete.py"
+LATE_MARKS = "tests/commands/manifests/test_late_marks.py"
+REPLACED = "tests/unit/manifests/archive/test_replaced.py"
 
 RULES: tuple[Mutant, ...] = (
     Mutant(
@@ -209,10 +211,26 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "mark-of-another",
         "mark of a check: it names the manifest that it is of",
-        "manifests/verbs/read_back.py",
+        "manifests/archive/marks.py",
         "if mark is None or mark.digest != fingerprint:",
         "if mark is None:",
         tests=(ROTATE, COMPACT),
+    ),
+    Mutant(
+        "mark-by-number",
+        "mark of a check: one of a merged generation does not count for the merged one",
+        "manifests/archive/listing.py",
+        'checked=frozenset(span.last for span in spans if "checked" in records[span]),',
+        'checked=frozenset(span.last for span in records if "checked" in records[span]),',
+        tests=(LATE_MARKS,),
+    ),
+    Mutant(
+        "mark-of-another-archive",
+        "mark of a check: it is of the archive in which it is",
+        "manifests/archive/marks.py",
+        "    if mark and (mark.scope, mark.stream, mark.generation) != (stream.scope, stream.stream, span.last):",
+        "    if False:",
+        tests=(LATE_MARKS,),
     ),
     Mutant(
         "decision-believed",
@@ -321,6 +339,14 @@ RULES: tuple[Mutant, ...] = (
         "if one.due > moment",
         tests=(COMPACT,),
         families=("chunks/grown compact,hour;compact",),
+    ),
+    Mutant(
+        "replaced-by-another-mark",
+        "deletion of replaced data: the mark is of the manifest that is there",
+        "manifests/archive/replaced.py",
+        "        check_mark(archive.store, generation.manifest, generation.fingerprint)\n",
+        "",
+        tests=(REPLACED,),
     ),
     Mutant(
         "replaced-manifest-first",
@@ -507,6 +533,30 @@ RULES: tuple[Mutant, ...] = (
         "list(takewhile(lambda span: span.last in listing.checked, listing.spans))",
         "list(listing.spans)",
         tests=(READ_BACK,),
+    ),
+    Mutant(
+        "truncate-unlisted",
+        "truncation of the source: what an earlier run has read back is looked for again",
+        "rotation/truncate.py",
+        "    check(lambda manifest: is_before(described, manifest.to, described.head))\n",
+        "",
+        tests=(TRUNCATE,),
+    ),
+    Mutant(
+        "truncate-by-another-mark",
+        "truncation of the source: each mark is of the manifest that is there",
+        "manifests/verbs/read_back.py",
+        "    if not share:\n        check_mark(archive.store, generation.manifest, generation.fingerprint)\n",
+        "",
+        tests=(TRUNCATE,),
+    ),
+    Mutant(
+        "truncate-merged",
+        "truncation of the source: what was merged since it was read back is read again",
+        "manifests/verbs/read_back.py",
+        "            if span.first > upto or (is_marked and span.last in read):",
+        "            if span.first > upto or not is_marked or span.last in read:",
+        tests=(TRUNCATE,),
     ),
     Mutant(
         "truncate-another",

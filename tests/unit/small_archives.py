@@ -167,12 +167,14 @@ def merge(vault: Vault, first: int, last: int, *, grace: float = 0.0) -> Compact
     return compacting.compact_generations(archive_of(vault.root), span, options, lambda: InlineRunner(1), Progress())
 
 
-def before_a_decision(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Run something while the next decision is being written."""
+def before_a_decision(
+    monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object], *, part: str = "/decisions/"
+) -> None:
+    """Run something while the next decision is being written, or another object that has a part in its key."""
     put = ObstoreStore.put
 
     def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
-        if "/decisions/" in key:
+        if part in key:
             monkeypatch.setattr(ObstoreStore, "put", put)
             happens()
         put(self, key, data)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from streamvault.common.errors import Damaged
 from streamvault.common.times import now_utc
 from streamvault.common.version import TOOL
-from streamvault.layouts.object_keys import GenerationSpan, checked_key
+from streamvault.layouts.object_keys import GenerationSpan, checked_key, manifest_key
 from streamvault.manifests.format.field_types import Count, Cut, Digest, Moment
 from streamvault.manifests.format.jsonfile import File, Model, find_file
 from streamvault.objectstore.errors import AlreadyExists
@@ -20,6 +20,7 @@ from streamvault.streamstore.model import StreamCut, StreamName
 
 if TYPE_CHECKING:
     from streamvault.manifests.archive.history import Generation
+    from streamvault.manifests.format.manifest import Manifest
 
 Number = Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
 Text = Annotated[str, Field(max_length=1000)]
@@ -226,6 +227,21 @@ def mark_checked(store: ObjectStore, generation: Generation) -> None:
     )
     with suppress(AlreadyExists):  # another process has also read it back
         store.put(f"{manifest.name}/{checked_key(manifest.span)}", mark.encode())
+
+
+def check_mark(store: ObjectStore, manifest: Manifest, fingerprint: str) -> None:
+    """Check that the mark of a generation is of the manifest that is there; ``fingerprint`` is that one's.
+
+    Raises:
+        Damaged: it is of a different manifest, or not valid.
+    """
+    mark = find_checked(store, manifest.name, manifest.span)
+    if mark is None or mark.digest != fingerprint:
+        raise Damaged(
+            "the mark belongs to a different manifest",
+            where=f"{store.uri}/{manifest.name}, generation {manifest.generation}",
+            todo=f"Restore {manifest_key(manifest.span)} from a version or a copy of the bucket, and delete nothing.",
+        )
 
 
 def find_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan) -> Checked | None:

@@ -30,6 +30,7 @@ from streamvault.layouts.object_keys import (
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData
 from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.marks import check_mark
 from streamvault.manifests.archive.merging import Merger
 from streamvault.manifests.archive.plan import find_plan
 from streamvault.manifests.archive.rows import find_rows
@@ -159,10 +160,15 @@ def _delete(archive: Archive, one: Replacement, ends: Ends) -> DeletedData:
 
 
 def _ends(archive: Archive, listing: Listing, others: Sequence[GenerationSpan]) -> Ends:
-    """Return the starts and ends of the ranges in force, for generations that overlap the others."""
+    """Return the starts and ends of the ranges in force, for generations that overlap the others.
+
+    Raises:
+        Damaged: the mark of one of them is of a different manifest.
+    """
     found: Ends = {}
     for span in _overlapping(listing, others):
         generation = archive.load_span(span)
+        check_mark(archive.store, generation.manifest, generation.fingerprint)
         if not open_layout(generation.manifest.layout).joinable:
             continue
         for segment, rows in generation.rows.items():

@@ -11,19 +11,32 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, compact_archive, export_stream, import_stream, rotate_stream
-from streamvault.common.errors import Conflict
+from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.chunks import ChunksLayout
 from streamvault.layouts.events import EventsLayout
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.object_keys import truncation_key
-from streamvault.manifests.archive.marks import Decision, Truncation
+from streamvault.layouts.object_keys import GenerationSpan, checked_key, truncation_key
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.marks import Decision, Truncation, find_checked
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.errors import InArchiveClass
 from streamvault.reading import comparing, identity
+from streamvault.rotation import rotate as rotation
 from streamvault.rotation import truncate
 from streamvault.rotation.reports import RotateReport
 from streamvault.streamstore.model import KeyRange, SegmentId
 from tests.streams import append_events
-from tests.unit.small_archives import KINDS, NAME, Vault, archive_of
+from tests.unit.small_archives import (
+    KINDS,
+    NAME,
+    Vault,
+    archive_of,
+    contents,
+    data_keys,
+    merge,
+    objects_of,
+    replace_object,
+)
 
 FIRST = SegmentId(0, 0)
 HALVES = (KeyRange(0, 0.5), KeyRange(0.5, 1))
@@ -295,6 +308,87 @@ def test_source_that_is_truncated_meanwhile_is_left_alone(tmp_path: Path, monkey
     monkeypatch.setattr(truncate, "held_below", held_below)
     assert truncating(vault).truncated
     assert vault.described.head == vault.described.tail
+
+
+def marked(vault: Vault) -> list[str]:
+    """Archive three generations, and read them back by a check; returns the keys of their objects."""
+    for payload in (b"one", b"two", b"three"):
+        vault.add(payload, payload)
+        export(vault)
+    assert check_archive(vault.archive, read_data=True, master="inline").marked == (1, 2, 3)
+    return data_keys(vault.root)
+
+
+def is_kept(vault: Vault, match: str) -> None:
+    """Check that a rotation finds damage before it truncates, and that nothing was lost."""
+    before = payloads_of(vault)
+    with pytest.raises(Damaged, match=match):
+        truncating(vault, keep=1)
+    assert payloads_of(vault) == before
+    assert archive_of(vault.root).generations() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("left", [None, b"short"], ids=["missing", "cut"])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_objects_that_are_gone_since_they_were_read_back_keep_the_source(
+    tmp_path: Path, number: int, left: bytes | None
+) -> None:
+    """A mark may be a year old: what it proves then is looked for again before the source loses it."""
+    vault = made(tmp_path, b"first")
+    key = marked(vault)[number]
+    data = contents(vault.root)[key]
+    replace_object(vault.root, key, left)
+    is_kept(vault, f"generation {number + 1} differs from what was archived")
+    replace_object(vault.root, key, data)
+    assert truncating(vault).truncated
+
+
+def test_marks_that_were_copied_without_all_data_keep_the_source(tmp_path: Path) -> None:
+    vault = made(tmp_path, b"first")
+    missing = marked(vault)[1]
+    copied = replace(vault, root=Vault(tmp_path).root)
+    for key, data in contents(vault.root).items():
+        if key != missing:
+            objects_of(copied.root).put(key, data)
+    is_kept(copied, "generation 2 differs from what was archived")
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_mark_of_another_manifest_keeps_the_source_whatever_its_number(tmp_path: Path, number: int) -> None:
+    vault = made(tmp_path, b"first")
+    marked(vault)
+    mark = find_checked(objects_of(vault.root), NAME, GenerationSpan.of(number))
+    assert mark is not None
+    key = f"{NAME}/{checked_key(GenerationSpan.of(number))}"
+    replace_object(vault.root, key, mark.model_copy(update={"digest": "0" * 64}).encode())
+    is_kept(vault, f"to a different manifest: .*generation {number}")
+
+
+def test_what_the_source_has_lost_before_is_not_looked_for_again(tmp_path: Path) -> None:
+    vault = made(tmp_path, b"first")
+    key = marked(vault)[0]
+    assert truncating(vault).truncated
+    replace_object(vault.root, key, None)
+    vault.add(b"new")
+    assert truncating(vault).truncated
+    assert payloads_of(vault) == []
+
+
+def test_generation_that_was_merged_since_it_was_read_back_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = made(tmp_path, b"first")
+    marked(vault)
+    real = rotation.last_checked
+
+    def merged_meanwhile(archive: Archive) -> Manifest | None:
+        found = real(archive)
+        merge(vault, 2, 3)
+        return found
+
+    monkeypatch.setattr(rotation, "last_checked", merged_meanwhile)
+    assert truncating(vault).truncated
+    assert archive_of(vault.root).listing().checked == {1, 3}
 
 
 def test_only_notes_of_truncations_that_are_done_are_deleted(tmp_path: Path) -> None:

@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 
 from streamvault import compact_archive, export_stream
-from streamvault.common.errors import Failed
+from streamvault.common.errors import Damaged, Failed
 from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
-from streamvault.layouts.object_keys import GenerationSpan, chunk_key
+from streamvault.layouts.object_keys import GenerationSpan, checked_key, chunk_key
 from streamvault.manifests.archive import replaced
 from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.marks import find_checked
 from streamvault.manifests.archive.replaced import delete_replaced, replacements
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.model import SegmentId
-from tests.unit.small_archives import NAME, Vault, archive_of, contents, merge
+from tests.unit.small_archives import NAME, Vault, archive_of, contents, merge, objects_of, replace_object
 
 LATER = timedelta(hours=2)
 RANGE_SIZE = 16 * 1024
@@ -79,6 +80,19 @@ def test_copy_that_was_read_back_stays_if_it_is_merged_meanwhile(
     assert deleted.objects > 0
     assert archive_of(vault.root).listing().spans == ((1, 3), (4, 4))
     assert proved <= set(contents(vault.root))
+
+
+def test_mark_of_another_manifest_keeps_what_was_replaced(vault: Vault) -> None:
+    merge(vault, 1, 2)
+    reads_back(vault, 1, 2, 3, 4)
+    key = f"{NAME}/{checked_key(GenerationSpan(1, 2))}"
+    mark = find_checked(objects_of(vault.root), NAME, GenerationSpan(1, 2))
+    assert mark is not None
+    replace_object(vault.root, key, mark.model_copy(update={"digest": "0" * 64}).encode())
+    before = contents(vault.root)
+    with pytest.raises(Damaged, match="to a different manifest"):
+        delete_replaced(archive_of(vault.root), now=now_utc() + LATER)
+    assert contents(vault.root) == before
 
 
 def stopped(*_: object, **__: object) -> Any:
