@@ -22,9 +22,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from streamvault import check_archive, convert_archive, get_event, import_stream, list_archives, show_archive
+from streamvault import (
+    check_archive,
+    convert_archive,
+    get_event,
+    import_stream,
+    list_archives,
+    show_archive,
+    show_status,
+)
 from streamvault.common.errors import Problem
 from streamvault.manifests.format.jsonfile import seal
+from streamvault.report.metrics import metrics_text
 from streamvault.streamstore.model import StreamName
 from tests.faults.explorer.memory import Bucket
 from tests.faults.explorer.scenes import NAME, scene_of
@@ -91,6 +100,7 @@ def attack(count: int, seed: int) -> Hostility:
         laid = dict(objects)
         refused = False
         with in_memory(world):
+            found.broken += [f"{what}: status: {text}" for text in _status(world, laid)]
             for name, use in _uses(scene.archive):
                 try:
                     use()
@@ -104,6 +114,22 @@ def attack(count: int, seed: int) -> Hostility:
     if found.grown > MEBIBYTES:
         found.broken.append(f"the process grew by {found.grown} MiB")
     return found
+
+
+def _status(world: World, laid: dict[str, bytes]) -> Iterator[str]:
+    """What is wrong with the status of the root: it never fails because of one archive, and writes nothing."""
+    try:
+        lines = metrics_text(show_status("memory://vault")).splitlines()
+    except Exception as error:  # noqa: BLE001  (that is what is looked for)
+        yield f"{type(error).__name__}: {str(error)[:200]}"
+        return
+    yield from (f"no metric: {line!r}" for line in lines if not _METRIC.fullmatch(line))
+    if world.bucket("vault").objects != laid:
+        yield "it has changed the archive"
+
+
+_LABEL = r'[a-z_]+="(?:[^"\\\n]|\\["\\n])*"'
+_METRIC = re.compile(rf"# (?:HELP|TYPE) [a-z_]+ .*|[a-z_]+(?:\{{{_LABEL}(?:,{_LABEL})*\}})? [-+0-9.e]+")
 
 
 def _uses(archive: str) -> Iterator[tuple[str, Callable[[], object]]]:

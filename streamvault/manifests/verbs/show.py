@@ -134,7 +134,7 @@ def _archives(address: RootAddress) -> Iterator[ArchiveSummary]:
     while paths:
         path = paths.pop()
         try:
-            if address.folder is None and path.rpartition("/")[0] in above:
+            if address.folder is None and path.rpartition("/")[0] in above and is_path(path):
                 folders, keys = _records(store, f"{path}/")
                 if found := list(_archives_in(address.below(path), folders, keys)):
                     yield from found

@@ -102,7 +102,8 @@ def test_foreign_keys_with_empty_parts_are_ignored(vault: Vault, monkeypatch: py
     real = ObstoreStore.folders
 
     def folders(store: ObstoreStore, prefix: str) -> list[str]:
-        return [*([] if prefix else ["", ".", "..", "ü"]), *real(store, prefix)]
+        beside = [] if prefix else ["", ".", "..", "ü"]
+        return [*beside, *real(store, prefix), *(["ü", "\u202ex"] if prefix == f"{NAME.scope}/" else [])]
 
     monkeypatch.setattr(ObstoreStore, "folders", folders)
     assert [found.archive for found in list_archives(vault.root)] == [vault.archive]
