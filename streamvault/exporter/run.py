@@ -76,7 +76,7 @@ class ExportRun:
             self._gaps.setdefault(segment_key(gap.segment), []).append(gap)
         self._segments = {segment_key(segment.name): segment for segment in plan.segments}
         self._chains = {key: self._chain(key, segment) for key, segment in self._segments.items()}
-        self._moved = 0
+        self._earlier: set[tuple[SegmentId, int]] = set()
         self._target = archive.address
 
     def _chain(self, key: SegmentId, segment: PlannedSegment) -> SegmentChain:
@@ -111,8 +111,13 @@ class ExportRun:
         progress.end()
         first = generation is not None
         return Published(
-            generation or self._archive.load(self._plan.generation), self._moved, first=first, committed=committed
+            generation or self._archive.load(self._plan.generation), self._moved(), first=first, committed=committed
         )
+
+    def _moved(self) -> int:
+        """The generation's bytes that no earlier run left. What was moved twice, or from a wrong guess, counts once."""
+        rows = ((segment, row) for segment, chain in self._chains.items() for row in chain.rows())
+        return sum(row.bytes for segment, row in rows if (segment, row.start) not in self._earlier)
 
     def _published(self) -> Manifest | None:
         """Return the generation's manifest if another run has published it.
@@ -156,7 +161,6 @@ class ExportRun:
             tasks = [self._task(segment, span) for segment, span in spans]
             for _, result in runner.run(export_range, tasks, _size, progress):
                 if result.row is not None:
-                    self._moved += result.row.bytes
                     progress.advance(result.row.events, result.row.bytes)
                 yield result.segment, result.row
 
@@ -171,6 +175,7 @@ class ExportRun:
         for segment, row in find_rows(self._archive.place, self._plan.span, attempt=self._attempt):
             if segment in self._chains:
                 self._chains[segment].add(row)
+                self._earlier.add((segment, row.start))
                 done += row.bytes
         return done
 

@@ -123,6 +123,10 @@ class SegmentChain:
         gap = Gap(start=self.proved, end=row.start, reason=reason)
         return FinishedSpan(start=self.proved, end=row.start, ranges=(), gaps=(gap,))
 
+    def rows(self) -> Iterator[FinishedSpan]:
+        """Yield the finished spans that are proved so far, in order."""
+        yield from self._links
+
     def ranges(self) -> Iterator[RangeEntry]:
         """Yield the archived ranges of the segment, in order."""
         for row in self._links:

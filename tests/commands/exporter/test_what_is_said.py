@@ -46,3 +46,12 @@ def test_dry_run_says_what_it_guesses(vault: Vault, verb: str, capfd: pytest.Cap
     assert main([*line, "--json"]) == 0
     report = json.loads(capfd.readouterr().out)
     assert report.get("export", report)["events_estimated"]
+
+
+def test_range_that_was_moved_twice_counts_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    vault = Vault(tmp_path)
+    vault.make(60, largest=200)
+    line = ["export", vault.uri(), vault.root, *INLINE, "--range-size", "40"]  # most ranges begin inside an event
+    assert main([*line, "--json"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    assert report["moved_bytes"] == report["bytes"] > 0
