@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import streamvault
 from streamvault.cli.options import ArchiveArgument, option
 from streamvault.cli.running import Running
+from streamvault.common.errors import Usage
 from streamvault.lake.options import CatOptions, ReadOptions
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def cat(
     options: CatOptions,
     *,
     limit: Annotated[
-        int | None, option("--limit", "Write at most this many events.", metavar="N", min=0, show_default=False)
+        int | None, option("--limit", "Write at most this many events.", metavar="N", show_default=False)
     ] = None,
     form: Annotated[
         Format,
@@ -51,6 +52,8 @@ def cat(
     They are in the stream's order. With --json, one object whose list 'events' has the objects of --format jsonl.
     """
     with running.command() as command:
+        if limit is not None and limit < 0:
+            raise Usage("--limit must be at least 0", where=str(limit))
         is_raw = form is not Format.JSONL and not running.as_json
         columns = None if is_raw else ["pointer", "epoch", "segment", "offset", "length", "payload"]
         given = ReadOptions(**options.keywords(), columns=columns or ["payload"])

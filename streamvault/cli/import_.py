@@ -7,6 +7,7 @@ from streamvault.cli.options import ArchiveArgument, NewStreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, count_text, events_text
+from streamvault.common.times import exact_moment_text
 from streamvault.importer.options import ImportOptions
 from streamvault.importer.reports import ImportReport
 
@@ -25,7 +26,7 @@ def _show(results: Results, report: ImportReport) -> None:
     results.fields(
         {
             "generation": str(report.generation),
-            "taken at": report.created if report.at else "",
+            "taken": exact_moment_text(report.created) if report.at else "",
             "events": events_text(report.events, report.bytes),
             "bytes": exact_text(report.bytes),
             "of these": f"{bytes_text(earlier)} restored by an earlier run" if earlier and not report.dry_run else "",

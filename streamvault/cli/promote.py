@@ -9,6 +9,7 @@ from streamvault.cli.options import argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, seconds_text
+from streamvault.common.times import exact_moment_text
 from streamvault.mirrors.options import PromoteOptions
 from streamvault.mirrors.reports import PromoteReport
 
@@ -37,7 +38,9 @@ def _show(results: Results, report: PromoteReport) -> None:
     results.fields(
         {
             "source": "sealed; the stream has all of it" if complete else "",
-            "as of": "" if complete or report.unchanged else report.tail_time or "no round was ever finished",
+            "as of": ""
+            if complete or report.unchanged
+            else exact_moment_text(report.tail_time) or "no round was ever finished",
             "last round": bytes_text(report.moved_bytes) if complete else "",
             "cut-over": seconds_text(report.cutover_seconds) if complete else "",
             "sealed": "yes, as the source was" if report.sealed else "",

@@ -9,6 +9,7 @@ from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, events_text
+from streamvault.common.times import exact_moment_text
 from streamvault.manifests.options import ShowOptions
 
 _SCALING_UNITS = {"events": " events/s per segment", "kbytes": " KB/s per segment"}
@@ -40,7 +41,7 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
             "merged": _merged(document.get("replaces", ())),
             "head": f"generation {dropped + 1}; earlier ones have expired" if dropped else "",
             "deletion": f"not finished; {finish}" if finish else "",
-            "created": str(document["created"]),
+            "taken": exact_moment_text(document["created"]),
             "source": str(document["source"]),
             "fingerprint": str(document["fingerprint"]),
             "layout": str(document["layout"]),

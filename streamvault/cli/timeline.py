@@ -10,7 +10,7 @@ from streamvault.cli.options import ArchiveArgument, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, events_text
-from streamvault.common.times import seconds_moment_text
+from streamvault.common.times import exact_moment_text, seconds_moment_text
 from streamvault.manifests.verbs.reports import Timeline
 
 SEGMENTS_SHOWN = 3
@@ -55,7 +55,7 @@ def _show(results: Results, timeline: Timeline, *, wide: bool = False) -> None:
     rows = [
         (
             str(entry.generation) if entry.first == entry.generation else f"{entry.first} to {entry.generation}",
-            seconds_moment_text(entry.created),
+            exact_moment_text(entry.created),  # --at with a rounded time would choose the generation before
             events_text(entry.events, entry.bytes) or "-",
             bytes_text(entry.bytes),
             entry.layout,

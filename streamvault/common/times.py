@@ -77,6 +77,13 @@ def seconds_moment_text(text: str) -> str:
     return f"{text[:19].replace('T', ' ')}Z" if text.endswith("Z") else text
 
 
+def exact_moment_text(text: str) -> str:
+    """Format an RFC 3339 text in UTC for people, unrounded: ``2026-01-31 18:00:00.25Z``; `parse_moment` reads it."""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    exact = f"{whole}.{fraction}".rstrip("0").rstrip(".") if fraction else whole
+    return f"{exact.replace('T', ' ')}Z" if text.endswith("Z") else text
+
+
 def now_utc() -> datetime:
     """Return the current time in UTC, in milliseconds."""
     now = datetime.now(UTC)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamvault.cli import main
-from tests.unit.small_archives import Vault, archive_of
+from tests.unit.small_archives import NAME, Vault, archive_of
 
 INLINE = ("--master", "inline")
 
@@ -55,3 +55,21 @@ def test_range_that_was_moved_twice_counts_once(tmp_path: Path, capfd: pytest.Ca
     assert main([*line, "--json"]) == 0
     report = json.loads(capfd.readouterr().out)
     assert report["moved_bytes"] == report["bytes"] > 0
+
+
+def test_time_that_timeline_prints_chooses_its_generation(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2):
+        vault.add(b"more")
+        assert vault.export().generation == number
+    assert main(["timeline", f"{vault.root}/{NAME}"]) == 0
+    rows = [line.split() for line in capfd.readouterr().out.splitlines()[3:]]
+    assert [row[0] for row in rows] == ["1", "2"]
+    for number, day, hour, *_ in rows:
+        line = ["import", f"{vault.root}/{NAME}", f"{vault.uri()}-restored", "--at", f"{day} {hour}", *INLINE]
+        assert main([*line, "--dry-run", "--json"]) == 0
+        assert json.loads(capfd.readouterr().out)["generation"] == int(number)
+
+
+def test_limit_below_zero_is_refused_like_any_number(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["cat", f"{vault.root}/{NAME}", "--limit", "-1"]) == 2
+    assert capfd.readouterr().err == "streamvault: --limit must be at least 0: -1\n"
