@@ -144,13 +144,13 @@ class _Tour:
             _require(
                 (made.events, made.bytes) == (self._events, self._bytes), "the export has the stream's events and bytes"
             )
-            show(f"{made.events:,} objects, one for each event; generation {made.generation}")
+            show(f"{made.events:,} objects, one for each event")
         with self._step("list it with boto3") as show:
             keys = list(self._listed())
             self._first_keys = tuple(keys[:FIRST_KEYS])
             names = [event_key(p.segment, p.offset, p.length) for p in pointers]
             _require(keys == names, "S3 lists the events in the stream's order")
-            show(f"the {len(keys):,} keys that S3 lists are the {len(names):,} event pointers, in the stream's order")
+            show(f"{len(keys):,} keys: the event pointers, in order")
         with self._step("export again") as show:
             again = export_stream(self.source, self._root, master=self._master, progress=self._progress)
             _require(again.unchanged and again.generation == made.generation, "a second export changes nothing")
@@ -163,9 +163,7 @@ class _Tour:
             show(f"{made.segments} segments, {made.epochs} epochs, every range verified")
         with self._step("compare both streams") as show:
             count = self._compare(TARGET)
-            show(
-                f"{count:,} pointers and payloads are equal, and so are epochs, key ranges, offsets, policies and tags"
-            )
+            show(f"equal: {count:,} events, epochs, policies, tags")
 
     def use_chunks(self) -> None:
         """Export, import and compare again, in layout ``chunks``."""
@@ -216,14 +214,14 @@ class _Tour:
     def draw_archive(self, file: Path) -> None:
         """Archive another stream as it grows, and draw the archive."""
         root = (self._folder / "archive").as_uri()
-        with self._step("archive a stream as it grows") as show, self._store() as store:
+        with self._step("archive a growing stream") as show, self._store() as store:
             for _ in grow(store):
                 made = export_stream(
                     f"{self._streams}/{CLICKS}", root, layout="chunks", master="inline", progress=self._progress
                 )
             _require(made.generation == ROUNDS, "each export has made a generation")
             segments = len(store.describe(CLICKS).ranges())
-            show(f"{made.generation} generations, {segments} segments that were split as the busiest keys moved")
+            show(f"{made.generation} generations, {segments} segments after splits")
         with self._step("draw it") as show:
             drawn = write_report(f"{root}/{CLICKS}", output=file.absolute())
             _require(drawn.generations_read == ROUNDS, "the page shows each generation")

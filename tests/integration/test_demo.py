@@ -53,7 +53,7 @@ def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytes
         "import and compare",
         "check --read-data",
         "hand it off as a table",
-        "archive a stream as it grows",
+        "archive a growing stream",
         "draw it",
     ]
     assert report["first_keys"][0].startswith("events/0000000000.0000000000/0000000000000000000-")
