@@ -106,7 +106,7 @@ TargetArgument = Annotated[
 StoreArgument = Annotated[
     str,
     argument(
-        "CLUSTER|SCOPE/", "pravega://HOST:PORT or local:///FOLDER, or a scope of it: the same with /SCOPE/ behind."
+        "CLUSTER|SCOPE/", "pravega://HOST:PORT or local:///FOLDER, or a scope of it: the same followed by /SCOPE/."
     ),
 ]
 ScopeArgument = Annotated[str, argument("SCOPE/", "pravega://HOST:PORT/SCOPE/ or local:///FOLDER/SCOPE/.")]

@@ -44,7 +44,7 @@ def _show(results: Results, report: ReplicateReport) -> None:
         age = "" if report.behind_seconds is None else f", {seconds_text(report.behind_seconds)}"
         state = "no replica yet: would replicate {} to {}" if is_new else "{1} is a replica of {0}"
         results.line(state.format(report.source, report.stream))
-        results.fields({"behind": f"{report.behind_bytes:,} bytes ({bytes_text(report.behind_bytes)}){age}"})
+        results.fields({"behind": f"{bytes_text(report.behind_bytes)}{age}"})
         return
     results.line(f"replicated to {report.stream}: {_ENDED[report.ended or 'caught up']} {report.source}")
     results.fields(

@@ -42,7 +42,7 @@ def _show(results: Results, report: RotateReport) -> None:
             "would expire" if would else "expired": generations_text(report.expired) or "nothing",
             "kept": kept + (f" until {stopped.until}" if stopped is not None and stopped.until else ""),
             "deleted": f"{count_text(report.objects_deleted, 'object')}, {count_text(report.requests, 'request')}"
-            if report.requests
+            if report.objects_deleted
             else "",
             "to delete": f"{generations_text(report.queued)} and earlier ones, by a worker of the queue"
             if report.queued

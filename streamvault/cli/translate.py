@@ -37,7 +37,8 @@ def translate(
 ) -> int:
     """Translate cuts and pointers into a restored stream's.
 
-    So are the positions of reader groups. The output has a line for each, in the same order; those of groups follow.
+    The positions of reader groups are translated, too. The output has a line for each cut or pointer, in the same
+    order; those of groups follow.
     """
     with running.command() as command:
         from streamvault.streamstore.arithmetic.cut_option import load_cut

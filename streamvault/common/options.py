@@ -245,9 +245,9 @@ class Watched(Options):
 class Rehearsed(Options):
     """Options of a verb that can say what it would do."""
 
-    dry_run: Annotated[bool, Field(description="Write nothing; print what would be done and what S3 would charge.")] = (
-        False
-    )
+    dry_run: Annotated[
+        bool, Field(description="Write nothing; print what would be done, and S3's charges if there are any.")
+    ] = False
 
 
 def command_line(declared: FieldInfo) -> CommandLine:

@@ -27,7 +27,7 @@ STITCH_TASKS = (fill_transaction, digest_of)
 
 @verb(AppendOptions)
 def append_streams(sources: Sequence[str], into: str, options: AppendOptions, progress: Progress) -> StitchReport:
-    """Append streams and archives to a stream: everything becomes readable at once, behind its last event.
+    """Append streams and archives to a stream: everything becomes readable at once, after its last event.
 
     Events keep their bytes and, for each routing key, their order: a source's own, and that of the sources. Whoever
     writes to the stream goes on meanwhile. After a kill, repeat the call to resume. A call that is repeated later

@@ -23,7 +23,7 @@ from streamvault.streamstore.open_stream import OpenStream
 
 @verb(JoinOptions)
 def join_streams(sources: Sequence[str], into: str, options: JoinOptions, progress: Progress) -> StitchReport:
-    """Put streams and archives together in a new stream, one behind the other.
+    """Put streams and archives together in a new stream, one after the other.
 
     For each routing key, events keep their order: a source's own, and that of the sources. The stream has the key
     ranges that all sources share, a fixed number of segments, no retention and no tags. Until everything is there, it

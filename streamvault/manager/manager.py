@@ -34,7 +34,7 @@ class StreamManager:
     they are given another one; Spark is started when it is first needed, and stays. Several threads may use a manager.
 
     Args:
-        uri: a store, ``pravega://HOST:PORT`` or ``local:///FOLDER``, or a scope of it, with ``/SCOPE/`` behind it.
+        uri: a store, ``pravega://HOST:PORT`` or ``local:///FOLDER``, or, followed by ``/SCOPE/``, a scope.
         master: a Spark master, or ``"inline"`` for no Spark.
 
     Attributes:

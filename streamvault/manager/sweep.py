@@ -46,7 +46,7 @@ def sweep_scope(scope: str, options: SweepOptions) -> SweepReport:
     """
     address, name = parse_scope(scope)
     if not name:
-        raise Usage("a sweep is of one scope", where=scope, todo="Name it: the same URI with /SCOPE/ behind it.")
+        raise Usage("a sweep is of one scope", where=scope, todo="Name it: the same URI followed by /SCOPE/.")
     with address.open() as store:
         sweep = _Sweep(store, address, name, options)
         return SweepReport(scope=f"{address.uri}/{name}/", leftovers=sweep.run(), dry_run=options.dry_run)

@@ -44,7 +44,7 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
             ``PRAVEGA_TARGET_USERNAME``, ``…_PASSWORD``, ``…_CA_FILE`` and ``…_TLS_VERIFY_HOSTNAME``.
         from_cut: copy only events after this cut (JSON text or a mapping).
         to_cut: copy only events before this cut.
-        ranges: copy only what is between these pairs of cuts, in the stream's order, one part behind the other. Then
+        ranges: copy only what is between these pairs of cuts, in the stream's order, one part after the other. Then
             the copy has the key ranges that all parts share, and other pointers, which the report's ``places`` tell;
             ``window``, ``master`` and ``dry_run`` are the only other options.
         offsets: as for `import_stream`.

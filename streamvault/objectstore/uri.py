@@ -24,6 +24,7 @@ SCHEMES = {
 """URI scheme → the module whose ``SCHEME`` implements it."""
 
 _FOR_TESTS = {"memory"}
+_NOT_A_ROOT = "not a root URI"
 
 RETRY_SECONDS = 60.0
 """How long a request is retried while the server is busy or unreachable."""
@@ -62,7 +63,7 @@ class RootAddress:
         if not separator or name not in SCHEMES:
             forms = ", ".join(_scheme(known).form for known in SCHEMES if known not in _FOR_TESTS)
             todo = f"A root is {forms} or the absolute path of a folder."
-            raise InvalidRoot("not a root URI", where=repr(text), todo=todo)
+            raise InvalidRoot(_NOT_A_ROOT, where=repr(text), todo=todo)
         return cls(name, *_scheme(name).parse(rest, text))
 
     def __str__(self) -> str:
@@ -86,6 +87,22 @@ class RootAddress:
     def below(self, path: str) -> Self:
         """Return the address of a path below this one."""
         return replace(self, prefix=f"{self.prefix}/{path}".strip("/"))
+
+    @classmethod
+    def parse_archive(cls, text: str) -> tuple[Self, str, str]:
+        """Parse an archive's address ``ROOT/SCOPE/STREAM`` into root, scope and stream. Nothing is looked up.
+
+        Raises:
+            InvalidRoot: the text is not such an address.
+        """
+        try:
+            address = cls.parse(text)
+        except InvalidRoot as error:
+            if error.what != _NOT_A_ROOT:
+                raise
+            todo = f"An archive is ROOT/SCOPE/STREAM. {error.todo}"
+            raise InvalidRoot("not an archive URI", where=error.where, todo=todo) from None
+        return address.split()
 
     def split(self) -> tuple[Self, str, str]:
         """Split an archive's address ``ROOT/SCOPE/STREAM`` into root, scope and stream.

@@ -41,7 +41,7 @@ def request_restore(archive: str, stream: str, options: RequestOptions) -> Reque
         NotAQueue: ``queue`` is another stream (exit code 4).
         QueueFull: the queue is full.
     """
-    _, scope, name = RootAddress.parse(archive).split()
+    _, scope, name = RootAddress.parse_archive(archive)
     StreamName(scope, name)
     parse_stream(stream)
     cuts = {

@@ -52,7 +52,7 @@ def _read_options(given: Mapping[str, str]) -> _ReadOptions:
     archive = options.uri()
     if archive is None:
         raise options.wrong("path", "the option is missing", f'Use load("ROOT/SCOPE/STREAM"). {NO_COLUMNS}')
-    root, scope, name = RootAddress.parse(archive).split()
+    root, scope, name = RootAddress.parse_archive(archive)
     stream = StreamName(scope, name)
     options.text(*_START)  # only one of them
     start = options.cut(stream, *_START[:2], default="earliest", unbounded="earliest")

@@ -145,7 +145,7 @@ def parse_scope(uri: str) -> tuple[StoreAddress, str]:
     """Parse the URI of a store, or of a scope, into store and scope, without connecting.
 
     Args:
-        uri: ``pravega://HOST:PORT`` or ``local:///FOLDER``; with ``/SCOPE/`` behind it, of a scope.
+        uri: ``pravega://HOST:PORT`` or ``local:///FOLDER``; followed by ``/SCOPE/``, of a scope.
 
     Returns:
         The store's address, and the scope; empty if the URI is that of a store.
@@ -162,9 +162,11 @@ def parse_scope(uri: str) -> tuple[StoreAddress, str]:
     location, scope = rest, ""
     if rest.endswith("/"):
         location, _, scope = rest.removesuffix("/").rpartition("/")
-        if not location and not rest.startswith("/"):  # a slash behind HOST:PORT
+        if not location and not rest.startswith("/"):  # a slash after HOST:PORT
             location, scope = scope, ""
     if wrong := scheme.check(location):
+        if not (scope or scheme.check(location.rpartition("/")[0])):
+            wrong = "/ is missing at its end"
         raise InvalidName(f"not a scope's URI ({wrong})", where=_shown(uri), todo=todo)
     if scope:
         StreamName(scope, "stream")  # checks the scope's name

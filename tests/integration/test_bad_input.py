@@ -146,7 +146,7 @@ NAMES_AND_PLACES = [
         "an archive's unknown scheme",
         lambda w: ("import", "ftp://host/a/b", w.stream(), *INLINE),
         2,
-        r"not a root URI: 'ftp://host/a/b'.*",
+        r"not an archive URI: 'ftp://host/a/b'\. An archive is ROOT/SCOPE/STREAM\. A root is s3://.*",
     ),
     Bad("a root for a stream", lambda w: ("import", w.archive, "s3://b/x/y"), 2, r"not a stream's URI: 's3://b/x/y'.*"),
     Bad("a stream without scope", lambda w: ("export", "local:///x", w.root()), 2, r".*SCOPE/STREAM is missing.*"),

@@ -74,8 +74,8 @@ class Archive:
         Raises:
             Problem: the URI is not valid, or its bucket cannot be reached.
         """
-        root, scope, stream = RootAddress.parse(uri).resolve().split()
-        return Archive(root.with_data_class(data_class), StreamName(scope, stream))
+        root, scope, stream = RootAddress.parse_archive(uri)
+        return Archive(root.resolve().with_data_class(data_class), StreamName(scope, stream))
 
     @property
     def prefix(self) -> str:

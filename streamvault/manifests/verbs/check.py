@@ -240,8 +240,8 @@ def _not_compared(found: CheckResult) -> tuple[str, ...]:
     why = " and ".join(
         text
         for text, count in (
-            (f"the store keeps no checksum of {found.not_kept:,}", found.not_kept),
-            (f"the index has none of the kind that the store keeps of {found.not_indexed:,}", found.not_indexed),
+            (f"the store keeps no checksum of {found.not_kept:,} of them", found.not_kept),
+            (f"the index has no such checksum as the store's of {found.not_indexed:,} of them", found.not_indexed),
         )
         if count
     )

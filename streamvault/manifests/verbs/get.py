@@ -68,7 +68,7 @@ def _holding(archive: Archive, event: EventPointer) -> Generation:
             for entry in archive.read_manifest(span).segments:
                 if entry.id == event.segment and entry.start <= event.offset < entry.end:
                     return archive.load_span(span)
-        todo = "'streamvault timeline' lists the archived cuts."
+        todo = "'streamvault timeline --wide' lists the archived cuts."
         raise NoSuchEvent("the event is outside the archive", where=str(event), todo=todo)
 
     return archive.stable(find)

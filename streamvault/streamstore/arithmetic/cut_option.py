@@ -68,6 +68,6 @@ ToCut = Annotated[
 ]
 Ranges = Annotated[
     SkipValidation[Sequence[tuple[Cut, Cut]]],
-    Field(description="Copy only what is between these two stream cuts. Repeat for more parts, one behind the other."),
+    Field(description="Copy only what is between these two stream cuts. Repeat for more parts, one after the other."),
     CommandLine(name="--range", metavar="FROM TO", load=load_cut, pair=True, environment=False),
 ]

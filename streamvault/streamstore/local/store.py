@@ -33,7 +33,7 @@ from streamvault.streamstore.local.appender import AppendTarget, LocalAppender
 from streamvault.streamstore.local.commit import remove_ended
 from streamvault.streamstore.local.files import locked, make_folder, replace_file, sync_folder, system_errors
 from streamvault.streamstore.local.folder import StreamFolder, check_first, check_live, truncated
-from streamvault.streamstore.local.record import StreamRecord, save_record
+from streamvault.streamstore.local.record import RECORD, StreamRecord, save_record
 from streamvault.streamstore.local.state import write_state
 from streamvault.streamstore.local.transactions import LocalTransactions
 from streamvault.streamstore.model import (
@@ -72,12 +72,19 @@ class LocalStore(StreamStore):
         self._mutex = threading.Lock()
 
     def list_scopes(self) -> Iterator[str]:
-        """Every scope, sorted; none if the store's folder is not there."""
+        """Every scope, sorted; none if the store's folder is not there.
+
+        Raises:
+            InvalidName: the folder is a scope's.
+        """
         try:
             with system_errors(self._root):
                 entries = sorted(entry.name for entry in self._root.iterdir() if entry.is_dir())
         except FileNotFoundError:
             return
+        if any((self._root / name / RECORD).exists() for name in entries):
+            todo = f"For the streams of this scope, write {self.uri}/, with a slash at the end."
+            raise InvalidName("the folder is a scope, not a store", where=self.uri, todo=todo)
         yield from (name for name in entries if _is_name(name))
 
     def list_streams(self, scope: str, *, own: bool = False) -> Iterator[StreamName]:

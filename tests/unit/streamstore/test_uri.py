@@ -128,6 +128,15 @@ def test_address_opens_its_store(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()  # checking creates nothing
 
 
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [("pravega://host:1/scope", "/ is missing at its end"), ("pravega://host/scope/", "HOST:PORT is missing")],
+)
+def test_scope_that_is_none_says_why(uri: str, why: str) -> None:
+    with pytest.raises(InvalidName, match=why):
+        parse_scope(uri)
+
+
 def test_scheme_may_be_upper_case() -> None:
     assert parse_stream("PRAVEGA://Host:1/Scope/stream") == parse_stream("pravega://host:1/Scope/stream")
     assert parse_scope("Local:///Data/scope/") == parse_scope("local:///Data/scope/")

@@ -94,7 +94,7 @@ def test_text_is_no_flag() -> None:
 
 @pytest.mark.parametrize("wrong", [None, b"file:///d/b/c", Path("d/b/c"), 5], ids=repr)
 def test_address_that_is_no_text_is_wrong_usage(wrong: Any) -> None:
-    with pytest.raises(Usage, match="not a root URI"):
+    with pytest.raises(Usage, match="not an archive URI"):
         streamvault.show_archive(wrong)
     with pytest.raises(Usage, match="not a stream's URI"):
         streamvault.export_stream(wrong, "file:///d")

@@ -327,6 +327,12 @@ def test_damage_is_named_in_one_line(store: LocalStore, folder: Path) -> None:
     assert read(store, 0, 13) == frame(b"event")
 
 
+def test_folder_of_a_scope_is_no_store(store: LocalStore, folder: Path) -> None:
+    with LocalStore(folder.parent) as scope, pytest.raises(InvalidName, match=rf"write {scope.uri}/, with a slash"):
+        list(scope.list_scopes())
+    assert list(store.list_scopes()) == ["scope"]
+
+
 def test_removed_segment_file_is_named(store: LocalStore, folder: Path) -> None:
     append(store, frame(b"event"))
     (folder / "0.#epoch.0.data").unlink()
