@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from streamvault.airflow.operators.archives import STREAM_AND_ROOT
@@ -119,12 +119,36 @@ class PlanArchiveOperator(CommandOperator):
 
 
 class ShowStatusOperator(CommandOperator):
-    """``streamvault status``: reports how old and how complete the archives below a root are."""
+    """``streamvault status``: reports how old and how complete archives are, and of streams, what is not archived yet.
 
+    Give `root` alone, `stream` with or without `root`, or `config_file` alone, whose logins are those of the worker.
+
+    Args:
+        stream: ``SCOPE/``, ``SCOPE/ord*``, ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI. Templated.
+    """
+
+    template_fields: Sequence[str] = ("stream", *CommandOperator.template_fields)
     verb = "status"
-    arguments: ClassVar = {"root": STREAM_AND_ROOT["root"]}
     options_class = StatusOptions
-    omitted = ("root", "config_file")  # of a scope
+    root: str | None
+    config_file: str | None
+
+    def __init__(self, *, stream: str | None = None, **others: Any) -> None:
+        super().__init__(**others)
+        self.stream = stream
+
+    def resolve(self, argument: str) -> Any:
+        """See the base class."""
+        return None if argument == "root" and self._is_of_root() else super().resolve(argument)
+
+    def command(self) -> list[str]:
+        """See the base class."""
+        verb, *options = super().command()
+        place = self.root if self._is_of_root() else self.resolve("stream")
+        return [verb, *([str(place)] if place else []), *options]
+
+    def _is_of_root(self) -> bool:
+        return not self.stream and not self.config_file
 
 
 class WriteReportOperator(CommandOperator):

@@ -198,6 +198,11 @@ COMMANDS: list[tuple[type[CommandOperator], dict[str, Any], str]] = [
     (HandoffTableOperator, {"source": "shop/a", "root": ROOT, "raw": 1}, f"handoff {A} --raw --root {ROOT}"),
     (SweepScopeOperator, {"scope": "shop"}, "sweep pravega://h:9090/shop/"),
     (SweepScopeOperator, {"scope": "local:///f/shop/"}, "sweep local:///f/shop/"),
+    (ShowStatusOperator, {"root": ROOT, "metrics": "/m.prom"}, f"status {ROOT} --metrics /m.prom"),
+    (ShowStatusOperator, {"stream": "shop/", "root": ROOT}, f"status pravega://h:9090/shop/ --root {ROOT}"),
+    (ShowStatusOperator, {"stream": "shop/ord*"}, "status pravega://h:9090/shop/ord*"),
+    (ShowStatusOperator, {"stream": STREAM, "root": ROOT}, f"status {STREAM} --root {ROOT}"),
+    (ShowStatusOperator, {"config_file": "/etc/streams.toml"}, "status --config /etc/streams.toml"),
     (
         WriteReportOperator,
         {"archive": ARCHIVE, "file": "/p.html", "stream": "shop/a"},
