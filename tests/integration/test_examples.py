@@ -25,7 +25,7 @@ def test_commands_of_the_examples_run(place: Place, tmp_path: Path, capfd: pytes
     def here(text: str) -> str:
         text = text.replace("pravega://standby.example.com:9090/shop/", f"{place.server.uri}/{standby}/")
         text = SOURCES.sub(f"{place.server.uri}/{scope}/", text)
-        return text.replace("s3://vault/backups", place.root).replace("/var/lib/streamvault", str(tmp_path))
+        return text.replace("s3://vault/backups", place.root).replace("/var/lib/node_exporter", str(tmp_path))
 
     def run(words: list[str], folder: Path | None = None) -> None:
         if folder is not None:
@@ -42,6 +42,12 @@ def test_commands_of_the_examples_run(place: Place, tmp_path: Path, capfd: pytes
         run(words, KUBERNETES)
     for words in compose_commands():
         run(words)
-    assert f'streamvault_archive_readable{{archive="{place.archive}"}} 1' in (tmp_path / "streamvault.prom").read_text()
+    uri, replica_uri = f"{place.server.uri}/{place.source}", f"{place.server.uri}/{standby}/{place.source.stream}"
+    for of, line in (
+        ("rotate", f'stream_archived{{stream="{uri}",archive="{place.archive}"}} 1'),
+        ("follow", f'stream_unarchived_bytes{{stream="{uri}",archive="{place.archive}"}} 0'),
+        ("replicate", f'replica_lag_bytes{{replica="{replica_uri}",source="{uri}"}} 0'),
+    ):
+        assert f"\nstreamvault_{line}\n" in (tmp_path / f"streamvault-{of}.prom").read_text()
     replica = StreamName(standby, place.source.stream)
     assert digest_of(place.store, replica) == digest_of(place.store, place.source)

@@ -109,7 +109,7 @@ def test_each_timer_has_its_service(unit: Path) -> None:
 
 def test_commands_are_parsed() -> None:
     commands = [*unit_commands(), *pod_commands(), *compose_commands()]
-    assert len(commands) == 7
+    assert len(commands) == 9
     for command in commands:
         is_parsed(command)
     of_the_guide = [
