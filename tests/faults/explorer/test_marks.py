@@ -1,0 +1,114 @@
+"""Checks and rotations beside the loss of an object: a source loses nothing of which the archive lacks the object then.
+
+What is lost is lost before a rotation looks: nothing helps if others delete it between that look and the truncation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from streamvault.common.errors import Problem
+from streamvault.layouts.object_keys import chunk_key
+from streamvault.manifests.format.ranges import decode_ranges
+from streamvault.rotation import rotate, truncate
+from streamvault.streamstore.model import StreamName
+from tests.faults.explorer import judge
+from tests.faults.explorer.command import Command
+from tests.faults.explorer.commands import COMMANDS
+from tests.faults.explorer.explore import calls_of
+from tests.faults.explorer.memory import StreamState
+from tests.faults.explorer.scenes import CLUSTER, NAME, Scene, scene_of
+from tests.faults.explorer.world import Actor, World, in_memory
+
+FOLDER = f"{NAME}/"
+
+
+def _lose(place: int) -> Command:
+    """A lifecycle rule deletes the data object of this place in the order of the keys."""
+
+    def lose(_: Scene, world: World) -> None:
+        bucket = world.bucket("vault")
+        bucket.delete(list(bucket.keys(f"{FOLDER}chunks/"))[place])
+
+    return Command(lose, outside=True)
+
+
+ALL = {**COMMANDS, "lose-first": _lose(0), "lose-last": _lose(-1)}
+
+STOPPED = (
+    ("chunks/grown", "check", ("lose-first",), ("rotate",)),
+    ("chunks/grown", "check", ("lose-last",), ("rotate",)),
+    ("chunks/grown", "check", ("check", "lose-first", "rotate"), ("rotate",)),
+    ("chunks/grown", "check", ("lose-first", "rotate"), ("rotate",)),
+    ("chunks/grown", "check", ("write", "export", "lose-last"), ("rotate",)),
+    ("chunks/grown", "check", ("lose-first", "compact"), ("rotate", "hour", "compact", "rotate")),
+    ("chunks/grown", "check", ("compact", "lose-last"), ("rotate",)),
+    ("chunks/merged", "check", ("lose-first",), ("compact", "rotate")),
+    ("chunks/merged", "compact", ("check", "lose-first"), ("rotate",)),
+    ("chunks/merged", "repair", ("lose-last",), ("follow-rotating",)),
+)
+"""Scene, the command that is stopped before each of its calls, what happens then, and what runs once it has ended."""
+
+
+def archived(world: World) -> dict[str, int]:
+    """The bytes of which the archive has the object."""
+    objects = world.bucket("vault").objects
+    found: dict[str, int] = {}
+    for key, data in objects.items():
+        if key.startswith(FOLDER) and key.endswith(".ranges.parquet"):
+            for row in decode_ranges(NAME, data, key):
+                chunk = objects.get(FOLDER + chunk_key(row.segment, row.start, row.end - row.start), b"")
+                name = row.segment.in_stream(NAME)
+                found[name] = found.get(name, 0) | (judge.mask(row.start, row.end) if chunk else 0)
+    return found
+
+
+def lost_by(scene: Scene, names: Sequence[str], steps: Sequence[tuple[int, int | None]]) -> list[str]:
+    """Run commands; return what rotations have truncated of which the archive had no object."""
+    world, wrong = scene.world.copy(), list[str]()
+
+    def lost(name: StreamName, before: StreamState, after: StreamState | None) -> None:
+        left = {} if after is None else after.readable()
+        gone = {}
+        for segment, start in before.readable().items():
+            end = len(before.data.get(segment, b""))
+            gone[segment.in_stream(NAME)] = judge.mask(start, max(start, min(left.get(segment, end), end)))
+        if name == NAME and (missing := judge.without(gone, archived(world))):
+            wrong.append(judge.told(missing))
+
+    with in_memory(world):
+        world.cluster(CLUSTER).lost = lost
+        actors = [Actor(place, partial(ALL[name].run, scene, world)) for place, name in enumerate(names)]
+        for place, until in steps:
+            actors[place].go_on(until)
+    assert all(actor.error is None or isinstance(actor.error, Problem) for actor in actors)
+    return wrong
+
+
+def schedules(text: tuple[str, str, Sequence[str], Sequence[str]]) -> Iterator[list[str]]:
+    name, stopped, then, after = text
+    names = (stopped, *then, *after)
+    scene = scene_of(name)
+    for until in range(1, calls_of(name, (stopped,))[0] + 1):
+        between = [(1 + place, None) for place in range(len(then))]
+        rest = [(1 + len(then) + place, None) for place in range(len(after))]
+        yield lost_by(scene, names, [(0, until), *between, (0, None), *rest])
+
+
+@pytest.mark.parametrize("text", STOPPED, ids=lambda text: f"{text[0]}-{text[1]}-{'-'.join((*text[2], *text[3]))}")
+def test_source_keeps_what_the_archive_has_lost(text: tuple[str, str, Sequence[str], Sequence[str]]) -> None:
+    assert [wrong for wrong in schedules(text) if wrong] == []
+
+
+def test_without_the_look_the_source_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = truncate.truncate_source
+
+    def unseen(*arguments: Any, **options: Any) -> bool:
+        return real(*arguments, **{**options, "check": lambda _: None})
+
+    monkeypatch.setattr(rotate, "truncate_source", unseen)
+    assert any(schedules(STOPPED[0]))
