@@ -17,6 +17,7 @@ from streamvault.cli.imports import without_collector
 from streamvault.cli.logs import log_unraisable
 from streamvault.cli.output import Results, open_standard_streams, print_stderr
 from streamvault.cli.running import finish, terminate_as_interrupt
+from streamvault.common.errors import Failed
 
 PROGRAM = "streamvault"
 
@@ -217,6 +218,9 @@ def run_app(arguments: list[str] | None = None) -> int:
         except (Abort, KeyboardInterrupt):  # before the command itself has started
             print_stderr(f"{PROGRAM}: interrupted")
             return INTERRUPTED
+        except OSError as error:  # of a help text: a command has dealt with its own
+            print_stderr(f"{PROGRAM}: the text cannot be written to standard output: {error.strerror or error}")
+            return Failed.exit_code
     return code if isinstance(code, int) else 0
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from streamvault.cli.output import record_by
+from streamvault.cli.output import print_stderr, record_by
 from streamvault.common.errors import Failed, without_logins
 
 _log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def configure_logs(level: str, file: str | None = None) -> None:
     record_by(None)
     if file is not None:
         number = min(number, logging.INFO)
-        handlers.append(opened := logging.FileHandler(file, encoding="utf-8", errors="backslashreplace"))
+        handlers.append(opened := _LogFile(file, encoding="utf-8", errors="backslashreplace"))
         record_by(lambda line: opened.handle(logging.LogRecord("streamvault", logging.INFO, "", 0, line, None, None)))
     logging.basicConfig(level=number, handlers=handlers, force=True)
     if number > logging.DEBUG:
@@ -55,6 +56,26 @@ def configure_logs(level: str, file: str | None = None) -> None:
             logging.getLogger(name).setLevel(logging.INFO)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+
+class _LogFile(logging.FileHandler):
+    """A log file. That it cannot be written, its disk is full, is said once: the command goes on."""
+
+    _said = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (as the base class has it)
+        """See the base class."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._said:
+            self._said = True
+            print_stderr(f"warning: the log file cannot be written: {self.baseFilename}: {error.strerror or error}")
+
+    def close(self) -> None:
+        """See the base class. What could not be written is not tried again."""
+        with suppress(OSError):
+            super().close()
 
 
 def log_unraisable(error: sys.UnraisableHookArgs) -> None:

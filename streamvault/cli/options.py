@@ -77,7 +77,7 @@ def folder_as_uri(text: Any) -> Any:
     """
     if isinstance(text, list):
         return [folder_as_uri(one) for one in text]
-    if text is None or not text.startswith(("/", "./", "../", "~/")):
+    if text is None or not f"{text}/".startswith(("/", "./", "../", "~/")):
         return text
     from streamvault.objectstore.uri import folder_uri
 

@@ -71,13 +71,15 @@ class Running:
             Usage: ``-q`` and ``-v``.
             Failed: the log file cannot be written.
         """
-        verbose, quiet = given.pop("verbose"), given.pop("quiet")
+        from streamvault.common.options import expanded
+
+        verbose, quiet, log_file = given.pop("verbose"), given.pop("quiet"), given.pop("log_file")
         level = given.pop("log_level")
         running = cls(
             as_json=given.pop("as_json"),
             log_level=[level, min(level, LogLevel.INFO, key=_ORDER.index), LogLevel.DEBUG][min(verbose, 2)],
             config=given.pop("config", None),
-            log_file=given.pop("log_file"),
+            log_file=None if log_file is None else str(expanded(log_file)),
             progress_every=given.pop("progress_every"),
             metrics_port=given.pop("metrics_port", None),
             quiet=quiet,
@@ -203,7 +205,8 @@ def finish(results: Results, end: CommandError, *, as_json: bool) -> int:
             with suppress(OutputClosed):
                 results.json(end.to_json())
         except Failed as error:
-            print_stderr(f"streamvault: {error}")
+            if str(error) != str(end):
+                print_stderr(f"streamvault: {error}")
     return end.exit_code
 
 

@@ -97,7 +97,12 @@ def parse_path(text: str) -> Path:
     """Return the path of a file or folder."""
     if not text:
         raise ValueError("it is empty; omit the option, or give it a value")
-    return Path(text)
+    return expanded(text)
+
+
+def expanded(text: str) -> Path:
+    """Return a path whose ``~`` is the home folder: a shell does not see it in ``--option=~/file`` or a variable."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111  (a home that is not known is no error)
 
 
 FILE = CommandLine(metavar="FILE", parse=parse_path, environment=False)

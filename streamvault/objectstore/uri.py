@@ -172,7 +172,7 @@ class RootAddress:
 
 def folder_uri(text: str) -> str:
     """Return the URI of a folder that is given by its absolute path; any other text as it is."""
-    return f"file://{quote(text)}" if text.startswith("/") else text
+    return f"file://{quote(os.fsencode(text))}" if text.startswith("/") else text
 
 
 def _scheme(name: str) -> Scheme:

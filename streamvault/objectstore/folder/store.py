@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_to_bytes
 
 from streamvault.common.errors import Problem
 from streamvault.objectstore.errors import (
@@ -368,7 +368,7 @@ class _FolderScheme(Scheme):
 
     def parse(self, rest: str, uri: str) -> tuple[str, str]:
         """No place, and the folder's path without its first slash."""
-        folder = unquote(rest.removeprefix("localhost"))
+        folder = os.fsdecode(unquote_to_bytes(os.fsencode(rest.removeprefix("localhost"))))
         if not folder.startswith("/"):
             raise InvalidRoot("not an absolute folder", where=repr(uri), todo=f"Use {self.form}, with three slashes.")
         if "\0" in folder or ".." in folder.split("/"):
@@ -377,7 +377,7 @@ class _FolderScheme(Scheme):
 
     def format(self, place: str, path: str) -> str:
         """See the base class."""
-        return f"{place}/{quote(path)}"
+        return f"{place}/{quote(os.fsencode(path))}"
 
     def open(self, address: RootAddress, **_: Any) -> ObjectStore:
         """See the base class."""

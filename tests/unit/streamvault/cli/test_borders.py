@@ -1,0 +1,108 @@
+"""Paths, files and standard streams as a shell may give them: one line, and the documented exit code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamvault.cli import main
+from streamvault.cli.running import Running
+
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="needs /dev/full")
+
+
+@needs_full
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--help"], 1), (["--version"], 1), (["check", "--help"], 1), (["ls", "/nowhere/at/all", "--json"], 5)],
+    ids=lambda given: given[0] if isinstance(given, list) else None,
+)
+def test_full_disk_under_standard_output(arguments: list[str], code: int) -> None:
+    with FULL.open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", f"import sys; from streamvault.cli import main; sys.exit(main({arguments}))"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == code
+    lines = ended.stderr.splitlines()
+    assert all(line.startswith("streamvault: ") for line in lines)
+    assert len(lines) == len(set(lines)), "nothing is said twice"
+    assert lines[-1].endswith("cannot be written to standard output: No space left on device")
+
+
+@needs_full
+def test_result_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "vault").mkdir()
+    with FULL.open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "streamvault", "ls", str(tmp_path / "vault"), "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    line = "streamvault: the result cannot be written to standard output: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, line)
+
+
+@needs_full
+def test_log_file_on_a_full_disk_is_said_once_and_the_command_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
+    with Running(log_file=str(FULL)).command() as begun:
+        begun.progress.begin("exporting", 3)
+        begun.progress.warn("a gap")
+        begun.progress.warn("another gap")
+    assert begun.exit_code == 0
+    assert capfd.readouterr().err.splitlines() == [
+        "warning: the log file cannot be written: /dev/full: No space left on device",
+        "warning: a gap",
+        "warning: another gap",
+    ]
+
+
+def test_path_that_is_no_text_is_a_path(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A name in another encoding, which Python holds as surrogates."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/v\xff\xc3\xa4")
+    assert main(["ls", folder]) == 5
+    uri = f"file://{tmp_path}/v%FF%C3%A4"
+    assert capfd.readouterr().err == f"streamvault: no such folder: {uri}. Check the address.\n"
+    Path(folder).mkdir()
+    for root in (folder, uri, f"file://{folder}"):
+        assert main(["ls", root]) == 0, root
+        assert capfd.readouterr().out == f"no archives below {uri if root != f'file://{folder}' else plain(root)}\n"
+
+
+def plain(text: str) -> str:
+    return text.replace("\udcff", r"\udcff")
+
+
+def test_tilde_is_the_home_folder_where_the_shell_did_not_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    home, here = tmp_path / "home", tmp_path / "here"
+    home.mkdir()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(home))
+    (home / "vault").mkdir()
+    assert main(["status", "~/vault", "--metrics", "~/m.prom", "--log-file", "~/l.log"]) == 0
+    assert sorted(each.name for each in home.iterdir()) == ["l.log", "m.prom", "vault"]
+    assert list(here.iterdir()) == []
+    assert main(["ls", "~"]) == 0
+    assert main(["ls", "~nobody/vault"]) == 2
+    capfd.readouterr()
+
+
+def test_dots_are_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "vault").mkdir()
+    monkeypatch.chdir(tmp_path / "vault")
+    for text, folder in ((".", "vault"), ("..", ""), ("../vault", "vault"), ("./..", "")):
+        assert main(["ls", text]) == 0
+        assert capfd.readouterr().out == f"no archives below file://{tmp_path / folder}\n"
