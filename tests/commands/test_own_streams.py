@@ -19,8 +19,7 @@ from streamvault import (
     write_table,
 )
 from streamvault.cli import main
-from streamvault.common.errors import Conflict, Failed
-from streamvault.importer import jobs as importing
+from streamvault.common.errors import Conflict
 from streamvault.importer.ownership import lease_stream, take_lease
 from streamvault.rotation import rotate as rotating
 from streamvault.spark.ledger import WriteLedger
@@ -29,6 +28,7 @@ from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import OWN, OwnStream
 from streamvault.streamstore.services.fifo.segment import NotAQueue, QueueSegment
 from tests.streams import append_events, opened
+from tests.unit.manager.leftovers import stopped_import
 from tests.unit.small_archives import NAME, Vault
 from tests.unit.spark_sinks import TARGET, Place
 
@@ -54,15 +54,7 @@ def a_queue(vault: Vault) -> StreamName:
 
 
 def an_unfinished_target(vault: Vault) -> StreamName:
-    def stopped(task: Any) -> Any:
-        fill(task)
-        raise Failed("stopped for a test")
-
-    fill = importing.fill_segment
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importing, "fill_segment", stopped)
-        with pytest.raises(Failed):
-            import_stream(vault.archive, vault.uri(UNFINISHED), master="inline")
+    stopped_import(lambda: import_stream(vault.archive, vault.uri(UNFINISHED), master="inline"))
     return UNFINISHED
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
 
 import pytest
 
@@ -29,8 +28,8 @@ from streamvault.streamstore.services.fifo.entry import (
 from streamvault.streamstore.services.fifo.producer import Producer, QueueFull
 from streamvault.streamstore.services.fifo.segment import NotAQueue, QueueSegment
 from streamvault.streamstore.store import StreamStore
+from tests.contract.open_stores import Open, OpenStores
 
-Open = Callable[[], StreamStore]
 LIMIT = MAX_ENTRY_BYTES + OVERHEAD_BYTES
 
 
@@ -68,8 +67,8 @@ def never(batch: Sequence[QueueEntry]) -> None:
     raise OSError("never")
 
 
-class DurableQueueContract:
-    """Subclasses define `open_store`; all stores that it opens share their contents.
+class DurableQueueContract(OpenStores):
+    """The behaviour of every store's durable queues.
 
     Attributes:
         keeps_out: whether the store itself keeps others from a segment while its appender's process lives.
@@ -77,22 +76,9 @@ class DurableQueueContract:
 
     keeps_out: bool
 
-    @pytest.fixture
-    def open_store(self) -> Open:
-        raise NotImplementedError
-
     @pytest.fixture(autouse=True)
     def short_pauses(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("streamvault.streamstore.services.fifo.consumer.LONGEST_PAUSE", 0.05)
-
-    @pytest.fixture
-    def stores(self, open_store: Open) -> Iterator[Open]:
-        with ExitStack() as stack:
-            yield lambda: stack.enter_context(closing(open_store()))
-
-    @pytest.fixture
-    def store(self, stores: Open) -> StreamStore:
-        return stores()
 
     @pytest.fixture
     def name(self, scope_name: str) -> StreamName:

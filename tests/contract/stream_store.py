@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import pairwise
 from threading import Barrier, Event
@@ -43,12 +43,12 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.own import EPHEMERAL, OWN
 from streamvault.streamstore.store import StreamStore
+from tests.contract.open_stores import Open, OpenStores
 from tests.contract.transactions import TransactionsContract
 
 MIB = 1024 * 1024
 FIRST = SegmentId(0, 0)
 NEVER = SegmentId(7, 77)
-Open = Callable[[], StreamStore]
 
 
 def fixed(segments: int) -> StreamConfiguration:
@@ -88,22 +88,8 @@ def evenly(low: float, high: float, count: int) -> list[KeyRange]:
     return [KeyRange(a, b) for a, b in pairwise(edges)]
 
 
-class StreamStoreContract(TransactionsContract):
-    """The behaviour of every stream store. Subclasses define `open_store`; all opened stores share their contents."""
-
-    @pytest.fixture
-    def open_store(self) -> Open:
-        raise NotImplementedError
-
-    @pytest.fixture
-    def stores(self, open_store: Open) -> Iterator[Open]:
-        """Opens further handles on the store, as other processes would; they are closed after the test."""
-        with ExitStack() as stack:
-            yield lambda: stack.enter_context(closing(open_store()))
-
-    @pytest.fixture
-    def store(self, stores: Open) -> StreamStore:
-        return stores()
+class StreamStoreContract(OpenStores, TransactionsContract):
+    """The behaviour of every stream store."""
 
     @pytest.fixture
     def stream(self, store: StreamStore, scope_name: str) -> StreamName:

@@ -8,7 +8,8 @@ import pytest
 
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.uri import parse_stream
-from tests.contract.durable_queue import DurableQueueContract, Open
+from tests.contract.durable_queue import DurableQueueContract
+from tests.contract.open_stores import Open
 from tests.servers.pravega import PravegaServer
 
 

@@ -107,12 +107,22 @@ def test_session_token_is_used(minio: S3Server, bucket: str, use_s3: Callable[[S
         RootAddress.parse(f"s3://{bucket}").open().get("a")
 
 
+def profile_that_runs(server: S3Server, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    """Choose a profile whose credentials a program prints; return its file, which is still to be written."""
+    program, config = folder / "give.py", folder / "config"
+    config.write_text(
+        f"[profile work]\nendpoint_url = {server.endpoint}\ncredential_process = {sys.executable} {program}\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    return program
+
+
 def test_renewed_credentials_are_used(
     minio: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A task resolves them itself, from the profile's name alone."""
     asked = tmp_path / "asked"
-    give = tmp_path / "give.py"
     temporary = limited(minio, ALLOW_ALL)
     given = {
         "Version": 1,
@@ -121,13 +131,8 @@ def test_renewed_credentials_are_used(
         "SessionToken": temporary.session_token,
         "Expiration": (datetime.now(UTC) + timedelta(hours=1)).isoformat(),
     }
+    give = profile_that_runs(minio, monkeypatch, tmp_path)
     give.write_text(f"open({str(asked)!r}, 'a').write('x')\nprint({json.dumps(given)!r})\n")
-    config = tmp_path / "config"
-    config.write_text(
-        f"[profile work]\nendpoint_url = {minio.endpoint}\ncredential_process = {sys.executable} {give}\n"
-    )
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    monkeypatch.setenv("AWS_PROFILE", "work")
     address = RootAddress.parse(f"s3://{bucket}").resolve()
     sent = pickle.dumps(address)
     assert temporary.secret_key.encode() not in sent
@@ -145,20 +150,14 @@ def test_renewed_credentials_are_used(
 def test_credentials_that_cannot_be_renewed_are_named(
     minio: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    give = tmp_path / "give.py"
     given = {
         "Version": 1,
         "AccessKeyId": minio.access_key,
         "SecretAccessKey": minio.secret_key,
         "Expiration": (datetime.now(UTC) + timedelta(seconds=30)).isoformat(),
     }
+    give = profile_that_runs(minio, monkeypatch, tmp_path)
     give.write_text(f"print({json.dumps(given)!r})\n")
-    config = tmp_path / "config"
-    config.write_text(
-        f"[profile work]\nendpoint_url = {minio.endpoint}\ncredential_process = {sys.executable} {give}\n"
-    )
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    monkeypatch.setenv("AWS_PROFILE", "work")
     store = RootAddress.parse(f"s3://{bucket}").open()
     give.write_text("import sys; sys.exit('the session has ended, log in again')")
     with pytest.raises(AccessDenied, match="log in again") as caught:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamvault.streamstore.local import LocalStore
-from tests.contract.stream_store import Open, StreamStoreContract
+from tests.contract.open_stores import Open
+from tests.contract.stream_store import StreamStoreContract
 
 
 class TestLocal(StreamStoreContract):

@@ -14,10 +14,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from streamvault.sparkrun.java import java_home
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.faults.conftest import KILLS as DEFAULT_KILLS
+from tests.servers.java import spark_environment
 from tests.servers.pravega import PravegaServer
 from tests.streams import events_of, make_stream
 
@@ -133,12 +133,7 @@ def copy(arguments: list[str], kill_after: float | None = None, kill_at: Callabl
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={
-            **os.environ,
-            "JAVA_HOME": str(java_home()),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
+        env={**os.environ, **spark_environment()},
         start_new_session=True,
     )
     try:

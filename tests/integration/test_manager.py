@@ -5,18 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import streamvault
 from streamvault import StreamManager
-from streamvault.common.errors import Failed
-from streamvault.importer import jobs as importing
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import is_own
 from tests.integration.conftest import Site
 from tests.streams import append_events, digest_of, make_stream
+from tests.unit.manager.leftovers import stopped_import
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
 
@@ -29,9 +27,7 @@ with ephemeral_stream(sys.argv[1]) as uri:
 """
 
 
-def test_what_killed_programs_leave_is_swept_and_nothing_else(
-    here: Site, scope_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_killed_programs_leave_is_swept_and_nothing_else(here: Site, scope_name: str, tmp_path: Path) -> None:
     orders, target = StreamName(scope_name, "orders"), StreamName(scope_name, "target")
     make_stream(here.store, orders, events=300)
     before = here.store.describe(orders), digest_of(here.store, orders)
@@ -60,15 +56,7 @@ def test_what_killed_programs_leave_is_swept_and_nothing_else(
             assert not in_use["left"].swept
             user.kill()
 
-        def stopped(task: Any) -> Any:
-            really(task)
-            raise Failed("stopped for a test")
-
-        really = importing.fill_segment
-        monkeypatch.setattr(importing, "fill_segment", stopped)
-        with pytest.raises(Failed, match="stopped for a test"):
-            manager.import_stream(archive, "target", master="inline[1]")
-        monkeypatch.setattr(importing, "fill_segment", really)
+        stopped_import(lambda: manager.import_stream(archive, "target", master="inline[1]"))
         assert is_own(here.store.describe(target).configuration)
 
         report = manager.sweep_scope("", older_than=0.0)

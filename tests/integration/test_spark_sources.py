@@ -19,11 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from streamvault import export_stream
 from streamvault.spark import register
 from streamvault.spark.registering import PUSH_DOWN
-from streamvault.sparkrun.java import java_home
 from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
+from tests.servers.java import spark_environment
 from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.servers.spark_cluster import SparkCluster
@@ -35,15 +35,6 @@ pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.
 RANGE_SIZE = 32 * 1024
 
 
-def environment(minio: S3Server) -> dict[str, str]:
-    return {
-        **minio.environment(),
-        "JAVA_HOME": str(java_home()),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-
-
 def settings(builder: SparkSession.Builder) -> SparkSession:
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     return builder.config(map=quiet).config("spark.driver.memory", "512m").getOrCreate()
@@ -53,7 +44,7 @@ def settings(builder: SparkSession.Builder) -> SparkSession:
 def spark(minio: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A user's own session, stopped after the tests."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(minio).items():
+        for name, value in {**minio.environment(), **spark_environment()}.items():
             patch.setenv(name, value)
         patch.chdir(tmp_path_factory.mktemp("spark"))
         spark = settings(SparkSession.builder.master("local[2]"))
@@ -312,7 +303,7 @@ def test_workers_without_the_code_can_read(
         ],
         capture_output=True,
         text=True,
-        env={**os.environ, **environment(minio), **spark_cluster.environment()},
+        env={**os.environ, **minio.environment(), **spark_cluster.environment()},
         check=False,
         timeout=500,
     )
@@ -350,12 +341,7 @@ def test_programs_own_jobs_run_after_commands(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "JAVA_HOME": str(java_home()),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
+        env={**os.environ, **spark_environment()},
         check=False,
         timeout=500,
     )
@@ -389,8 +375,8 @@ def test_program_of_an_inactive_environment_runs(tmp_path: Path, named: bool) ->
     bare.parent.mkdir()
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')  # without any package
     bare.chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
-    environment |= {"JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**os.environ, **spark_environment()}
+    del environment["PYSPARK_PYTHON"]
     environment["PATH"] = f"{bare.parent}{os.pathsep}{os.environ['PATH']}"
     if named:
         environment["PYSPARK_PYTHON"] = "python3"

@@ -2,10 +2,9 @@ import io.pravega.client.ClientConfig;
 import io.pravega.client.EventStreamClientFactory;
 import io.pravega.client.stream.EventStreamWriter;
 import io.pravega.client.stream.EventWriterConfig;
-import io.pravega.client.stream.Serializer;
+import io.pravega.client.stream.impl.ByteArraySerializer;
 
 import java.net.URI;
-import java.nio.ByteBuffer;
 import java.util.Random;
 
 /**
@@ -18,7 +17,7 @@ public class LargeEvents {
         ClientConfig config = ClientConfig.builder().controllerURI(URI.create(args[0])).build();
         EventWriterConfig large = EventWriterConfig.builder().enableLargeEvents(true).build();
         try (EventStreamClientFactory factory = EventStreamClientFactory.withScope(args[1], config);
-             EventStreamWriter<byte[]> writer = factory.createEventWriter(args[2], new Bytes(), large)) {
+             EventStreamWriter<byte[]> writer = factory.createEventWriter(args[2], new ByteArraySerializer(), large)) {
             for (int index = 3; index < args.length; index++) {
                 byte[] payload = new byte[Integer.parseInt(args[index])];
                 new Random(payload.length).nextBytes(payload);
@@ -27,20 +26,5 @@ public class LargeEvents {
             writer.flush();
         }
         System.exit(0);
-    }
-
-    /** Hands payloads over as they are. */
-    private static final class Bytes implements Serializer<byte[]> {
-        @Override
-        public ByteBuffer serialize(byte[] value) {
-            return ByteBuffer.wrap(value);
-        }
-
-        @Override
-        public byte[] deserialize(ByteBuffer buffer) {
-            byte[] payload = new byte[buffer.remaining()];
-            buffer.get(payload);
-            return payload;
-        }
     }
 }

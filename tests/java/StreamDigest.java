@@ -6,12 +6,11 @@ import io.pravega.client.stream.EventRead;
 import io.pravega.client.stream.EventStreamReader;
 import io.pravega.client.stream.ReaderConfig;
 import io.pravega.client.stream.ReaderGroupConfig;
-import io.pravega.client.stream.Serializer;
 import io.pravega.client.stream.Stream;
+import io.pravega.client.stream.impl.ByteArraySerializer;
 
 import java.math.BigInteger;
 import java.net.URI;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.util.HashMap;
@@ -42,7 +41,7 @@ public class StreamDigest {
             manager.createReaderGroup(group, ReaderGroupConfig.builder().stream(Stream.of(scope, stream))
                     .automaticCheckpointIntervalMillis(1000).build());
             try (EventStreamClientFactory factory = EventStreamClientFactory.withScope(scope, config);
-                 EventStreamReader<byte[]> reader = factory.createReader("r", group, new Bytes(),
+                 EventStreamReader<byte[]> reader = factory.createReader("r", group, new ByteArraySerializer(),
                          ReaderConfig.builder().build())) {
                 int quiet = 0;
                 while (quiet < (count < expected ? 30 : 2)) {
@@ -72,20 +71,5 @@ public class StreamDigest {
         }
         System.out.println(count + " " + String.format("%064x", sum));
         System.exit(0);
-    }
-
-    /** Hands payloads over as they are. */
-    private static final class Bytes implements Serializer<byte[]> {
-        @Override
-        public ByteBuffer serialize(byte[] value) {
-            return ByteBuffer.wrap(value);
-        }
-
-        @Override
-        public byte[] deserialize(ByteBuffer value) {
-            byte[] copy = new byte[value.remaining()];
-            value.get(copy);
-            return copy;
-        }
     }
 }

@@ -32,6 +32,15 @@ def java_home() -> Path:
             sys.path.remove(fetched)
 
 
+def spark_environment() -> dict[str, str]:
+    """What a program that starts Spark on this machine has in its environment.
+
+    Raises:
+        Unavailable: as `java_home`.
+    """
+    return {"JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
 def find_java() -> Path:
     """The ``java`` program of `java_home`."""
     return java_home() / "bin" / "java"

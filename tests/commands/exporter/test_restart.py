@@ -18,7 +18,7 @@ from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import current_plan
 from streamvault.streamstore.model import StreamCut
-from tests.killed import Killed
+from tests.killed import Killed, killed
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, data_keys, is_sound
 
 CUT = {f"{NAME}/0.#epoch.0": 50 * 12, f"{NAME}/1.#epoch.0": 50 * 12}
@@ -51,9 +51,6 @@ def vault(tmp_path: Path) -> Vault:
 @pytest.fixture
 def begin(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Begin an export that is killed once everything is moved."""
-
-    def killed(*_: Any) -> None:
-        raise Killed
 
     def begin(method: str = "_prove", **options: Any) -> None:
         with monkeypatch.context() as patch:

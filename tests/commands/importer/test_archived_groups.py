@@ -36,7 +36,7 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 from streamvault.streamstore.services import lease
 from tests.commands.importer.restores import killed_at_its_end
-from tests.killed import Killed
+from tests.killed import Killed, killed
 from tests.memory_groups import THERE, MemoryGroups
 from tests.streams import append_events, make_byte_stream
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, a_root, contents, merge, replace_object
@@ -147,10 +147,6 @@ def test_a_group_reads_what_only_the_archive_still_has(vault: Vault, groups: Mem
 
 def test_positions_are_those_of_the_plan(vault: Vault, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that resumes another one archives up to its tail."""
-
-    def killed(*_: Any) -> None:
-        raise Killed
-
     groups.add(cut(2, 2))
     with monkeypatch.context() as patch:
         patch.setattr(ExportRun, "_prove", killed)
@@ -168,9 +164,6 @@ def test_positions_are_those_of_the_plan(vault: Vault, groups: MemoryGroups, mon
 def test_an_unfinished_run_without_groups_gets_none(
     vault: Vault, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: Any) -> None:
-        raise Killed
-
     groups.add(cut(2, 2))
     with monkeypatch.context() as patch:
         patch.setattr(ExportRun, "_prove", killed)

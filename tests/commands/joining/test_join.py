@@ -18,7 +18,7 @@ from streamvault.streamstore.model import RetentionKind, Scaling, StreamName
 from tests.commands.joining.keyed import Keyed
 from tests.commands.joining.test_append import SHAPES, check_places, make
 from tests.commands.mirrors.streams import leave_leases
-from tests.killed import Killed
+from tests.killed import Killed, killed
 
 
 @pytest.fixture
@@ -68,11 +68,8 @@ def test_unfinished_join_is_left_alone_by_others_and_resumed(keyed: Keyed, monke
     monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
     keyed.make("one", 2, events=30)
 
-    def die(*_: object) -> None:
-        raise Killed
-
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(NewTarget, "finish", die)
+        patched.setattr(NewTarget, "finish", killed)
         leave_leases(patched)
         with pytest.raises(Killed):
             join_streams([keyed.uri("one")], keyed.uri("all"), master="inline[2]")
@@ -100,14 +97,11 @@ def test_join_that_is_late_does_not_finish_a_stream_that_was_begun_again(
     def finish(new: NewTarget, target: StitchTarget) -> None:
         with keyed.store as store:
             store.delete(StreamName("scope", "all"))
-        monkeypatch.setattr(Stitching, "run", die)
+        monkeypatch.setattr(Stitching, "run", killed)
         with pytest.raises(Killed):
             join_streams(*uris, master="inline")
         monkeypatch.undo()
         real(new, target)
-
-    def die(*_: object) -> None:
-        raise Killed
 
     monkeypatch.setattr(NewTarget, "finish", finish)
     with pytest.raises(Overtaken, match="deleted and created again"):

@@ -32,6 +32,7 @@ from streamvault.rotation.reports import RotateReport
 from streamvault.sparkrun.errors import TaskFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut, StreamName
+from tests.killed import Killed, killed
 from tests.streams import make_stream
 from tests.unit.locks import Locked
 from tests.unit.small_archives import (
@@ -63,10 +64,6 @@ def vault(tmp_path: Path) -> Vault:
         vault.add(payload)
         vault.export("chunks")
     return vault
-
-
-class Killed(BaseException):
-    """A process ends."""
 
 
 def delete(vault: Vault, *, unfinished: bool = False) -> DeleteReport:
@@ -264,10 +261,7 @@ def test_object_that_s3_locks_meanwhile_stops_the_deletion(vault: Vault, monkeyp
 def test_unfinished_export_keeps_the_archive_unless_it_may_go(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     vault.add(b"more")
 
-    def kill() -> None:
-        raise Killed
-
-    before_call(monkeypatch, 2, kill)
+    before_call(monkeypatch, 2, killed)
     with pytest.raises((Killed, TaskFailed)):
         vault.export()
     before = contents(vault.root)
@@ -365,9 +359,6 @@ def test_run_that_publishes_once_more_what_another_has_published_sees_the_deleti
 def test_deletion_that_is_killed_at_any_call_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kill() -> None:
-        raise Killed
-
     states = set()
     number = 0
     while True:
@@ -378,7 +369,7 @@ def test_deletion_that_is_killed_at_any_call_is_finished_by_the_next(
         vault.add(b"more")
         vault.export("chunks")
         with monkeypatch.context() as patch:
-            before_call(patch, number, kill)
+            before_call(patch, number, killed)
             try:
                 delete(vault)
             except Killed:
@@ -453,11 +444,8 @@ def test_deletions_side_by_side_where_one_takes_back_what_it_began(
 
 
 def killed_before_it_truncates(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    def kill(*_: object) -> None:
-        raise Killed
-
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStore, "truncate", kill)
+        patch.setattr(LocalStore, "truncate", killed)
         with pytest.raises(Killed):
             rotate(vault)
 

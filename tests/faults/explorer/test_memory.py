@@ -6,7 +6,8 @@ import pytest
 
 from streamvault.objectstore.store import ObjectStore
 from tests.contract.object_store import ObjectStoreContract
-from tests.contract.stream_store import Open, StreamStoreContract
+from tests.contract.open_stores import Open
+from tests.contract.stream_store import StreamStoreContract
 from tests.faults.explorer.memory import Bucket, Cluster, MemoryObjects, MemoryStreams
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,12 +32,12 @@ def killed_ephemeral(vault: Vault, name: StreamName = STAGING) -> StreamDescript
 
 def killed_import(vault: Vault, name: StreamName = TARGET, **options: Any) -> None:
     """The target of an import that was stopped after its first task."""
-    _stopped(lambda: import_stream(vault.archive, vault.uri(name), master="inline[1]", **options))
+    stopped_import(lambda: import_stream(vault.archive, vault.uri(name), master="inline[1]", **options))
 
 
 def killed_copy(vault: Vault, name: StreamName = TARGET, **options: Any) -> None:
     """The target of a copy that was stopped after its first task."""
-    _stopped(lambda: copy_stream(vault.uri(), vault.uri(name), master="inline[1]", **options))
+    stopped_import(lambda: copy_stream(vault.uri(), vault.uri(name), master="inline[1]", **options))
 
 
 def replica(vault: Vault, name: StreamName = TARGET) -> None:
@@ -62,7 +63,9 @@ def dead_worker(vault: Vault) -> StreamName:
     return dead_lease(vault, QUEUE, prefix=CONSUMER_LEASE)
 
 
-def _stopped(run: Any) -> None:
+def stopped_import(run: Callable[[], object]) -> None:
+    """Run an import that stops once it has filled a segment."""
+
     def fill(task: Any) -> Any:
         really(task)
         raise Failed("stopped for a test")

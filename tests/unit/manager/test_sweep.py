@@ -158,6 +158,28 @@ def test_dry_run_deletes_and_notes_nothing(vault: Vault) -> None:
     assert SWEEP_NOTES not in {name.stream for name in names(vault)}
 
 
+def finish_before_the_fence(vault: Vault, monkeypatch: pytest.MonkeyPatch, *, compares: bool = True) -> None:
+    """Another run finishes the target right before the fence, and its user writes to it.
+
+    Args:
+        vault: with a killed import.
+        monkeypatch: of the test.
+        compares: whether the store compares what the fence replaces.
+    """
+    really, holder = LocalStore.update_stream, taken(monkeypatch)
+
+    def update(self: LocalStore, name: StreamName, configuration: StreamConfiguration, **was: Any) -> None:
+        fences = name == TARGET and SWEPT in configuration.tags
+        if fences:
+            monkeypatch.setattr(LocalStore, "update_stream", really)
+            pause(holder[0])
+            import_stream(vault.archive, vault.uri(TARGET), master="inline")
+            append(vault, TARGET)
+        really(self, name, configuration, **(was if compares or not fences else {}))
+
+    monkeypatch.setattr(LocalStore, "update_stream", update)
+
+
 class TestEphemeral:
     def test_one_in_use_stays(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
@@ -341,17 +363,7 @@ class TestTargets:
     def test_target_that_is_finished_meanwhile_stays(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
         """The sweep is paused right before its fence while another run takes the lease over and finishes."""
         killed_import(vault)
-        really, holder = LocalStore.update_stream, taken(monkeypatch)
-
-        def update(self: LocalStore, name: StreamName, configuration: StreamConfiguration, **was: Any) -> None:
-            if name == TARGET and SWEPT in configuration.tags:
-                monkeypatch.setattr(LocalStore, "update_stream", really)
-                pause(holder[0])
-                import_stream(vault.archive, vault.uri(TARGET), master="inline")
-                append(vault, TARGET)
-            really(self, name, configuration, **was)
-
-        monkeypatch.setattr(LocalStore, "update_stream", update)
+        finish_before_the_fence(vault, monkeypatch)
         assert TARGET.stream in kept(sweep(vault))
         with vault.store as store:
             assert OWN not in store.describe(TARGET).configuration.tags
@@ -359,18 +371,7 @@ class TestTargets:
     def test_fence_that_came_too_late_deletes_nothing(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
         """Pravega cannot compare and set: the fence may hit a stream that was finished and written to."""
         killed_import(vault)
-        really, holder = LocalStore.update_stream, taken(monkeypatch)
-
-        def update(self: LocalStore, name: StreamName, configuration: StreamConfiguration, **was: Any) -> None:
-            if name == TARGET and SWEPT in configuration.tags:
-                monkeypatch.setattr(LocalStore, "update_stream", really)
-                pause(holder[0])
-                import_stream(vault.archive, vault.uri(TARGET), master="inline")
-                append(vault, TARGET)
-                was = {}
-            really(self, name, configuration, **was)
-
-        monkeypatch.setattr(LocalStore, "update_stream", update)
+        finish_before_the_fence(vault, monkeypatch, compares=False)
         for _ in range(2):
             assert TARGET.stream in kept(sweep(vault))
             assert TARGET in names(vault)

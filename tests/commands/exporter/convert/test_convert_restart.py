@@ -15,7 +15,7 @@ from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive import publishing
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, create_plan, current_plan
-from tests.killed import Killed
+from tests.killed import Killed, killed
 from tests.unit.small_archives import Vault, a_root, archive_of, contents, data_keys, is_sound, segments_of
 
 
@@ -35,9 +35,6 @@ def root() -> str:
 @pytest.fixture
 def begin(vault: Vault, root: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Begin a conversion that is killed once everything is written, or before the manifest."""
-
-    def killed(*_: Any) -> None:
-        raise Killed
 
     def begin(*, ended: bool = False, **options: Any) -> None:
         with monkeypatch.context() as patch:

@@ -19,7 +19,7 @@ from streamvault.streamstore.errors import NoSuchStream
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN
 from tests.faults.explorer.memory import Cluster, MemoryStreams
-from tests.killed import Killed
+from tests.killed import Killed, killed
 from tests.streams import events_of, opened
 from tests.unit.joining.events.keyed_stream import SOURCE, TARGET, KeyedStream, by_key, contents
 
@@ -57,10 +57,6 @@ class World:
 
     def fork(self) -> World:
         return World(self.cluster.copy(), self.now)
-
-
-def killed() -> None:
-    raise Killed
 
 
 @pytest.fixture(autouse=True)

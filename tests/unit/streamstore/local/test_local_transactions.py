@@ -18,7 +18,7 @@ from streamvault.streamstore.local.segment_files import SegmentFiles
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.transactions import Transaction, TransactionState
 from tests.contract.transactions import payloads, write
-from tests.killed import Killed
+from tests.killed import Killed, killed
 from tests.unit.streamstore.local.test_store import in_child
 
 NAME = StreamName("scope", "stream")
@@ -105,10 +105,6 @@ def test_last_ended_ones_are_known(store: LocalStore, root: Path) -> None:
     assert made.state(committed) is TransactionState.COMMITTED
     assert [made.state(one) for one in aborted[:3]] == [TransactionState.UNKNOWN] * 2 + [TransactionState.ABORTED]
     assert parts(root) == []
-
-
-def killed(*_: Any, **__: Any) -> None:
-    raise Killed
 
 
 def killed_after(count: int, patch: pytest.MonkeyPatch) -> None:
