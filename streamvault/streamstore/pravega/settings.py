@@ -14,6 +14,8 @@ from streamvault.streamstore.errors import AccessDenied, InvalidName, StreamStor
 
 DEFAULT_PORT = 9090
 
+CA_FILE = "PRAVEGA_CA_FILE (for a second cluster, PRAVEGA_TARGET_CA_FILE)"
+
 _URI = re.compile(
     r"(?P<scheme>pravega|pravega\+tls)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.\-]+)(:(?P<port>[0-9]{1,5}))?/?\Z"
 )
@@ -123,7 +125,7 @@ class PravegaSettings:
         return StreamStoreError(
             f"cannot load the CA certificates ({why})",
             where=self.ca_file,
-            todo="Set PRAVEGA_CA_FILE to a readable PEM file.",
+            todo=f"Set {CA_FILE} to a readable PEM file.",
         )
 
 
@@ -132,6 +134,6 @@ def not_trusted(whose: str, why: str, where: str) -> AccessDenied:
     return AccessDenied(
         f"{whose} certificate is not trusted ({why})",
         where=where,
-        todo="Set PRAVEGA_CA_FILE to the certificate of its CA; "
+        todo=f"Set {CA_FILE} to the certificate of its CA; "
         "to accept another host name, set PRAVEGA_TLS_VERIFY_HOSTNAME=false.",
     )
