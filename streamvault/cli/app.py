@@ -161,6 +161,20 @@ class Commands(TyperGroup):
                 error.message = f"No such command {args[0]!r} (did you mean {' or '.join(similar)}?)"
             raise
 
+    def make_context(self, *args: Any, **others: Any) -> Any:
+        """See the base class. An interrupt is an `Abort`: typer would turn it into an exit code without a message."""
+        try:
+            return super().make_context(*args, **others)
+        except KeyboardInterrupt:
+            raise Abort from None
+
+    def invoke(self, ctx: Any) -> Any:
+        """See the base class, and `make_context`."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Abort from None
+
     def list_commands(self, _ctx: Any) -> list[str]:
         """See the base class."""
         return list(COMMANDS)
@@ -168,10 +182,7 @@ class Commands(TyperGroup):
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
         """See the base class."""
         if cmd_name not in self.commands and cmd_name in COMMANDS:
-            try:
-                self.commands[cmd_name] = load_command(cmd_name)
-            except KeyboardInterrupt:  # typer would turn it into an exit code without a message
-                raise Abort from None
+            self.commands[cmd_name] = load_command(cmd_name)
         return self.commands.get(cmd_name)
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:

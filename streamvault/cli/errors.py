@@ -70,8 +70,13 @@ def command_error(error: BaseException, *, resumable: bool) -> CommandError:
 
 
 def _is_of_interrupt(error: BaseException | None) -> bool:
-    """Return whether it is an interrupt, or what a library stumbled over that was interrupted anywhere."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
+    """Return whether it is an interrupt, or what a library stumbled over that was interrupted anywhere.
+
+    Of an interrupt in a function that pydantic calls, only the name is left, in a text.
+    """
+    while (
+        error is not None and not isinstance(error, KeyboardInterrupt) and KeyboardInterrupt.__name__ not in str(error)
+    ):
         error = error.__context__
     return error is not None
 

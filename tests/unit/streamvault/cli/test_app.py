@@ -273,12 +273,19 @@ HalfMade()
 def test_interrupt_before_the_command_begins_is_one_line(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("streamvault.cli.app.typer.main.get_command", interrupted)
-    assert main(["ls", "file:///"]) == 130
-    assert capfd.readouterr() == ("", "streamvault: interrupted\n")
+    for where in (
+        "app.typer.main.get_command",
+        "app.TyperGroup.make_context",
+        "app.load_command",
+        "options.Running.of",
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"streamvault.cli.{where}", interrupted)
+            assert main(["status", "file:///"]) == 130, where
+            assert capfd.readouterr() == ("", "streamvault: interrupted\n"), where
 
 
 BARS = """

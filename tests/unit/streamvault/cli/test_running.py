@@ -15,9 +15,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import BaseModel, PlainSerializer
 
 import streamvault
 from streamvault.cli import main
@@ -123,6 +124,17 @@ def test_library_that_stumbles_over_an_interrupt_was_interrupted(capfd: pytest.C
             threading.Lock().release()
 
     assert command(stumble) == 130
+    assert capfd.readouterr().err == "streamvault: interrupted; run the same command again to resume\n"
+
+
+def test_interrupt_that_pydantic_makes_a_text_of_is_one(capfd: pytest.CaptureFixture[str]) -> None:
+    def interrupt(_: int) -> int:
+        raise KeyboardInterrupt
+
+    class File(BaseModel):
+        size: Annotated[int, PlainSerializer(interrupt)]
+
+    assert command(lambda _: File(size=1).model_dump(mode="json")) == 130
     assert capfd.readouterr().err == "streamvault: interrupted; run the same command again to resume\n"
 
 
