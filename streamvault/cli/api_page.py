@@ -28,8 +28,10 @@ PAGE = """# Python API
 ```
 
 `from streamvault import …` has all of these. Options are keyword arguments, with the names and meanings of the
-[command line's](commands.md). A function returns its report when it is done; the fields of all reports are in
-[Reports](reports.md), and a notebook shows one as a table. This page is generated from the sources.
+[command line's](commands.md), but `from_cut`, `to_cut`, `ranges`, `lasting` (`--for`), `subset` (`--read-data-subset`)
+and `fingerprints`. A size, a time or a share is a number, or a text as on the command line (`"64MiB"`, `"90d"`,
+`"10%"`); a folder or a file may be a `pathlib.Path`. A function returns its report when it is done; the fields of all
+reports are in [Reports](reports.md), and a notebook shows one as a table. This page is generated from the sources.
 """
 
 _SECTIONS = re.compile(r"^(Args|Returns|Yields|Raises|Attributes):\n", re.MULTILINE)

@@ -22,8 +22,8 @@ def time_text(report: TimedReport) -> str:
 
 
 def exact_text(size: int) -> str:
-    """Return a size in bytes, and in a larger unit: ``2,048 (2.0 KiB)``."""
-    return f"{size:,} ({bytes_text(size)})"
+    """Return a size in bytes, and in a larger unit if it has one: ``2,048 (2.0 KiB)``."""
+    return f"{size:,} ({bytes_text(size)})" if size >= 1024 else str(size)
 
 
 def cost_fields(cost: Cost | None) -> dict[str, str]:

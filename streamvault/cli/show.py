@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from streamvault.cli.lines import exact_text
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
@@ -47,7 +48,7 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
             "layout": str(document["layout"]),
             "content": str(document.get("content", "")),
             "events": events_text(document["events"], document["bytes"]),
-            "bytes": f"{document['bytes']:,} ({bytes_text(document['bytes'])})",
+            "bytes": exact_text(document["bytes"]),
             "epochs": f"{len(document['epochs']):,}",
             "scaling": _policy(configuration["scaling"], _SCALING_UNITS),
             "retention": _policy(configuration["retention"], _RETENTION_UNITS),

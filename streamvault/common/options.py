@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, SupportsIndex, TypeVar
@@ -141,13 +142,22 @@ class Options(BaseModel):
 
     @classmethod
     def _plain(cls, keyword: str, value: Any) -> Any:
-        """Return an integer of another type, such as NumPy's, as an int, and the text of a size or a time as a number.
+        """Return a value of another type as the option's.
+
+        That is an integer such as NumPy's, the text of a size or a time, a timedelta, and a path for a text or for the
+        file that has it.
 
         Raises:
-            Usage: the text is none.
+            Usage: the text is no size or time, or the file cannot be read.
         """
-        if isinstance(value, str) and (declared := cls.keyword_fields().get(keyword)) is not None:
-            form = command_line(declared)
+        declared = cls.keyword_fields().get(keyword)
+        form = CommandLine() if declared is None else command_line(declared)
+        if isinstance(value, os.PathLike) and form.parse is not parse_path:
+            path: str = os.fspath(value)
+            return path if form.load is None else form.load(path, form.option(keyword))
+        if isinstance(value, timedelta):
+            return value.total_seconds()
+        if isinstance(value, str):
             try:
                 return value if form.parse is None else form.parse(value)
             except ValueError as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from types import NoneType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args, overload
 
-from streamvault.common.options import Options, Watched, in_keywords
+from streamvault.common.options import Options, Watched, command_line, in_keywords
 from streamvault.common.progress import Progress
 from streamvault.common.report import TimedReport
 
@@ -116,7 +117,7 @@ class _Decorator(Generic[Keywords, O]):
 
         @wraps(function)
         def public(*args: Any, **kwargs: Any) -> Any:
-            given = called.bind(*args, **kwargs).arguments
+            given = arguments_of(public, args, kwargs)
             progress = given.pop("progress", None)
             positional = [given.pop(one.name, one.default) for one in arguments]
             with in_keywords(self.kind):
@@ -128,6 +129,24 @@ class _Decorator(Generic[Keywords, O]):
         )
         public.__annotations__ = {one.name: one.annotation for one in called.parameters.values()}
         return public
+
+
+def arguments_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a verb's call by name.
+
+    Raises:
+        TypeError: they do not fit; the message names the keyword that an unknown one may stand for.
+    """
+    called = signature(function)
+    try:
+        return called.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        fields = function.options_class.keyword_fields().items()
+        known = {command_line(declared).option(name): name for name, declared in fields}
+        unknown = next((f"--{name.replace('_', '-')}" for name in kwargs if name not in called.parameters), "")
+        similar = get_close_matches(unknown, known, n=1)
+        hint = f". Did you mean {known[similar[0]]!r}?" if similar else ""
+        raise TypeError(f"{function.__name__}() {error}{hint}") from None
 
 
 def _argument(declared: Parameter) -> Parameter:

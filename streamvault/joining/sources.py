@@ -146,8 +146,10 @@ def open_sources(uris: Sequence[str], stack: ExitStack) -> list[Source]:
 
     Raises:
         InvalidName: a URI is not valid.
-        Usage: there is none, or one is given twice.
+        Usage: there is none, one is given twice, or a text is given instead of a list.
     """
+    if isinstance(uris, str):
+        raise Usage("the sources must be a list of URIs", where=repr(uris))
     if not uris:
         raise Usage("no source is given")
     found: list[Source] = []

@@ -51,7 +51,7 @@ def write_report(place: str, options: ReportOptions) -> PageReport:
         Problem: the records cannot be read.
     """
     if options.output is None and options.svg is None:
-        raise Usage("nothing to write", todo="Give -o FILE for a page, or --svg FOLDER for the charts.")
+        raise Usage("nothing to write", todo="Give --output FILE for a page, or --svg FOLDER for the charts.")
     check_packages()
     made, report = _stream_page(place, options) if is_stream(place) else _archive_page(place, options)
     return _written(made, report, options)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import wraps
-from inspect import signature
 from typing import Any
 
 from streamvault.common.options import Options, in_keywords
 from streamvault.common.progress import Progress
+from streamvault.common.verb import arguments_of
 from streamvault.scopes.uri import has_scope
 
 
@@ -19,7 +19,6 @@ def taking_scopes(function: Any) -> Any:
     kind: type[Options] | None = getattr(function, "options_class", None)
     if kind is None or not kind.scoped:
         return function
-    called = signature(function)
 
     @wraps(function)
     def with_options(*given: Any) -> Any:
@@ -39,7 +38,7 @@ def taking_scopes(function: Any) -> Any:
 
     @wraps(function)
     def public(*args: Any, **kwargs: Any) -> Any:
-        given = called.bind(*args, **kwargs).arguments
+        given = arguments_of(function, args, kwargs)
         arguments = [given.pop(name) for name in function.argument_names]
         if not has_scope(function, arguments):
             return function(*args, **kwargs)

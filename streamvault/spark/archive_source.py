@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from streamvault.common.errors import Usage
 from streamvault.common.times import moment_text
 from streamvault.lake.read import read_part
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
@@ -87,6 +89,22 @@ class ArchiveDataSource(DataSource):
     def reader(self, schema: StructType) -> ArchiveReader:
         """Return a reader of the archive as it is when the query is planned."""
         return ArchiveReader(_read_options(options_for(self.options, schema)), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
+        """Refuse to write.
+
+        Raises:
+            Usage: always.
+        """
+        raise Usage("an archive cannot be written by Spark", todo="Write to the stream, and export it.")
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802  (Spark's name)
+        """Refuse to follow.
+
+        Raises:
+            Usage: always.
+        """
+        raise Usage("an archive cannot be followed by Spark", todo="Follow the stream.")
 
 
 class ArchiveReader(BatchReader[RangePart]):

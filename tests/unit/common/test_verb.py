@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
+from streamvault import check_archive
 from streamvault.common.errors import Usage
 from streamvault.common.options import Options, Rehearsed, Watched
 from streamvault.common.progress import Progress
@@ -76,8 +77,12 @@ def test_invalid_options_are_wrong_usage_and_unknown_names_are_not_python() -> N
     with pytest.raises(Usage, match=r"^size must be at least 1: 0"):
         send("it", to="there", size=0)
     for wrong in ({}, {"to": "there", "sice": 1}, {"to": "there", "what": "that"}):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=r"^send\(\) "):
             send("it", **wrong)
+    with pytest.raises(TypeError, match=r"'sice'\. Did you mean 'size'"):
+        send("it", to="there", sice=1)
+    with pytest.raises(TypeError, match=r"'read_data_subset'\. Did you mean 'subset'"):
+        check_archive("file:///d/b/c", read_data_subset="10%")
     with pytest.raises(TypeError):
         count("ab", "c", progress=Progress())
 

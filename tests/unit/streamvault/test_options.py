@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,29 @@ def test_text_is_no_flag() -> None:
         streamvault.rotate_stream("local:///a/b/c", "file:///d", truncate_source=false)
     with pytest.raises(Usage, match=r"^repair is not valid: .*: 'false'"):
         streamvault.check_archive("file:///d/b/c", repair=false)
+
+
+def test_path_is_taken_for_a_text_and_for_the_file_that_has_it(tmp_path: Path) -> None:
+    (file := tmp_path / "schema.json").write_text('{"a": "int"}')
+    options = HandoffOptions(schema=file, root=tmp_path)
+    assert (options.columns_schema, options.root) == ('{"a": "int"}', str(tmp_path))
+    with pytest.raises(Usage, match=r"^schema cannot be read: .*nothing"):
+        streamvault.write_table("file:///d/b/c", schema=tmp_path / "nothing")
+
+
+def test_timedelta_is_taken_for_a_time() -> None:
+    assert RotateOptions(keep_for=timedelta(days=3)).keep_for == 3 * 86_400
+
+
+def test_one_text_is_no_list_of_sources() -> None:
+    for verb in (streamvault.append_streams, streamvault.join_streams):
+        with pytest.raises(Usage, match=r"^the sources must be a list of URIs: 'local:///a/b/c'"):
+            verb("local:///a/b/c", "local:///a/b/d")
+
+
+def test_report_without_a_file_names_keywords() -> None:
+    with pytest.raises(Usage, match=r"Give output=FILE for a page, or svg=FOLDER"):
+        streamvault.write_report("file:///d")
 
 
 @pytest.mark.parametrize("wrong", [None, b"file:///d/b/c", Path("d/b/c"), 5], ids=repr)

@@ -192,7 +192,7 @@ def test_rotation_is_shown_with_what_expired(shown: Shown) -> None:
     assert shown(show_rotation, report) == [
         f"wrote generation 9 of {ARCHIVE}",
         "events       5",
-        "bytes        100 (100 B)",
+        "bytes        100",
         "hold         monthly, on generation 9",
         "read back    generation 9",
         "expired      generations 1 to 3",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter
+from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Problem
 from streamvault.common.times import now_utc
@@ -38,6 +39,14 @@ from tests.unit.spark_reads import events_in, read, text
 def test_invalid_option_is_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(Problem, match=said):
         ArchiveDataSource(options).schema()
+
+
+def test_archive_is_neither_written_nor_followed() -> None:
+    source = ArchiveDataSource({"path": "s3://bucket/s/t"})
+    with pytest.raises(Problem, match="cannot be written by Spark"):
+        source.writer(StructType(), False)
+    with pytest.raises(Problem, match="cannot be followed by Spark"):
+        source.streamReader(StructType())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
