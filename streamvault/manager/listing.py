@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Iterator
 
+from streamvault.common.at_once import each_of
 from streamvault.common.errors import Problem
 from streamvault.manager.reports import StreamSummary
 from streamvault.manager.roles import role_of
@@ -16,14 +14,8 @@ from streamvault.streamstore.model import StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_scope
 
-AT_ONCE = 8
-"""How many streams are looked at at once."""
-
 LOOKS = 5
 """How often a stream is looked at if it is truncated meanwhile."""
-
-S = TypeVar("S")
-R = TypeVar("R")
 
 
 def list_streams(uri: str) -> Iterator[StreamSummary]:
@@ -52,22 +44,6 @@ def list_streams(uri: str) -> Iterator[StreamSummary]:
                     yield found
 
     return summaries()
-
-
-def each_of(function: Callable[[S], R], specs: Iterable[S]) -> Iterator[R]:
-    """Call a function for each value, `AT_ONCE` of them at the same time; yield the results in order."""
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="streams") as pool:
-        begun: deque[Future[R]] = deque()
-        try:
-            for spec in specs:
-                begun.append(pool.submit(function, spec))
-                if len(begun) == 2 * AT_ONCE:
-                    yield begun.popleft().result()
-            while begun:
-                yield begun.popleft().result()
-        finally:
-            for one in begun:
-                one.cancel()
 
 
 def _streams(store: StreamStore, scope: str) -> Iterator[StreamName]:

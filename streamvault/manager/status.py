@@ -8,9 +8,9 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from streamvault.common.at_once import each_of
 from streamvault.common.errors import Problem
 from streamvault.manager.leftovers import subjects_of
-from streamvault.manager.listing import each_of
 from streamvault.manager.roles import role_of
 from streamvault.mirrors.replica import Replica
 from streamvault.reading.open_source import open_source

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from streamvault.common.at_once import each_of
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.times import duration_text
 from streamvault.common.verb import verb
 from streamvault.importer.ownership import lease_stream
 from streamvault.manager.leftovers import Leftovers, MustStay, Removal, subjects_of
-from streamvault.manager.listing import each_of
 from streamvault.manager.notes import SweepNotes
 from streamvault.manager.options import SweepOptions
 from streamvault.manager.reports import StreamRole, SweepEntry, SweepReport

@@ -9,13 +9,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from streamvault.common.at_once import each_of
 from streamvault.common.errors import Absent, Problem, Usage
 from streamvault.common.verb import PublicVerb
-from streamvault.manager.listing import each_of
 from streamvault.manager.status import ScopeState, Servers, look_at_scope
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.verbs.reports import ArchiveSummary
-from streamvault.manifests.verbs.show import NoSuchPlace, list_archives
+from streamvault.manifests.verbs.show import NoSuchPlace, find_archives
 from streamvault.objectstore.uri import RootAddress
 from streamvault.report.reports import (
     ArchiveStatus,
@@ -67,14 +67,13 @@ class WatchedStreams:
     @classmethod
     def of_patterns(cls, patterns: list[ScopePattern], root: str, *, target: bool = False) -> WatchedStreams:
         """Return the streams that patterns of one scope match; all are names, or none is."""
-        is_whole = any(not one.pattern for one in patterns)
-        return cls(
-            patterns[0].scope,
-            root,
-            None if is_whole else lambda name: any(one.matches(name) for one in patterns),
-            target,
-            frozenset(one.pattern for one in patterns if one.is_name),
+        names = frozenset(one.pattern for one in patterns if one.is_name)
+        matches: Matches | None = (
+            names.__contains__ if names else lambda name: any(one.matches(name) for one in patterns)
         )
+        if any(not one.pattern for one in patterns):
+            matches = None
+        return cls(patterns[0].scope, root, matches, target, names)
 
 
 def scoped_status(parts: list[WatchedStreams], report: StatusReport, now: datetime) -> StatusReport:
@@ -207,19 +206,15 @@ class _Found:
 def _archives(part: WatchedStreams, scope: str, now: datetime) -> Iterator[ArchiveStatus]:
     """Yield the archives of a part's streams, with their tables."""
     root = RootAddress.parse(part.root).resolve()
-
-    def below(name: str) -> list[ArchiveSummary]:
-        try:
-            return list_archives(root.below(f"{scope}/{name}".rstrip("/")).uri)
-        except NoSuchPlace:  # nothing was archived yet
-            next(root.open().list(""), None)  # raises if there is no such root: it may hold archives when it is back
-            return []
-
-    for found in each_of(below, sorted(part.names) or [""]):
-        for one in found:
-            its_scope, _, name = one.stream_name.partition("/")
-            if its_scope == scope and (part.matches is None or part.matches(name)):
-                yield status_of(one, now)
+    found: list[ArchiveSummary] = []
+    try:
+        found = find_archives(root.below(scope).uri, part.matches)
+    except NoSuchPlace:  # nothing was archived yet
+        next(root.open().list(""), None)  # raises if there is no such root: it may hold archives when it is back
+    for one in found:
+        its_scope, _, name = one.stream_name.partition("/")
+        if its_scope == scope and (part.matches is None or part.matches(name)):
+            yield status_of(one, now)
 
 
 def _unarchived(stream: OpenStream, archive: ArchiveStatus | None) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
+from streamvault.common.at_once import each_of
 from streamvault.common.errors import Absent, Damaged, Problem
 from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text
@@ -41,9 +43,16 @@ def list_archives(place: str, *, progress: Progress | None = None) -> list[Archi
         NoSuchPlace: the folder does not exist or is empty.
         Problem: the folder cannot be read. An unreadable archive or folder below it is returned with its `problem`.
     """
+    return find_archives(place, None, progress)
+
+
+def find_archives(
+    place: str, matches: Callable[[str], bool] | None, progress: Progress | None = None
+) -> list[ArchiveSummary]:
+    """Return the same as `list_archives`, of the place's folders whose names match; None: of all."""
     address = RootAddress.parse(place).resolve()
     archives: list[ArchiveSummary] = []
-    for archive in _archives(address):
+    for archive in _Folders(address, matches).archives([""]):
         archives.append(archive)
         if progress is not None and len(archives) % SAID_AFTER == 0:
             progress.say(f"{len(archives):,} archives read")
@@ -126,36 +135,56 @@ class NoSuchPlace(Absent):
     """There is no such folder, nor any object whose key has the prefix."""
 
 
-def _archives(address: RootAddress) -> Iterator[ArchiveSummary]:
-    """Yield the archives and tables, which are recognized by the names of folders, and each unreadable folder."""
-    store = address.open()
-    paths = [""]
-    above: set[str] = set()  # the folders that archives were found in: what else is there is probably an archive, too
-    while paths:
-        path = paths.pop()
+class _Folders:
+    """The folders below an address; archives and tables are recognized by the names of folders.
+
+    Args:
+        address: the address.
+        matches: whether a folder of the address is looked at, given its name; None: all are.
+    """
+
+    def __init__(self, address: RootAddress, matches: Callable[[str], bool] | None) -> None:
+        self._address, self._matches, self._store = address, matches, address.open()
+        # the folders that archives were found in: what else is there is probably an archive, too
+        self._above: set[str] = set()
+
+    def archives(self, paths: list[str]) -> Iterator[ArchiveSummary]:
+        """Yield the archives and tables in some folders of one folder and below, and each unreadable folder."""
+        # the first folder tells what the others probably are
+        for found, below in chain(map(self._look, paths[:1]), each_of(self._look, paths[1:])):
+            yield from found
+            if below:
+                yield from self.archives(below)
+
+    def _look(self, path: str) -> tuple[list[ArchiveSummary], list[str]]:
+        """Return what is in a folder, or the folders below it."""
+        address = self._address
         try:
-            if address.folder is None and path.rpartition("/")[0] in above and is_path(path):
-                folders, keys = _records(store, f"{path}/")
+            if address.folder is None and path.rpartition("/")[0] in self._above and is_path(path):
+                folders, keys = _records(self._store, f"{path}/")
                 if found := list(_archives_in(address.below(path), folders, keys)):
-                    yield from found
-                    continue
-            names = _folders(address, store, path)
+                    return found, []
+            names = _folders(address, self._store, path)
         except AccessDenied as problem:
             if not path:
                 raise
-            yield ArchiveSummary(archive=address.below(path).uri, stream_name="", problem=str(problem))
-            continue
+            return [ArchiveSummary(archive=address.below(path).uri, stream_name="", problem=str(problem))], []
         own = _RECORDS.intersection(names)
         if own:
             if found := list(_archives_in(address.below(path), own)):
-                yield from found
-                above.add(path.rpartition("/")[0])
-                continue
+                self._above.add(path.rpartition("/")[0])
+                return found, []
             own = _OWN
-        # A foreign key may have an empty part. A segment's folder may have an object for each event.
-        names = [name for name in names if name and name not in own and not parse_segment(name)]
-        below = (f"{path}/{name}" if path else name for name in names)
-        paths += reversed([each for each in below if not _is_loop(address, each)])
+        return [], [each for each in self._below(path, names, own) if not _is_loop(address, each)]
+
+    def _below(self, path: str, names: Iterable[str], own: Container[str]) -> Iterator[str]:
+        for name in names:
+            # A foreign key may have an empty part. A segment's folder may have an object for each event.
+            if name and name not in own and not parse_segment(name):
+                if path:
+                    yield f"{path}/{name}"
+                elif self._matches is None or self._matches(name):
+                    yield name
 
 
 def _records(store: ObjectStore, folder: str) -> tuple[set[str], list[str]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from streamvault.common.errors import Failed
 from streamvault.common.progress import Progress
 from streamvault.layouts.object_keys import MANIFESTS
 from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.verbs import show
 from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectInfo
@@ -152,6 +155,26 @@ def test_listing_an_archive_takes_two_requests(vault: Vault, generations: int, m
         assert [found.stream_name for found in list_archives(vault.root)] == list(map(str, names))
     of_the_folders = 1 + 1 + 1  # the place, the scope, the first archive
     assert requests == [Requests(0, of_the_folders + 5, 5 * generations)]
+
+
+def test_archives_are_read_several_at_once(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may take 50 ms for each request, and an archive may have 30 generations."""
+    for number in range(5):
+        name = StreamName("scope", f"stream{number}")
+        with vault.store as store:
+            store.create_stream_and_scope(name, StreamConfiguration())
+            append_events(store, name, SegmentId(0, 0), [b"one"])
+        export_stream(vault.uri(name), vault.root, master="inline")
+    two, really, begun = threading.Barrier(2), show._summary, []
+
+    def summary(*given: Any, **also: Any) -> Any:
+        begun.append(given)
+        if len(begun) > 1:  # the first one is read alone
+            two.wait(timeout=60)
+        return really(*given, **also)
+
+    monkeypatch.setattr(show, "_summary", summary)
+    assert [one.stream_name for one in list_archives(vault.root)] == [f"scope/stream{number}" for number in range(5)]
 
 
 @pytest.mark.parametrize("place", ["memory", "file"])

@@ -16,11 +16,12 @@ import pytest
 
 from streamvault import export_stream, promote_replica, replicate_stream, request_restore, show_status
 from streamvault.cli import main
+from streamvault.common.at_once import AT_ONCE
 from streamvault.common.errors import Failed, Usage
 from streamvault.manager import status as looking
-from streamvault.manager.listing import AT_ONCE
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.verbs.costs import Requests
 from streamvault.mirrors.replica import REPLICA
 from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.report.metrics import metrics_text
@@ -40,6 +41,8 @@ from streamvault.streamstore.services.lease import Lease, LeaseHeld
 from streamvault.streamstore.services.segment import OwnSegment
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 from tests.commands.scopes.scopes import Scopes
+from tests.counting import counted
+from tests.unit.small_archives import a_root
 
 HELD = LeaseHeld("held by a test")
 WRITES = (
@@ -435,11 +438,11 @@ def test_root_that_cannot_be_read_leaves_the_streams(scopes: Scopes, monkeypatch
     scopes.make(["a"], scope="other")
     asked = []
 
-    def unavailable(uri: str) -> None:
-        asked.append(uri)
+    def unavailable(place: str, _: object) -> None:
+        asked.append(place)
         raise ObjectStoreUnavailable("S3 does not answer", where="vault")
 
-    monkeypatch.setattr(scope_looking, "list_archives", unavailable)
+    monkeypatch.setattr(scope_looking, "find_archives", unavailable)
     file = declared(scopes, scopes.uri("shop/*"), scopes.uri("other/*"))
     report = show_status(None, config_file=file)
     assert [(one.stream, one.is_archived, one.problem) for one in report.live_streams] == [
@@ -531,3 +534,33 @@ def test_archive_that_cannot_be_read_leaves_open_what_is_archived(scopes: Scopes
     found = metrics_of(report)
     assert (found["stream_readable a"], found["stream_readable b"]) == (0, 1)
     assert "stream_unarchived_bytes a" not in found
+
+
+def test_requests_of_a_scope_are_those_of_the_streams_that_are_asked_for(
+    scopes: Scopes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each archive a LIST and a GET, and both again when its stream is compared, whatever else the scope has."""
+    root, names = a_root(), [f"{letter}{number}" for letter in "xy" for number in range(5)]
+    scopes.make(names, scope="big")
+    export_stream(scopes.uri("big/"), root, master="inline")
+    of_folders = 1 + 1  # the scope, and the first archive
+    file = declared(scopes, *(scopes.uri(f"big/y{number}") for number in range(3)), root=root)
+    for place, config, count in (
+        (scopes.uri("big/"), None, 10),
+        (scopes.uri("big/x*"), None, 5),
+        (scopes.uri("big/x3"), None, 1),
+        (None, file, 3),
+    ):
+        described: list[StreamName] = []
+        really = LocalStore.describe
+
+        def describe(store: LocalStore, name: StreamName, into: list[StreamName] = described) -> Any:
+            into.append(name)
+            return really(store, name)  # noqa: B023  (the same each time)
+
+        with monkeypatch.context() as patch, counted(patch) as made:
+            patch.setattr(LocalStore, "describe", describe)
+            report = show_status(place, root=None if config else root, config_file=config)
+        assert [one.unarchived for one in report.live_streams] == [0] * count
+        assert made == [Requests(0, of_folders + 2 * count, 2 * count)]
+        assert len(described) == 2 * count

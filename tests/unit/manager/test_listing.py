@@ -11,8 +11,8 @@ import pytest
 
 from streamvault import ephemeral_stream, list_streams, replicate_stream, request_restore
 from streamvault.cli import main
+from streamvault.common.at_once import AT_ONCE, each_of
 from streamvault.errors import InvalidName, StreamStoreError
-from streamvault.manager.listing import AT_ONCE, each_of
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.local import LocalStore
