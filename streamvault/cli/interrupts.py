@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from streamvault.common.underway import unanswered_seconds
 
@@ -42,19 +42,23 @@ def ending_in_time(give_up: Callable[[], int]) -> Iterator[None]:
         told.setblocking(False)
         before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
         thread = threading.Thread(target=_watch, args=(heard, give_up), name="interrupts", daemon=True)
-        thread.start()
         try:
+            thread.start()
             yield
         finally:
             signal.set_wakeup_fd(before)
             told.shutdown(socket.SHUT_RDWR)  # also if a child has it, too
-            thread.join()
+            with suppress(RuntimeError):  # the interrupt came before the thread had started
+                thread.join()
 
 
 def _watch(heard: socket.socket, give_up: Callable[[], int]) -> None:
-    while not {signal.SIGINT, signal.SIGTERM} & set(numbers := heard.recv(64)):
-        if not numbers:
-            return
+    try:
+        while not {signal.SIGINT, signal.SIGTERM} & set(numbers := heard.recv(64)):
+            if not numbers:
+                return
+    except OSError:  # closed: the block ended before this thread had started
+        return
     interrupted = time.monotonic()
     heard.settimeout(LOOK_SECONDS)
     while unanswered_seconds(interrupted) < GRACE_SECONDS:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from streamvault.cli import main
+from streamvault.cli.interrupts import _watch, ending_in_time
 from streamvault.cli.running import Running
 
 FULL = Path("/dev/full")
@@ -106,3 +110,30 @@ def test_dots_are_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     for text, folder in ((".", "vault"), ("..", ""), ("../vault", "vault"), ("./..", "")):
         assert main(["ls", text]) == 0
         assert capfd.readouterr().out == f"no archives below file://{tmp_path / folder}\n"
+
+
+@pytest.mark.parametrize("has_started", [True, False])
+def test_interrupt_while_the_watch_begins_leaves_nothing(has_started: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if has_started:
+            start(thread)
+        raise KeyboardInterrupt
+
+    def never() -> int:
+        raise AssertionError
+
+    before = signal.set_wakeup_fd(-1)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                ending_in_time(never).__enter__()
+        assert signal.set_wakeup_fd(-1) == -1
+    finally:
+        signal.set_wakeup_fd(before)
+    assert "interrupts" not in {thread.name for thread in threading.enumerate()}
+    closed = socket.socket()
+    closed.close()
+    _watch(closed, never)
