@@ -7,6 +7,7 @@ from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.sizes import bytes_text, count_text
+from streamvault.common.times import exact_moment_text
 from streamvault.rotation.options import CompactOptions
 from streamvault.rotation.reports import CompactReport
 
@@ -39,7 +40,7 @@ def _show(results: Results, report: CompactReport) -> None:
             "deleted": f"{count_text(report.objects_deleted, 'object')} that had been replaced"
             if report.objects_deleted
             else "",
-            "replaced objects": f"may be deleted from {report.waits_until} on, by any later run"
+            "replaced objects": f"may be deleted by any run after {exact_moment_text(report.waits_until)}"
             if report.waits_until
             else "",
             "time": time_text(report),

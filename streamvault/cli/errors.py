@@ -81,7 +81,17 @@ def _is_of_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
+_PLAINLY = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "it is not a whole number",
+    "Input should be a valid number, unable to parse string as a number": "it is not a number",
+}
+"""What typer says of a value, and what the user reads."""
+
+
 def usage_error(message: str, command: str) -> CommandError:
     """Return the error for an invalid command line."""
-    message = without_logins(" ".join(message.replace("Value error, ", "").split()).rstrip("."))
+    for said, plainly in _PLAINLY.items():
+        message = message.replace(said, plainly)
+    message = without_logins(" ".join(message.split()).rstrip("."))
     return CommandError(message, "", f"See {command} --help.", Usage.exit_code, Usage.retriable)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from streamvault.cli.lines import print_groups, print_new_places, time_text
+from streamvault.cli.lines import exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import SourceArgument, TargetArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import bytes_text, seconds_text
+from streamvault.common.sizes import seconds_text
 from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.reports import MoveReport
 
@@ -26,11 +26,11 @@ def _show(results: Results, report: MoveReport) -> None:
         return
     results.line(f"{'would move' if report.dry_run else 'moved'} {report.source} to {report.stream}")
     if report.dry_run:
-        results.fields({"to replicate": f"{report.bytes:,} bytes ({bytes_text(report.bytes)})"})
+        results.fields({"to replicate": exact_text(report.bytes)})
         return
     results.fields(
         {
-            "bytes": f"{report.bytes:,} ({bytes_text(report.bytes)}), read back and equal",
+            "bytes": f"{exact_text(report.bytes)}, read back and equal",
             "cut-over": seconds_text(report.cutover_seconds),
             "old name": "an empty sealed stream, tagged with the new URI" if report.tombstone else "free",
             "time": time_text(report),

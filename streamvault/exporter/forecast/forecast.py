@@ -194,7 +194,7 @@ class _Calculation:
             puts=requests.puts,
             lists=requests.lists,
             gets=requests.gets,
-            usd=round(requests.usd(self.prices.standard), 4),
+            usd=round(requests.usd(self.prices.standard), 6),
             least_requests=least,
             processor_hours=round(core_hours, 4),
             hours=round(seconds / 3600, 4),
@@ -228,9 +228,9 @@ def _storage(
         reading = read.gets * one.get + read.lists * prices.standard.put
         yield StorageForecast(
             storage_class=name,
-            usd_month=round(one.usd_a_month(objects, stored, prices.standard), 4),
-            usd_write=round(objects * one.put, 4),
-            usd_read=round(reading + one.usd_to_retrieve(objects, stored), 4),
+            usd_month=round(one.usd_a_month(objects, stored, prices.standard), 6),
+            usd_write=round(objects * one.put, 6),
+            usd_read=round(reading + one.usd_to_retrieve(objects, stored), 6),
             least_days=one.least_days,
         )
 

@@ -150,6 +150,8 @@ def test_storage_is_priced_by_class() -> None:
     plan = plan_archive(None, segments=1, bytes=10**9, events=10**6)
     month = {one.storage_class: one.usd_month for one in plan.storage}
     assert month["STANDARD"] < month["STANDARD_IA"], "small objects"
+    few = plan_archive(None, segments=1, bytes=10**6, events=10)
+    assert all(one.usd_month > 0 for one in few.storage), "little is not nothing"
 
 
 def test_prices_come_from_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

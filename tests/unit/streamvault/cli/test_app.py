@@ -142,6 +142,8 @@ print(len(sys.modules), file=sys.stderr)
             "an offset in the stream cut is not a non-negative integer",
         ),
         (["import", "x", "y", "--to", "[]"], "a stream cut is a JSON object"),
+        (["rotate", "x", "y", "--keep", "few"], "Invalid value for '--keep': it is not a whole number. See "),
+        (["plan", "--network", "fast"], "Invalid value for '--network': it is not a number. See "),
         (
             ["rotate", "x", "y", "--keep-for", "3 years"],
             "Invalid value for '--keep-for': '3 years' is not a duration. Examples: 90d, 2w, 36h, 1h30m, 30s.",
