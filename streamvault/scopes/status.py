@@ -36,10 +36,11 @@ def show_status(place: str | None, options: StatusOptions) -> StatusReport:
 
     Raises:
         NoSuchPlace: the folder does not exist or is empty.
-        NoSuchScope: the scope does not exist.
+        NoSuchScope: the scope does not exist, and has no archives.
         Usage: the options do not fit together, or the file is not valid.
         Failed: the file cannot be written.
-        Problem: the folder or the scope cannot be read. What cannot be read in it is returned with its `problem`.
+        Problem: the folder cannot be read; or the one scope that is asked for, and it has no archives. Whatever else
+            cannot be read is returned with its `problem`.
     """
     now = now_utc()
     report = _report(place, options, now)

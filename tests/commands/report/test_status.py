@@ -352,6 +352,7 @@ def test_dashboard_asks_for_metrics_and_labels_that_are_written(written: dict[st
     numbers = [panel["id"] for panel in board["panels"]]
     assert len(numbers) == len(set(numbers))
     queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert not [query for query in queries if "vector(0)" in query], "without metrics, nothing is 0"
     assert all(query.count("(") == query.count(")") and query.count("{") == query.count("}") for query in queries)
 
 
