@@ -15,6 +15,7 @@ import vl_convert
 from markupsafe import Markup
 
 from streamvault.common.sizes import bytes_text, count_text, events_text, usd_text
+from streamvault.common.times import seconds_moment_text
 from streamvault.common.version import VERSION
 from streamvault.manifests.verbs.prices import list_prices
 from streamvault.manifests.verbs.reports import ArchiveSummary
@@ -138,7 +139,7 @@ def index_row(anchor: str, name: str, summary: ArchiveSummary) -> Row:
         "events": events_text(summary.events, summary.bytes) or "-",
         "bytes": bytes_text(summary.bytes),
         "layout": f"table {summary.table}" if summary.table else summary.layout,
-        "newest": summary.created,
+        "newest": seconds_moment_text(summary.created).removesuffix("Z"),
     }
 
 

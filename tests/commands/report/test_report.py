@@ -95,6 +95,8 @@ def test_page_of_a_root_has_a_row_and_a_section_for_each_archive(vault: Vault, t
     text, found = page_of(vault.root, tmp_path)
     assert [a.get("id") for tag, a in found.tags if tag == "section"] == ["a0"]
     assert '<a href="#a0">scope/stream</a>' in text
+    row = text[text.index('<a href="#a0">') :].partition("</tr>")[0]
+    assert re.search(r">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d</td>", row), "a time as in the rest of the page"
 
 
 def test_page_of_a_root_with_many_archives_has_the_table_only(
