@@ -30,4 +30,6 @@ def _show(results: Results, report: DemoReport) -> None:
         results.line(f"Kept in {report.kept}: the streams, and a copy of the archive.")
     if report.page:
         results.line(f"Open {report.page} in a browser to see an archive of a stream that grows.")
+        if not report.kept:
+            results.line("The archive itself is gone: with --keep FOLDER it stays, and the page's commands work.")
     results.line(f"All checks passed. {seconds_text(report.total_seconds)}")

@@ -56,6 +56,8 @@ def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytes
         "archive a growing stream",
         "draw it",
     ]
+    widest = [max(len(proof[column]) for proof in report["proofs"]) for column in ("step", "shown")]
+    assert sum(widest) + len("SECONDS") + 2 * 2 <= 80, "the table fits a terminal"
     assert report["first_keys"][0].startswith("events/0000000000.0000000000/0000000000000000000-")
     assert report["kept"] == str(kept)
     assert report["page"] == str(page)
