@@ -160,7 +160,7 @@ NAMES_AND_PLACES = [
     Bad("a root that climbs", lambda w: ("export", w.stream(), "s3://bucket/../x"), 2, r"invalid prefix.*"),
     Bad("no such scope", exporting(name="nope/orders"), 5, r"no such scope: local:///.*/streams/nope"),
     Bad("no such stream", exporting(name="shop/nope"), 5, r"no such stream: local:///.*/streams/shop/nope"),
-    Bad("no such root", exporting(root="a/b/c"), 1, r"no such folder: file:///.*/a/b/c\. Create it.*"),
+    Bad("no such root", exporting(root="a/b/c"), 5, r"no such folder: file:///.*/a/b/c\. Create it.*"),
     Bad(
         "no such archive to import",
         lambda w: ("import", f"{w.root()}/shop/nope", w.stream("a/b"), *INLINE),

@@ -240,8 +240,11 @@ def _not_compared(found: CheckResult) -> tuple[str, ...]:
     why = " and ".join(
         text
         for text, count in (
-            (f"the store keeps no checksum of {found.not_kept:,} of them", found.not_kept),
-            (f"the index has no such checksum as the store's of {found.not_indexed:,} of them", found.not_indexed),
+            (f"for {found.not_kept:,} of them, the store keeps no checksum", found.not_kept),
+            (
+                f"for {found.not_indexed:,} of them, the index has no checksum of the kind that the store keeps",
+                found.not_indexed,
+            ),
         )
         if count
     )

@@ -153,8 +153,8 @@ def test_objects_of_single_events_are_not_compared(tmp_path: Path) -> None:
     vault.export("events")
     found = check(vault.archive)
     assert (found.checksums_compared, found.checksums_not_indexed) == (0, found.events)
-    what = "such as those of layout events: the index has none of the kind that the store keeps of"
-    assert found.notes == (f"{found.events} objects not compared, {what} {found.events}",)
+    why = f"for {found.events} of them, the index has no checksum of the kind that the store keeps"
+    assert found.notes == (f"{found.events} objects not compared, such as those of layout events: {why}",)
 
 
 @pytest.mark.parametrize("compress", ["", "zstd"])
@@ -179,7 +179,9 @@ def test_each_chunk_has_its_checksum_in_the_index(
     found = check(vault.archive)
     assert (found.exit_code, len(found.damage), found.checksums_compared) == (3, 1, len(kept) - 1)
     assert f"({damaged})" in found.findings[0]
-    assert found.notes == (f"1 object not compared, such as {sorted(kept)[2]}: the store keeps no checksum of 1",)
+    assert found.notes == (
+        f"1 object not compared, such as {sorted(kept)[2]}: for 1 of them, the store keeps no checksum",
+    )
 
 
 def row_of(archive: Archive, key: str) -> ArchivedRange:
