@@ -90,4 +90,4 @@ def test_compressed_chunks_that_were_sent_with_another_checksum_are_not_called_c
     export_stream(stream, root, compress="zstd", **SMALL)
     found = check(f"{root}/{NAME}")
     assert (found.ok, found.checksums_compared, found.checksums_not_indexed) == (True, 0, found.ranges)
-    assert "the index has none of the kind that the store keeps" in found.notes[0]
+    assert "the index has no checksum of the kind that the store keeps" in found.notes[0]
