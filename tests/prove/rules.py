@@ -35,6 +35,7 @@ GROUP_STATE = "tests/unit/streamstore/pravega/test_group_state.py"
 
 DELETE = "tests/commands/manifests/test_delete.py"
 LATE_MARKS = "tests/commands/manifests/test_late_marks.py"
+LOST = "tests/commands/manifests/test_lost_manifest.py"
 REPLACED = "tests/unit/manifests/archive/test_replaced.py"
 
 RULES: tuple[Mutant, ...] = (
@@ -639,6 +640,22 @@ RULES: tuple[Mutant, ...] = (
         "if listing is not None:",
         tests=(LISTING,),
         families=("chunks/merged/harsh check,compact,rotate,hour,compact", "chunks/freed/harsh check,expire-all"),
+    ),
+    Mutant(
+        "named-is-there",
+        "readers: what a decision or a note of a truncation names is there",
+        "manifests/archive/listing.py",
+        "{span for span in named if span.last > newest}",
+        "set()",
+        tests=(LOST,),
+    ),
+    Mutant(
+        "chosen-is-there",
+        "readers: no verb goes on with an archive that lacks a generation",
+        "manifests/archive/archive.py",
+        "if listing.missing is not None and (generation is None or generation >= listing.missing):",
+        "if False:",
+        tests=(LOST,),
     ),
     Mutant(
         "merge-unverified",

@@ -333,15 +333,17 @@ class Archive:
     def _span(self, listing: Listing, generation: int | None) -> GenerationSpan:
         """Return the span in force that contains a generation; by default the newest.
 
+        Every verb chooses generations here, so none goes on with an archive that lacks one of them.
+
         Raises:
             NoSuchArchive: there is no archive, or no such generation.
-            Damaged: its manifest is missing, or no manifest is left, though the newest never expires.
+            Damaged: its manifest is missing, or that of an earlier one; by default, any is missing.
         """
         if not listing.spans:
             if not self._is_empty(listing):
                 raise manifest_lost(listing, self.uri)
             raise self.nothing_yet(listing)
-        if listing.orphans and (generation is None or generation > listing.newest):
+        if listing.missing is not None and (generation is None or generation >= listing.missing):
             raise manifest_lost(listing, self.uri)
         if generation is None:
             return listing.spans[-1]
@@ -361,14 +363,8 @@ class Archive:
         return NoSuchArchive("no archive", where=self.uri, todo="'streamvault ls ROOT' lists the archives.")
 
     def _chosen(self, listing: Listing, generation: int | None) -> tuple[GenerationSpan, ...]:
-        """Return the generations in force up to the one chosen as by `_span`.
-
-        Raises:
-            Damaged: a manifest is missing.
-        """
+        """Return the generations in force up to the one chosen as by `_span`, with its errors."""
         upto = self._span(listing, generation).last
-        if listing.missing is not None and listing.missing <= upto:
-            raise manifest_lost(listing, self.uri)
         return tuple(span for span in listing.spans if span.last <= upto)
 
     def commit(self, manifest: Manifest, rows: Sequence[ArchivedRange], *, grace: float = 0.0) -> Generation | None:

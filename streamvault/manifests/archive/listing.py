@@ -6,7 +6,7 @@ The newest decision says what has expired and what is merged; the listing of ``_
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Damaged
@@ -48,8 +48,9 @@ class Listing:
         truncations: generations to whose ends the source may be about to be truncated, ascending.
         begun: generations after the newest that have an index, but neither a manifest nor a mark: they are about to be
             published, or were.
-        orphans: generations after the newest that were published, but whose manifests are gone: they have a mark, or an
-            index and no plan, which is deleted only after the publication.
+        orphans: generations after the newest that were published, but whose manifests are gone: the decision or a note
+            of a truncation names them, or they have a mark, or an index and no plan, which is deleted only after the
+            publication.
     """
 
     decision: Decision
@@ -106,7 +107,8 @@ class Listing:
     @property
     def is_new(self) -> bool:
         """Whether nothing has been published."""
-        return not self.spans and not self.decision.deletion and (self.decision.empty or not self.dropped)
+        begun = bool(self.spans or self.orphans or self.decision.deletion)
+        return not begun and (self.decision.empty or not self.dropped)
 
     @property
     def unfinished(self) -> bool:
@@ -209,6 +211,15 @@ def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:
     return decision
 
 
+def _named(decision: Decision, truncations: Iterable[int]) -> Iterator[GenerationSpan]:
+    """Yield the generations in force that were published, as a decision or a note of a truncation names them."""
+    merged = [one.span for one in decision.merged]
+    yield from merged
+    for number in {*truncations, *(hold.generation for hold in decision.holds)}:
+        if number > decision.dropped and not any(first <= number <= last for first, last in merged):
+            yield GenerationSpan.of(number)
+
+
 def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Listing:
     records: dict[GenerationSpan, dict[str, str]] = {}
     for key in keys:
@@ -225,6 +236,8 @@ def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Lis
         for span, kinds in sorted(records.items())
         if span.last > newest and "manifest" not in kinds and span not in over
     }
+    truncations = sorted(number for key in keys if (number := parse_truncation(key)) is not None)
+    named = () if decision.is_deleted else _named(decision, truncations)
     listing = Listing(
         decision,
         spans=spans,
@@ -235,9 +248,14 @@ def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Lis
         replaced=tuple(sorted(span for span in over if span.first > decision.dropped)),
         undecided=tuple(span for span in published if span.is_merged and span not in merged),
         older=tuple(numbers[:-1]),
-        truncations=tuple(sorted(number for key in keys if (number := parse_truncation(key)) is not None)),
+        truncations=tuple(truncations),
         begun=tuple(span for span, kinds in later.items() if "checked" not in kinds),
-        orphans=tuple(span for span, kinds in later.items() if "checked" in kinds),
+        orphans=tuple(
+            sorted(
+                {span for span in named if span.last > newest}
+                | {span for span, kinds in later.items() if "checked" in kinds}
+            )
+        ),
     )
     held: dict[int, set[str]] = {}
     for hold in decision.holds:

@@ -305,7 +305,7 @@ def _counted(summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
 
 def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
     """Add the totals of the manifests, which are read one at a time."""
-    if not listing.spans or listing.orphans:
+    if not listing.spans or listing.missing is not None:
         raise manifest_lost(listing, archive.uri)
     events = size = gaps = 0
     for span in listing.spans:

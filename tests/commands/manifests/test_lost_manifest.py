@@ -1,4 +1,4 @@
-"""The newest manifest is lost: its mark or its index show it, nothing goes on, and there is a way back."""
+"""The newest manifest is lost: its mark, its index or a decision show it, nothing goes on, and there is a way back."""
 
 from __future__ import annotations
 
@@ -11,36 +11,51 @@ from typing import Any
 import pytest
 
 from streamvault import (
+    append_streams,
     check_archive,
     compact_archive,
     convert_archive,
     export_stream,
     follow_stream,
     get_event,
+    hold_archive,
     import_stream,
     list_archives,
+    read_archive,
     rotate_stream,
+    show_archive,
+    show_status,
     show_timeline,
+    write_table,
 )
 from streamvault.common.errors import Damaged, Failed
 from streamvault.common.progress import Progress
 from streamvault.exporter import plan as planning
-from streamvault.layouts.object_keys import GenerationSpan, checked_key, manifest_key, plan_key, ranges_key
+from streamvault.layouts.object_keys import (
+    GenerationSpan,
+    checked_key,
+    manifest_key,
+    plan_key,
+    ranges_key,
+    truncation_key,
+)
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, create_plan, find_plan
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.manifests.format.jsonfile import decode
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.report.history import read_history
 from streamvault.rotation.compact.choose import choose_runs
 from streamvault.rotation.compact.compact import Compaction
 from streamvault.rotation.expire import expire
 from streamvault.rotation.options import CompactOptions, RotateOptions
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.model import StreamName
-from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, replace_object
+from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, merge, replace_object
 
 NEWEST = GenerationSpan.of(3)
+MERGED = GenerationSpan(2, 3)
 LOST = "the manifest of generation 3 is missing"
 
 
@@ -86,22 +101,65 @@ VERBS: dict[str, Callable[[Vault], object]] = {
     "import": lambda vault: import_stream(vault.archive, vault.uri(StreamName("scope", "b")), master="inline[1]"),
     "convert": lambda vault: convert_archive(vault.archive, a_root(), layout="chunks", master="inline[1]"),
     "timeline": lambda vault: show_timeline(vault.archive),
+    "show": lambda vault: show_archive(vault.archive),
+    "report": lambda vault: read_history(archive_of(vault.root)),
+    "cat": lambda vault: read_archive(vault.archive).read_all(),
+    "handoff": lambda vault: write_table(vault.archive, master="inline[1]"),
+    "append": lambda vault: append_streams([vault.archive], vault.uri(), master="inline[1]"),
     "get": lambda vault: get_event(vault.archive, str(vault.events()[0][0])),
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("lost", [(ranges_key,), (checked_key,), ()], ids=["mark", "index", "both"])
-def test_nothing_goes_on_without_the_newest_manifest(vault: Vault, lost: Any, verb: str) -> None:
-    loses(vault, manifest_key, *lost)
+def loses_merged(vault: Vault, *, grace: int) -> None:
+    """Merge the newest two generations, and lose all that is kept of the merged one but the decision."""
+    merge(vault, 2, 3, grace=grace)
+    loses(vault, manifest_key, ranges_key, span=MERGED)
+    held = f"{NAME}/{checked_key(MERGED)}"
+    replace_object(vault.root, held, None)
+
+
+def loses_all(vault: Vault) -> None:
+    """Lose all that is kept of the newest generation."""
+    loses(vault, manifest_key, ranges_key, checked_key)
+
+
+def loses_held(vault: Vault) -> None:
+    hold_archive(vault.archive, name="audit", generation=3)
+    loses_all(vault)
+
+
+def loses_noted(vault: Vault) -> None:
+    archive = archive_of(vault.root)
+    archive.store.put(archive.prefix + truncation_key(3), b"")
+    loses_all(vault)
+
+
+LOSSES: dict[str, tuple[Callable[[Vault], object], GenerationSpan]] = {
+    "mark-left": (lambda vault: loses(vault, manifest_key, ranges_key), NEWEST),
+    "index-left": (lambda vault: loses(vault, manifest_key, checked_key), NEWEST),
+    "both-left": (lambda vault: loses(vault, manifest_key), NEWEST),
+    "held": (loses_held, NEWEST),
+    "truncation-noted": (loses_noted, NEWEST),
+    "merged": (partial(loses_merged, grace=0), MERGED),
+    "merged-replaced-left": (partial(loses_merged, grace=1000), MERGED),
+}
+
+
+@pytest.mark.parametrize(
+    ("loss", "verb"),
+    [*((loss, verb) for loss in ("both-left", "merged") for verb in VERBS), *((loss, "export") for loss in LOSSES)],
+)
+def test_nothing_goes_on_without_the_newest_manifest(vault: Vault, loss: str, verb: str) -> None:
+    lose, lost = LOSSES[loss]
+    lose(vault)
     before = contents(vault.root)
-    with pytest.raises(Damaged, match=LOST) as caught:
+    with pytest.raises(Damaged, match=f"the manifest of generation {lost.first} is missing") as caught:
         VERBS[verb](vault)
     assert contents(vault.root) == before
     advice = caught.value.todo
-    assert f"Restore {manifest_key(NEWEST)}" in advice
+    assert f"Restore {manifest_key(lost)}" in advice
     assert "delete nothing" in advice
-    assert "import --generation 2" in advice
+    assert f"import --generation {lost.first - 1}" in advice
 
 
 def test_advice_loses_nothing(vault: Vault) -> None:
@@ -129,6 +187,15 @@ def test_archive_that_lost_its_only_manifest_is_not_begun_anew(tmp_path: Path) -
     assert contents(vault.root) == before
     (summary,) = list_archives(vault.root)
     assert "is missing" in summary.problem
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_list_of_archives_names_what_is_lost(vault: Vault, loss: str) -> None:
+    LOSSES[loss][0](vault)
+    (summary,) = list_archives(vault.root)
+    (status,) = show_status(vault.archive).statuses
+    assert "is missing" in summary.problem
+    assert "is missing" in status.problem
 
 
 def test_conversion_into_an_archive_that_lost_its_newest_manifest_is_refused(vault: Vault) -> None:
