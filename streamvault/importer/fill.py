@@ -11,6 +11,7 @@ from streamvault.common.underway import task_progress
 from streamvault.manifests.archive.range_bytes import DigestMismatch
 from streamvault.reading.source import SourcePart
 from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.arithmetic.byte_source import StoredBytes
 from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES, filler, zeros
 from streamvault.streamstore.arithmetic.splitting import whole_event_blocks
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed
@@ -199,22 +200,15 @@ def compare_all(store: StreamStore, task: FillTask, start: int, end: int) -> Non
 def _compare_span(store: StreamStore, task: FillTask, span: TargetSpan, low: int, high: int) -> None:
     if low >= high:
         return
-    expected, left = _blocks(task, span, low, high), memoryview(b"")
-    for block in store.read(task.target.stream, task.target.segment, low, high):
-        there = block
-        while there:
-            left = left or memoryview(next(expected))
-            size = min(len(there), len(left))
-            if there[:size] != left[:size]:
-                at = next(i for i, (one, other) in enumerate(zip(there, left, strict=False)) if one != other)
-                raise Conflict(
-                    f"the target has other bytes than the source, from offset {low + at} on",
-                    where=str(task.target),
-                    todo="Something else wrote to it, or the source is another stream now. Choose another name.",
-                )
-            there, left, low = there[size:], left[size:], low + size
-    for _ in expected:
-        pass  # so that a range that ends here is compared with its digest
+    stored = StoredBytes(store.read(task.target.stream, task.target.segment, low, high))
+    for block in _blocks(task, span, low, high):  # all, so that a range that ends here is compared with its digest
+        if (at := stored.difference(block)) is not None:
+            raise Conflict(
+                f"the target has other bytes than the source, from offset {low + at} on",
+                where=str(task.target),
+                todo="Something else wrote to it, or the source is another stream now. Choose another name.",
+            )
+        low += len(block)
 
 
 def _drop(store: StreamStore, task: FillTask, appender: SegmentAppender) -> int:

@@ -10,12 +10,16 @@ from streamvault.common.errors import Conflict
 from streamvault.common.underway import task_progress
 from streamvault.importer.fill import FOREIGN_APPENDS
 from streamvault.joining.sources import Stretch
-from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.arithmetic.byte_source import StoredBytes
 from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES
 from streamvault.streamstore.errors import OffsetConflict
 from streamvault.streamstore.model import SegmentId
-from streamvault.streamstore.transactions import Transaction
+from streamvault.streamstore.transactions import Transaction, Transactions
 from streamvault.streamstore.uri import StoreAddress
+
+
+class OtherBytes(Conflict):
+    """A transaction has other bytes than the sources: it must not be committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,12 @@ class StitchedSegment:
 def fill_transaction(task: StitchTask) -> StitchedSegment:
     """Append what the transaction's segment does not have yet.
 
-    What an earlier run appended is read again from the sources, for the digests, but not from the transaction: each of
-    its blocks was acknowledged at its offset.
+    What it has already, another run has appended, which perhaps ended before it had compared it with its digest. So
+    that is read back, and compared with the sources, whose digests are compared now.
 
     Raises:
-        Conflict: the segment is longer than planned, or another process appends to it.
+        OtherBytes: the segment has other bytes than the sources, or more.
+        Conflict: another process appends to it.
         Damaged: an object of an archive is missing or has the wrong size or digest.
         SourceTruncated: a source was truncated meanwhile.
         NoSuchSegment, SegmentSealed, TransactionEnded: the transaction has ended.
@@ -77,29 +82,32 @@ def fill_transaction(task: StitchTask) -> StitchedSegment:
     with task.address.lend() as store:
         for _ in range(FOREIGN_APPENDS):
             try:
-                with store.transactions().appender(task.transaction, task.segment) as appender:
-                    return _append_rest(task, appender)
+                return _append_rest(task, store.transactions())
             except OffsetConflict:
                 continue
     raise Conflict("another process is appending to the transaction", where=_where(task))
 
 
-def _append_rest(task: StitchTask, appender: SegmentAppender) -> StitchedSegment:
-    begun = appender.offset
-    if begun > task.size:
-        raise Conflict(f"the transaction has {begun} bytes instead of {task.size}", where=_where(task))
-    at, counted, digests = 0, begun, []
-    for stretch in task.stretches:
-        digest = hashlib.sha256()
-        for block in stretch.blocks(task.window):
-            digest.update(block)
-            for piece in _pieces(memoryview(block)[max(begun - at, 0) :]):
-                appender.append(piece)
-                task_progress().acknowledge(appender.acknowledged - counted)
-                counted = appender.acknowledged
-            at += len(block)
-        digests.append(digest.hexdigest())
-    return StitchedSegment(task.segment, appender.flush() - begun, tuple(digests))
+def _append_rest(task: StitchTask, transactions: Transactions) -> StitchedSegment:
+    with transactions.appender(task.transaction, task.segment) as appender:
+        begun = appender.offset
+        if begun > task.size:
+            raise OtherBytes(f"the transaction has {begun} bytes instead of {task.size}", where=_where(task))
+        stored = StoredBytes(transactions.read(task.transaction, task.segment, begun) if begun else ())
+        at, counted, digests = 0, begun, []
+        for stretch in task.stretches:
+            digest = hashlib.sha256()
+            for block in stretch.blocks(task.window):
+                if stored.difference(block) is not None:
+                    raise OtherBytes("the transaction has other bytes than the sources", where=_where(task))
+                digest.update(block)
+                for piece in _pieces(memoryview(block)[max(begun - at, 0) :]):
+                    appender.append(piece)
+                    task_progress().acknowledge(appender.acknowledged - counted)
+                    counted = appender.acknowledged
+                at += len(block)
+            digests.append(digest.hexdigest())
+        return StitchedSegment(task.segment, appender.flush() - begun, tuple(digests))
 
 
 def _pieces(data: memoryview) -> Iterator[memoryview]:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from streamvault.common.errors import Conflict, Damaged, Failed, Problem
+from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.common.progress import Progress
 from streamvault.common.retries import pauses
-from streamvault.joining.filling import StitchTask, fill_transaction
+from streamvault.joining.filling import OtherBytes, StitchTask, fill_transaction
 from streamvault.joining.placing import Places, TargetScale
 from streamvault.joining.planning import StitchPlanner
 from streamvault.joining.record import Stage, StitchLedger, StitchRecord
@@ -223,7 +223,7 @@ class Stitching:
     def _fill(
         self, record: StitchRecord, stitched: Stitched, lease: Lease, tasks: Tasks, progress: Progress
     ) -> StitchRecord:
-        """Fill the transaction that the newest record names; record that it may be committed."""
+        """Fill the transaction that the newest record names; record that it may be committed, or is given up."""
         transaction = _transaction_of(record)
         places = Places(transaction.segments)
         by_segment: dict[SegmentId, list[Stretch]] = {}
@@ -232,17 +232,22 @@ class Stitching:
         address, window = self._target.stream.address, self._window
         specs = [StitchTask(address, transaction, s, tuple(held), window) for s, held in by_segment.items()]
         progress.begin("appending", sum(task.size for task in specs))
-        with self._explaining_end(record), self._planner.reading(), self._without_damage(record):
-            self._transactions.ping(transaction, LEASE_SECONDS)
-            with Pinger(self._transactions, transaction, LEASE_SECONDS) as pinger:
-                for index, filled in tasks.runner.run(fill_transaction, specs, progress=progress):
-                    pinger.check()
-                    lease.check()
-                    stitched.moved += filled.appended
-                    stitched.digests.update(zip(specs[index].keys, filled.digests, strict=True))
-                    progress.advance(0, specs[index].size)
-            lengths = {task.segment: task.size for task in specs}
-            self._transactions.join([Written(transaction, lengths)])  # compares the lengths, as there is but one
+        lengths = {task.segment: task.size for task in specs}
+        try:
+            with self._explaining_end(record), self._planner.reading():
+                self._transactions.ping(transaction, LEASE_SECONDS)
+                with Pinger(self._transactions, transaction, LEASE_SECONDS) as pinger:
+                    for index, filled in tasks.runner.run(fill_transaction, specs, progress=progress):
+                        pinger.check()
+                        lease.check()
+                        stitched.moved += filled.appended
+                        stitched.digests.update(zip(specs[index].keys, filled.digests, strict=True))
+                        progress.advance(0, specs[index].size)
+                self._transactions.check_holds(Written(transaction, lengths))
+        except OtherBytes:  # an earlier run has read a source that was damaged then, or is another one now
+            planned = self._ledger.record(record.planned(), record)
+            self._abort(transaction)
+            return planned
         progress.end()
         if self._own_segments:
             self._target.make_roll(transaction, lengths)
@@ -267,20 +272,6 @@ class Stitching:
             if (state := self._transactions.state(transaction)) is not TransactionState.ABORTING:
                 return state
         raise Failed("the transaction is not aborted yet", where=self._where(transaction), todo="Run it again.")
-
-    @contextmanager
-    def _without_damage(self, record: StitchRecord) -> Iterator[None]:
-        """Give the transaction up if a source is damaged: it has bytes of it, and goes on where they end.
-
-        The digest of an archive's range is compared after its bytes were appended.
-        """
-        try:
-            yield
-        except Damaged:
-            with suppress(Problem):
-                self._ledger.record(record.planned(), record)
-            self._abort(_transaction_of(record))
-            raise
 
     @contextmanager
     def _explaining_end(self, record: StitchRecord) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
@@ -86,6 +86,16 @@ class Transactions(ABC):
     def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
         """Open one of the transaction's parts for appending; its data is invisible before the commit."""
 
+    @abstractmethod
+    def read(self, transaction: Transaction, segment: SegmentId, end: int) -> Iterator[memoryview]:
+        """Yield the first ``end`` bytes of one of the parts of an open transaction, which has as many.
+
+        Each block is valid until the next one is asked for.
+
+        Raises:
+            NoSuchSegment: the transaction has ended.
+        """
+
     def join(self, parts: Sequence[Written]) -> Transaction:
         """Merge transactions (at least one), in order, into the first one. Pravega moves no bytes for it.
 
@@ -106,17 +116,23 @@ class Transactions(ABC):
             )
         lengths = dict.fromkeys(target.segments, 0)
         for part in parts:
-            self._check_holds(part.transaction, part.lengths)
+            self.check_holds(part)
             full = [segment for segment, length in part.lengths.items() if length]
             if part is not parts[0] and full:
                 self._merge(target, part.transaction, full)
             for segment in full:
                 lengths[segment] += part.lengths[segment]
         # merging a transaction that is gone is reported as success
-        self._check_holds(target, lengths)
+        self.check_holds(Written(target, lengths))
         return target
 
-    def _check_holds(self, transaction: Transaction, lengths: Mapping[SegmentId, int]) -> None:
+    def check_holds(self, written: Written) -> None:
+        """Check, before a commit, that a transaction holds what its writer appended, and nothing else.
+
+        Raises:
+            RequestFailed: it does not.
+        """
+        transaction, lengths = written.transaction, written.lengths
         if any(length != lengths.get(segment, 0) for segment, length in self.lengths(transaction).items()):
             raise RequestFailed(
                 "a transaction does not hold the data written to it (did its lease expire before the commit?)",

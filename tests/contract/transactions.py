@@ -89,6 +89,9 @@ class TransactionsContract:
             assert appender.offset == 11
             append_one(appender, b"two")
         assert elsewhere.lengths(transaction) == {FIRST: 22, SECOND: 0}
+        for end in (22, 11, 5):
+            held = b"".join(map(bytes, elsewhere.read(transaction, FIRST, end)))
+            assert held == (frame(b"one") + frame(b"two"))[:end]
         assert elsewhere.commit(transaction) is TransactionState.COMMITTED
         assert payloads(store, pair) == [(FIRST, b"one"), (FIRST, b"two")]
 

@@ -12,13 +12,16 @@ import pytest
 
 from streamvault import append_streams, copy_stream, export_stream, join_streams
 from streamvault.joining.reports import StitchReport
+from streamvault.sparkrun.errors import TaskFailed
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.model import KeyRange, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.store import StreamStore
+from tests.commands.joining.test_append import flip_byte
 from tests.integration.conftest import Site
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
+from tests.killed import killed
 from tests.servers.java_client import JavaClient
 from tests.servers.proxy import FaultProxy
 
@@ -141,6 +144,30 @@ def test_spark_fills_a_task_each_segment(here: Site, scope_name: str, tmp_path: 
         assert numbers_by_key(here.store, name) == expected
         assert report.bytes == report.moved_bytes
         check_places(here.store, report)
+
+
+def test_bytes_that_were_damaged_when_they_were_read_are_not_committed(
+    here: Site, scope_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run ends before it compares a range that it has appended, and the archive's chunk is put back then."""
+    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    source, target = StreamName(scope_name, "old"), StreamName(scope_name, "target")
+    make(here.store, source, 1)
+    make(here.store, target, 1)
+    writer = KeyedWriter(here.store, source, prefix="old")
+    writer.write(200)
+    vault = tmp_path / "vault"
+    export_stream(here.uri(source), f"file://{vault}", layout="chunks", master="inline")
+    flip_byte(vault)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("streamvault.manifests.archive.range_bytes.damaged_range", killed)
+        with pytest.raises(TaskFailed):
+            append_streams([f"file://{vault}/{source}"], here.uri(target), master="inline")
+    flip_byte(vault)
+    report = append_streams([f"file://{vault}/{source}"], here.uri(target), master="inline")
+    assert report.resumed
+    assert numbers_by_key(here.store, target) == {key: list(range(n)) for key, n in writer.written.items() if n}
+    check_places(here.store, report)
 
 
 def test_three_streams_and_an_archive_are_joined(

@@ -75,6 +75,9 @@ class ScriptedTransactions(Transactions):
     def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
         return Buffer(self.held[transaction.id][segment])
 
+    def read(self, transaction: Transaction, segment: SegmentId, end: int) -> Iterator[memoryview]:
+        return map(memoryview, self.held[transaction.id][segment])
+
     def lengths(self, transaction: Transaction) -> Mapping[SegmentId, int]:
         return {segment: sum(map(len, parts)) for segment, parts in self.held[transaction.id].items()}
 

@@ -54,7 +54,7 @@ from streamvault.streamstore.own import (
     tag_of,
     users_tags,
 )
-from streamvault.streamstore.transactions import Transaction, TransactionState
+from streamvault.streamstore.transactions import Transaction, TransactionState, Written
 
 Ends = Mapping[SegmentId, int]
 
@@ -246,13 +246,15 @@ class EventCopying:
             self._drop(transaction)
             raise self._changed()
         try:
-            return transaction, filler.fill(transactions, transaction, stretches, progress)
+            filled = filler.fill(transactions, transaction, stretches, progress)
+            transactions.check_holds(Written(transaction, filled.lengths))
         except (NoSuchSegment, SegmentSealed, TransactionEnded):
             what = "the transaction of a batch has ended; this process was paused, or the batch took too long"
             raise Failed(what, where=self.target.uri, todo="Run it again.") from None
         except BaseException:
             self._drop(transaction)
             raise
+        return transaction, filled
 
     def _commit(self, transaction: Transaction, record: BatchRecord) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,37 @@ from streamvault.streamstore.uri import StoreAddress
 
 class SourceTruncated(StreamStoreError):
     """The source was truncated while it was read."""
+
+
+class StoredBytes:
+    """Bytes that are stored already, to be compared with what they should be.
+
+    Args:
+        blocks: the stored bytes in order; each block is valid until the next one is asked for.
+    """
+
+    def __init__(self, blocks: Iterable[memoryview]) -> None:
+        self._blocks = iter(blocks)
+        self._left = memoryview(b"")
+
+    def difference(self, block: bytes | memoryview) -> int | None:
+        """Compare the next bytes with a block of what they should be, as far as something is stored.
+
+        Returns:
+            Where in the block the first stored byte differs, None if none does.
+        """
+        expected, at = memoryview(block), 0
+        while at < len(expected):
+            if not self._left:
+                self._left = next(self._blocks, self._left)
+                if not self._left:
+                    return None
+            size = min(len(expected) - at, len(self._left))
+            held, wanted = self._left[:size], expected[at : at + size]
+            if held != wanted:
+                return at + next(i for i, (one, other) in enumerate(zip(held, wanted, strict=True)) if one != other)
+            self._left, at = self._left[size:], at + size
+        return None
 
 
 class ByteSource(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -23,8 +22,6 @@ from streamvault.streamstore.local.record import StreamRecord, load_record, read
 from streamvault.streamstore.local.segment_files import SegmentFiles
 from streamvault.streamstore.local.state import read_state
 from streamvault.streamstore.model import Epoch, SegmentId, SegmentInfo, StreamCut, StreamName
-
-_BLOCK = 1024 * 1024
 
 _Seen = TypeVar("_Seen")
 
@@ -154,21 +151,12 @@ class StreamFolder:
         The stream is not locked. Truncation moves the segment's start before it takes bytes away, so what was read is
         good if it lies above the start afterwards.
         """
-        path = self.data(segment)
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            buffer = memoryview(bytearray(min(_BLOCK, end - start)))
-            while start < end:
-                got = os.preadv(handle, [buffer[: end - start]], start)
-                readable = self.info(self.record(), segment).start_offset
-                if start < readable:
-                    raise truncated(segment.in_stream(self.stream), readable)
-                if got == 0:
-                    raise StreamStoreError(f"the segment's file ends at {start} instead of {end}", where=str(path))
-                yield buffer[:got]
-                start += got
-        finally:
-            os.close(handle)
+        for block in self.files(segment).read(start, end):
+            readable = self.info(self.record(), segment).start_offset
+            if start < readable:
+                raise truncated(segment.in_stream(self.stream), readable)
+            yield block
+            start += len(block)
 
     def free_passed(self, record: StreamRecord) -> None:
         """Remove what the head has passed, and drafts that a kill left."""

@@ -47,6 +47,24 @@ class SegmentFiles:
         """How far the bytes are acknowledged."""
         return read_state(self.state).write
 
+    def read(self, start: int, end: int) -> Iterator[memoryview]:
+        """Yield the acknowledged bytes ``[start, end)``, in blocks that are valid until the next one is asked for.
+
+        Raises:
+            FileNotFoundError: there is no data file (any more).
+        """
+        handle = os.open(self.data, os.O_RDONLY)
+        try:
+            buffer = memoryview(bytearray(min(_BLOCK_BYTES, end - start)))
+            while start < end:
+                got = os.preadv(handle, [buffer[: end - start]], start)
+                if got == 0:
+                    raise StreamStoreError(f"the segment's file ends at {start} instead of {end}", where=str(self.data))
+                yield buffer[:got]
+                start += got
+        finally:
+            os.close(handle)
+
     def prepare(self) -> None:
         """Make the state file if there is none."""
         if not self.state.exists():

@@ -59,10 +59,18 @@ class LocalTransactions(Transactions):
             transactions = record.transactions.changed(transaction.id, longer)
             save_record(folder.path, replace(record, transactions=transactions))
 
+    def read(self, transaction: Transaction, segment: SegmentId, end: int) -> Iterator[memoryview]:
+        """See `Transactions.read`."""
+        files = _part(self._folder(transaction.stream), transaction.id, segment)
+        try:
+            yield from files.read(0, end)
+        except FileNotFoundError:
+            raise NoSuchSegment("the transaction has no such part", where=_where(transaction, segment)) from None
+
     def appender(self, transaction: Transaction, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:
         """See `Transactions.appender`."""
         folder = self._folder(transaction.stream)
-        where = f"{segment.in_stream(transaction.stream)}, transaction {transaction.id}"
+        where = _where(transaction, segment)
 
         def check(record: StreamRecord) -> None:
             state = record.transactions.judged(time.time()).state(transaction.id)
@@ -153,6 +161,10 @@ def open_one(record: StreamRecord, transaction: Transaction) -> TransactionRecor
         where = f"{transaction.stream}, {transaction.id}"
         raise TransactionEnded(f"the transaction cannot be kept open ({state})", where=where)
     return record.transactions.going[transaction.id]
+
+
+def _where(transaction: Transaction, segment: SegmentId) -> str:
+    return f"{segment.in_stream(transaction.stream)}, transaction {transaction.id}"
 
 
 def _part(folder: StreamFolder, id_: UUID, segment: SegmentId) -> SegmentFiles:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.codec import WireCommand
 from streamvault.streamstore.pravega.controller import Controller, ranges_from, stream_message
 from streamvault.streamstore.pravega.patience import looks
+from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.refusals import refusal
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
 from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState
@@ -55,6 +56,11 @@ class PravegaTransactions(Transactions):
         """See `Transactions.appender`."""
         name = SegmentName(transaction.stream, segment, _part(transaction))
         return PravegaAppender(self._stores, name, in_flight=in_flight)
+
+    def read(self, transaction: Transaction, segment: SegmentId, end: int) -> Iterator[memoryview]:
+        """See `Transactions.read`."""
+        name = SegmentName(transaction.stream, segment, _part(transaction))
+        return BlockReader(self._stores, name, 0, end).blocks()
 
     def commit(self, transaction: Transaction) -> TransactionState:
         """See `Transactions.commit`."""

@@ -147,7 +147,7 @@ def flip_byte(vault: Path) -> None:
 def test_damaged_bytes_are_not_appended(
     keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, part: bool
 ) -> None:
-    """Not even if the archive is repaired before the command is repeated, which goes on with the same transaction."""
+    """Not even if the archive is repaired before the command is repeated, which finds the transaction."""
     monkeypatch.setattr("streamvault.joining.filling.MAX_BLOCK_BYTES", 16)  # some arrive before the digest is compared
     keyed.make("target", events=5)
     keyed.make("one", events=30)

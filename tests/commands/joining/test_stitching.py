@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamvault import copy_stream
-from streamvault.common.errors import Conflict, Failed
+from streamvault import append_streams, copy_stream, export_stream, join_streams
+from streamvault.common.errors import Conflict, Damaged, Failed
+from streamvault.sparkrun.errors import TaskFailed
+from streamvault.streamstore.errors import RequestFailed
+from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.local.transactions import LocalTransactions
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.transactions import TransactionState
 from tests.commands.joining.keyed import Keyed
+from tests.commands.joining.test_append import flip_byte
 from tests.commands.mirrors.streams import leave_leases
-from tests.killed import Killed
+from tests.killed import Killed, killed
 
 STEPS = ["planned", "filling", "committing", "committed"]
 
@@ -155,3 +159,71 @@ def test_commit_that_still_goes_on_is_waited_for(keyed: Keyed, monkeypatch: pyte
     report = keyed.append("one")
     assert all(place.exact for place in report.places)
     assert len(keyed.payloads("target")) == 40
+
+
+def append(keyed: Keyed, source: str) -> object:
+    return append_streams([source], keyed.uri("target"), master="inline")
+
+
+def join(keyed: Keyed, source: str) -> object:
+    return join_streams([source], keyed.uri("new"), master="inline")
+
+
+def copy_range(keyed: Keyed, source: str) -> object:
+    tail = {segment.in_stream(StreamName("scope", "one")): end for segment, end in keyed.tail("one").items()}
+    return copy_stream(source, keyed.uri("new"), ranges=[(dict.fromkeys(tail, 0), tail)], master="inline")
+
+
+def copy_events(keyed: Keyed, source: str) -> object:
+    return copy_stream(source, keyed.uri("new"), method="events", master="inline")
+
+
+@pytest.mark.parametrize("run", [append, join])
+@pytest.mark.parametrize("still", [False, True])
+def test_bytes_that_a_killed_run_had_not_compared_are_compared(
+    keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., object], *, still: bool
+) -> None:
+    """An archive is damaged, and perhaps put back after the run has appended its bytes and before it compares them."""
+    monkeypatch.setattr("streamvault.joining.filling.MAX_BLOCK_BYTES", 16)
+    keyed.make("source", events=30)
+    vault = tmp_path / "vault"
+    export_stream(keyed.uri("source"), f"file://{vault}", layout="chunks", master="inline")
+    flip_byte(vault)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("streamvault.manifests.archive.range_bytes.damaged_range", killed)
+        leave_leases(patched)
+        with pytest.raises(TaskFailed):
+            run(keyed, f"file://{vault}/scope/source")
+    into = "target" if run is append else "new"
+    before = len(keyed.payloads(into))
+    if still:
+        with pytest.raises(Damaged, match="do not match the manifest"):
+            run(keyed, f"file://{vault}/scope/source")
+        assert len(keyed.payloads(into)) == before
+    flip_byte(vault)
+    run(keyed, f"file://{vault}/scope/source")
+    assert keyed.by_key(into) == keyed.expected(("target", range(before)), ("source", range(30)))
+
+
+@pytest.mark.parametrize("run", [append, join, copy_range, copy_events])
+def test_transaction_that_holds_more_than_was_appended_is_not_committed(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]
+) -> None:
+    """A block that is late arrives behind the last one."""
+    real, late = LocalAppender.close, list[LocalAppender]()
+
+    def close(self: LocalAppender) -> None:
+        real(self)
+        if "transaction" in self._target.where and not late:
+            late.append(self)
+            with LocalAppender(self._folder, self._target, 1) as again:
+                again.append(b"late block")
+
+    monkeypatch.setattr(LocalAppender, "close", close)
+    with pytest.raises(RequestFailed, match="does not hold the data written to it"):
+        run(keyed, keyed.uri("one"))
+    assert late
+    into, before = ("target", 10) if run is append else ("new", 0)
+    assert len(keyed.payloads(into)) == before
+    run(keyed, keyed.uri("one"))
+    assert keyed.by_key(into) == keyed.expected(("target", range(before)), ("one", range(30)))

@@ -653,6 +653,14 @@ class MemoryTransactions(Transactions):
         appender.into(self, transaction)
         return appender
 
+    def read(self, transaction: Transaction, segment: SegmentId, end: int) -> Iterator[memoryview]:
+        start = 0
+        while start < end:
+            at, what = start, f"{segment} of {_name(transaction)}:{start}"
+            block = _call(self._gate, "read", what, lambda at=at: self.part(transaction, segment)[at : at + READ_BYTES])
+            yield memoryview(block)
+            start += len(block)
+
     def commit(self, transaction: Transaction) -> TransactionState:
         def commit() -> TransactionState:
             state = self._judged(transaction.stream)
