@@ -120,11 +120,14 @@ class Options(BaseModel):
 
     Attributes:
         scoped: the verb's arguments that may be a scope or a pattern instead (room ``scopes``): the first is listed.
+        deletes: whether the verb deletes the stream that the first argument names. If that was gone before, it raises
+            `streamstore.errors.GoneBefore`: nobody else can tell who has deleted it.
         measured: whether the verb may run for so long that its figures are worth watching.
         follows: whether the verb goes on as a stream grows, so that new streams of a scope join.
     """
 
     scoped: ClassVar[Mapping[str, ScopeKind]] = {}
+    deletes: ClassVar[bool] = False
     measured: ClassVar[bool] = False
 
     # strict: a verb uses its arguments as they are, so "false" must not pass as False

@@ -37,6 +37,7 @@ from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.counterparts import counterparts
 from streamvault.streamstore.arithmetic.cuts import later_of
 from streamvault.streamstore.errors import (
+    GoneBefore,
     NoSuchSegment,
     NoSuchStream,
     SegmentTruncated,
@@ -76,12 +77,14 @@ def move_stream(source: str, stream: str, options: MoveOptions, progress: Progre
 
     Raises:
         Problem: it failed; the exception has the command's exit code.
+        GoneBefore: there is no such stream (exit code 5).
         TargetTaken: the new stream exists and is not this call's (exit code 4).
         TargetBusy: another process is writing to it (exit code 4).
     """
     with open_stream(source) as origin, open_stream(stream, target=True) as target, ExitStack() as stack:
         check_other_stream(origin, target)
         move = _Move(StreamSource(origin), Replica(target), options, Tasks(options.master, stack, RESTORE_TASKS))
+        move.check_there()
         report = MoveReport(source=source, stream=stream, tombstone=not options.no_tombstone, dry_run=options.dry_run)
         if move.is_done():
             if not options.dry_run:
@@ -112,6 +115,15 @@ class _Move:
     def _tombstone(self) -> str:
         """The tag of the tombstone."""
         return f"{MOVED_TO}{self._replica.uri}"[:LONGEST_TAG]
+
+    def check_there(self) -> None:
+        """Check that there is something to move.
+
+        Raises:
+            GoneBefore: there is no such stream, and no run has begun to move it.
+        """
+        if unfinished_import(self._replica.stream) is None and self._source.stream.find() is None:
+            raise GoneBefore("no such stream", where=self._source.uri)
 
     def is_done(self) -> bool:
         """Whether the stream was moved before."""

@@ -132,6 +132,7 @@ class MoveOptions(TargetOptions, Distributed, Rehearsed):
     """Options of *move*."""
 
     scoped: ClassVar = {"source": "movable", "stream": "target"}
+    deletes: ClassVar = True
 
     no_tombstone: Annotated[
         bool,

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from streamvault.common.errors import Usage
+from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import ScopeKind
 from streamvault.layouts.object_keys import MANIFESTS, TABLES, WORK
 from streamvault.manager.roles import role_of
+from streamvault.manifests.archive.archive import Archive
 from streamvault.mirrors.replica import replica_tag
 from streamvault.objectstore.uri import RootAddress
 from streamvault.scopes.reports import OmittedStream
@@ -24,6 +25,7 @@ from streamvault.streamstore.uri import is_stream, parse_stream
 INTERNAL = "an internal stream of Streamvault"
 NOT_A_REPLICA = "it is not a replica"
 NO_GENERATION = "it has no finished generation"
+DELETED = "the archive was deleted"
 
 _ANY = "x"
 """A name of a stream, for parsing the URI of its scope."""
@@ -170,15 +172,23 @@ class ArchiveMembers(ScopeMembers):
             if not self.pattern.matches(name) or not _is_name(name):
                 continue
             folders = self._parts(name)
-            if MANIFESTS in folders:
+            if MANIFESTS in folders and not self._is_deleted(name):
                 found.names.append(name)
-            elif folders & {WORK, TABLES}:
-                found.omitted.append(OmittedStream(stream=self.pattern.member(name), reason=NO_GENERATION))
+            elif folders & {MANIFESTS, WORK, TABLES}:
+                reason = DELETED if MANIFESTS in folders else NO_GENERATION
+                found.omitted.append(OmittedStream(stream=self.pattern.member(name), reason=reason))
         return found
 
     def has(self, name: str) -> bool:
         """See `ScopeMembers.has`."""
-        return MANIFESTS in self._parts(name)
+        return MANIFESTS in self._parts(name) and not self._is_deleted(name)
+
+    def _is_deleted(self, name: str) -> bool:
+        """Whether an archive's deletion is decided; of one that cannot be read, the verb says what it is."""
+        try:
+            return Archive.open(self.pattern.member(name)).listing().decision.is_deleted
+        except Problem:
+            return False
 
     def _hint(self) -> str:
         return "Omit the '/': it is an archive." if MANIFESTS in self._parts("") else super()._hint()

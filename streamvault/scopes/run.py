@@ -25,6 +25,7 @@ from streamvault.scopes.calls import StreamCalls
 from streamvault.scopes.listing import ScopeListing
 from streamvault.scopes.reports import ScopeReport, StreamFailure, StreamOutcome
 from streamvault.sparkrun.opening import sharing_runner
+from streamvault.streamstore.errors import GoneBefore
 from streamvault.streamstore.uri import sharing_stores
 
 AT_ONCE = 4
@@ -174,7 +175,7 @@ class _ScopeRun:
             report = self.verb.with_options(*arguments, options, _Interruptible(part, self.joint))
         except Exception as error:  # noqa: BLE001  (it is the failure of this stream alone)
             seconds = round(time.monotonic() - began, 3)
-            if isinstance(error, Problem) and not isinstance(error, Damaged) and self._is_gone(name):
+            if self._is_gone(name, error):
                 return StreamOutcome(stream=stream, status="gone", seconds=seconds)
             if not isinstance(error, Problem):
                 _log.debug("%s: internal error", name, exc_info=True)
@@ -188,8 +189,12 @@ class _ScopeRun:
             part.warn(warning)
         return _outcome(stream, report, round(time.monotonic() - began, 3))
 
-    def _is_gone(self, name: str) -> bool:
-        """Whether a stream was deleted meanwhile."""
+    def _is_gone(self, name: str, error: Exception) -> bool:
+        """Whether the verb failed because the stream was deleted meanwhile; by others, not by the verb itself."""
+        if self.verb.options_class.deletes:
+            return isinstance(error, GoneBefore)
+        if isinstance(error, Damaged) or not isinstance(error, Problem):
+            return False
         try:
             return not self.calls.has(name)
         except Problem:

@@ -42,6 +42,10 @@ class NoSuchStream(Absent, StreamStoreError):
     """The stream does not exist."""
 
 
+class GoneBefore(NoSuchStream):
+    """A stream that a verb was to delete was gone before the verb had begun."""
+
+
 class NoSuchSegment(StreamStoreError):
     """The segment does not exist, or was truncated entirely."""
 

@@ -23,7 +23,7 @@ from streamvault import (
 )
 from streamvault.common.errors import Absent, Conflict, Problem
 from streamvault.layouts.layout import LayoutName
-from streamvault.layouts.object_keys import GenerationSpan, manifest_key, parse_decision
+from streamvault.layouts.object_keys import GenerationSpan, manifest_key, parse_decision, truncation_key
 from streamvault.manifests.archive.archive import NoSuchArchive
 from streamvault.manifests.verbs.reports import DeleteReport
 from streamvault.objectstore.obstore_store import ObstoreStore
@@ -271,6 +271,29 @@ def test_unfinished_export_keeps_the_archive_unless_it_may_go(vault: Vault, monk
     assert contents(vault.root) == before
     assert delete(vault, unfinished=True).unfinished_generations == (4,)
     assert is_gone(vault)
+
+
+@pytest.mark.parametrize("begins", ["export", "truncation"])
+def test_what_begins_while_the_deletion_is_fenced_keeps_the_archive(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    """Whatever has begun before the fence is seen behind it, although it was not there before."""
+    vault.add(b"more")
+
+    def begin() -> None:
+        if begins == "truncation":
+            objects_of(vault.root).put(PREFIX + truncation_key(3), b"")
+        else:
+            before_call(monkeypatch, 2, killed)
+            with pytest.raises((Killed, TaskFailed)):
+                vault.export()
+
+    before_a_decision(monkeypatch, begin)
+    before = contents(vault.root)
+    with pytest.raises(Conflict, match="interrupted"):
+        delete(vault)
+    assert before.items() <= contents(vault.root).items()
+    assert vault.export().generation == 4
 
 
 @pytest.mark.parametrize("layout", ["events", "chunks"])

@@ -91,6 +91,13 @@ stream = "{shop}3/other"
     assert scopes.digest("shop3", "other") == scopes.digest("shop4", "x")
 
 
+def test_a_declared_stream_that_is_not_there_has_failed(scopes: Scopes) -> None:
+    file = declare(scopes, 'root = "{root}"\nstreams = ["{shop}/x", "{shop}/a"]')
+    code, report = scopes.run("export", "--config", file)
+    assert code == 5
+    assert {each["stream"][-1]: each["status"] for each in report["outcomes"]} == {"x": "failed", "a": "done"}
+
+
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,22 +13,26 @@ import jsonschema
 import pyarrow as pa
 import pytest
 
-from streamvault import check_archive, export_stream, follow_stream, move_stream, replicate_stream
+from streamvault import check_archive, delete_archive, export_stream, follow_stream, move_stream, replicate_stream
 from streamvault.cli import main
 from streamvault.cli.schemas import FOLDER
-from streamvault.common.errors import Damaged, Usage
+from streamvault.common.errors import Damaged, Problem, Usage
 from streamvault.common.joint_run import JointRun
 from streamvault.exporter import export as exporting
 from streamvault.exporter.reports import ExportReport
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.verbs import check as checking
+from streamvault.manifests.verbs import delete as deleting
 from streamvault.scopes import run as running
-from streamvault.scopes.listing import StreamMembers
+from streamvault.scopes.listing import ArchiveMembers, StreamMembers
 from streamvault.scopes.reports import ScopeReport, StreamOutcome
+from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import TARGET_LEASE
 from streamvault.streamstore.services.lease import Lease, LeaseHeld
 from tests.commands.scopes.scopes import ALL_DONE, NAMES, Heard, Scopes
-from tests.killed import Killed
+from tests.killed import Killed, killed
 
 
 @pytest.fixture
@@ -228,6 +233,101 @@ def test_a_scopes_move_goes_on_with_a_stream_whose_old_name_is_gone(
         assert list(store.list_streams("moved")) == [StreamName("moved", name) for name in NAMES]
         assert store.exists(StreamName("shop", "a")) is not bool(options)
         assert [name for name in store.list_streams("moved", own=True) if name.stream not in NAMES] == []
+
+
+@pytest.mark.parametrize("error", [StreamStoreUnavailable, NoSuchStream])
+def test_a_move_that_fails_after_it_has_deleted_its_source_has_failed(
+    scopes: Scopes, monkeypatch: pytest.MonkeyPatch, error: type[Problem]
+) -> None:
+    """The old stream is gone because the move has deleted it; whatever the error, the stream does not count as gone."""
+    deleted = set[StreamName]()
+    delete, create = LocalStore.delete, LocalStore.create_stream
+
+    def noted(store: LocalStore, stream: StreamName, **more: Any) -> None:
+        delete(store, stream, **more)
+        deleted.add(stream)
+
+    def failing(store: LocalStore, name: StreamName, *others: Any, **more: Any) -> None:
+        if name in deleted:
+            raise error("the store fails", where=str(name))
+        create(store, name, *others, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "delete", noted)
+        patched.setattr(LocalStore, "create_stream", failing)
+        code, report = scopes.run("move", scopes.uri("shop/"), scopes.uri("moved/"))
+    assert deleted >= {StreamName("shop", name) for name in NAMES}
+    assert [each["status"] for each in report["outcomes"]] == ["failed"] * len(NAMES)
+    assert code == error.exit_code
+    assert scopes.outcomes("move", scopes.uri("shop/"), scopes.uri("moved/")) == ALL_DONE
+
+
+def test_a_stream_that_somebody_else_deletes_before_its_move_is_gone(
+    scopes: Scopes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = StreamMembers.look
+
+    def looked(members: StreamMembers) -> Any:
+        found = look(members)
+        scopes.delete("c")
+        return found
+
+    monkeypatch.setattr(StreamMembers, "look", looked)
+    code, report = scopes.run("move", scopes.uri("shop/"), scopes.uri("moved/"))
+    assert {each["stream"][-1]: each["status"] for each in report["outcomes"]} == {**ALL_DONE, "c": "gone"}
+    assert code == 0
+
+
+def test_damage_of_an_archive_that_is_gone_is_still_damage(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found damaged may be the reason why somebody has removed it."""
+    assert scopes.outcomes("export", scopes.uri("shop/"), scopes.root) == ALL_DONE
+    plan = checking._plan_scope
+
+    def found(source: Archive, *others: Any, **more: Any) -> Any:
+        if source.stream.stream == "d":
+            shutil.rmtree(scopes.folder / "vault/shop/d")
+            raise Damaged("the bytes are others", where=source.uri)
+        return plan(source, *others, **more)
+
+    monkeypatch.setattr(checking, "_plan_scope", found)
+    code, report = scopes.run("check", f"{scopes.root}/shop/")
+    assert code == Damaged.exit_code
+    assert {each["stream"][-1]: each["status"] for each in report["outcomes"]} == {**ALL_DONE, "d": "failed"}
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_deleted_archive_is_left_out_and_named(
+    scopes: Scopes, monkeypatch: pytest.MonkeyPatch, *, finished: bool
+) -> None:
+    archives = f"{scopes.root}/shop/"
+    assert scopes.outcomes("export", scopes.uri("shop/"), scopes.root) == ALL_DONE
+    with monkeypatch.context() as patched, ExitStack() as stack:
+        if not finished:
+            patched.setattr(deleting, "_delete", killed)
+            stack.enter_context(pytest.raises(Killed))
+        delete_archive(f"{archives}a", yes=True)
+    rest = {name: "done" for name in NAMES if name != "a"}
+    for arguments in (("check", archives), ("import", archives, scopes.uri("back/")), ("check", f"{archives}*")):
+        code, report = scopes.run(*arguments)
+        assert code == 0
+        assert {each["stream"][-1]: each["status"] for each in report["outcomes"]} == rest
+        assert report["omitted"] == [{"stream": f"{archives}a", "reason": "the archive was deleted"}]
+
+
+def test_an_archive_that_is_deleted_meanwhile_is_gone(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+    archives = f"{scopes.root}/shop/"
+    assert scopes.outcomes("export", scopes.uri("shop/"), scopes.root) == ALL_DONE
+    look = ArchiveMembers.look
+
+    def looked(members: ArchiveMembers) -> Any:
+        found = look(members)
+        delete_archive(f"{archives}c", yes=True)
+        return found
+
+    monkeypatch.setattr(ArchiveMembers, "look", looked)
+    code, report = scopes.run("check", archives)
+    assert {each["stream"][-1]: each["status"] for each in report["outcomes"]} == {**ALL_DONE, "c": "gone"}
+    assert code == 0
 
 
 def test_following_takes_new_streams_and_tells_of_deleted_ones(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:

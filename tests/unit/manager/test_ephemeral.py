@@ -10,8 +10,10 @@ import pytest
 from streamvault import copy_stream, ephemeral_stream, export_stream, import_stream
 from streamvault.errors import Conflict, StreamExists, Usage
 from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease
+from streamvault.manager.removal import remove_stream
+from streamvault.streamstore.errors import StreamChanged
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamName
+from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.own import EPHEMERAL, OWN, SWEPT, is_listed, tag_of, users_tags
 from tests.streams import append_events
 
@@ -154,3 +156,19 @@ def test_its_tags_are_never_a_users() -> None:
     tags = (OWN, SWEPT, str(EphemeralTag("owner", 60.0)), "mine")
     assert users_tags(StreamConfiguration(tags=tags)) == ("mine",)
     assert tag_of(StreamConfiguration(tags=tags), EPHEMERAL) == "owner:60"
+
+
+def test_stream_that_is_made_again_right_before_its_removal_stays(store: LocalStore) -> None:
+    """It is as the old one was, sealed too; only its first epoch is another."""
+    store.create_stream_and_scope(NAME, StreamConfiguration())
+    seen = store.describe(NAME)
+
+    def check(described: StreamDescription) -> None:
+        if described.sealed:
+            store.delete(NAME)
+            store.create_stream(NAME, described.configuration)
+            store.seal(NAME)
+
+    with pytest.raises(StreamChanged):
+        remove_stream(store, seen, check)
+    assert store.describe(NAME).epochs[0] != seen.epochs[0]

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.errors import UnreadableReaderGroup
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 from streamvault.streamstore.pravega import versioned
 from streamvault.streamstore.pravega.group_state import GroupState, initial_record
+from streamvault.streamstore.pravega.reader_groups import PREFIX, PravegaReaderGroups, _StateStream
 from streamvault.streamstore.pravega.versioned import JavaFields
 from streamvault.streamstore.reader_groups import GroupPosition, ReaderGroup
+from tests.unit.pravega_script import ScriptedStore
 
 RECORDED = {
     name: [bytes.fromhex(record) for record in records]
@@ -109,6 +113,30 @@ def test_a_record_that_is_missing_or_repeated_leaves_no_position_ahead_of_the_tr
         except UnreadableReaderGroup:
             continue
         assert all(found[segment] <= offset for segment, offset in true.items() if segment in found)
+
+
+@pytest.mark.parametrize("begun", [b"", b"the state that a client has begun"])
+def test_a_state_is_begun_only_where_nothing_is(begun: bytes) -> None:
+    """A client may have opened the group right after the controller has made it, and begun the state itself."""
+    start = StreamCut(FIRST, {SegmentId(0, 0): 9})
+    state = SegmentId(0, 0)
+    name = state.in_stream(_StateStream(GROUP.scope, f"{PREFIX}{GROUP.name}"))
+
+    class Made:
+        """A controller that makes every group."""
+
+        def create_reader_group(self, message: Any) -> Any:
+            return message
+
+        def current_segments(self, _stream: StreamName) -> Any:
+            return {state: None}
+
+    with ScriptedStore() as store:
+        store.held[name] = store.segment  # the only one that it appends to
+        store.segment.data += begun
+        made = PravegaReaderGroups(Made(), store.stores).create(GROUP, start)  # type: ignore[arg-type]
+        assert made.id == GROUP.id
+        assert bytes(store.segment.data) == (begun or frame(initial_record(made, start)))
 
 
 @pytest.mark.parametrize("at", [4, 6, 7, 8], ids=["format", "version", "revisions", "revision"])
