@@ -32,7 +32,7 @@ from pydantic.fields import FieldInfo
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import parse_percent, parse_size, size_text
-from streamvault.common.times import duration_text, parse_duration, parse_moment
+from streamvault.common.times import age_option_text, duration_text, parse_age, parse_duration, parse_moment
 
 T = TypeVar("T", bound="Options")
 
@@ -91,6 +91,7 @@ def variable_of(option: str) -> str:
 
 SIZE = CommandLine(metavar="SIZE", parse=parse_size, text=size_text)
 DURATION = CommandLine(metavar="TIME", parse=parse_duration, text=duration_text)
+AGE = CommandLine(metavar="TIME", parse=parse_age, text=age_option_text)
 TIME = CommandLine(metavar="TIME", load=parse_moment)
 
 
@@ -202,10 +203,11 @@ class Options(BaseModel):
             return Usage(first["msg"], where=keyword)
         form = command_line(declared)
         option = form.option(keyword)
-        bounds = first.get("ctx", {})
+        bounds, todo = first.get("ctx", {}), ""
         match first["type"]:
             case "greater_than_equal":
                 what = f"{option} must be at least {form.text(bounds['ge'])}"
+                todo = "A size without a unit is in bytes; 64MiB has one." if form.parse is parse_size else ""
             case "greater_than" if bounds["gt"] == 0:
                 what = f"{option} must be positive"
             case "greater_than":
@@ -218,7 +220,7 @@ class Options(BaseModel):
                 return Usage(f"{option} is required")
             case _:
                 return Usage(f"{option} is not valid: {first['msg']}", where=repr(value))
-        return Usage(what, where=form.text(value) if isinstance(value, int | float) else repr(value))
+        return Usage(what, where=form.text(value) if isinstance(value, int | float) else repr(value), todo=todo)
 
 
 _FLAG = re.compile(r"(?<!\w)'[a-z-]+ [^']*'|`[^`]*`|(--[a-z](?:[a-z-]*[a-z])?)(?: ([A-Za-z]+))?")

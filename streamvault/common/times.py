@@ -33,6 +33,34 @@ def parse_duration(text: str) -> float:
     return float(seconds)
 
 
+def parse_age(text: str) -> float:
+    """Parse the age from which on something is deleted, into seconds: a duration. One below an hour is written twice.
+
+    So ``3m`` for three months deletes nothing: ``3m 3m`` is three minutes.
+
+    Raises:
+        ValueError: the text is not a duration, or is below an hour and not written twice; the message says how.
+    """
+    halves = text.split()
+    if len(halves) == 2 and halves[0] == halves[1]:
+        return parse_duration(halves[0])
+    seconds = parse_duration(text)
+    if seconds < _SECONDS["h"]:
+        minutes = "m" in text
+        unit = "minute" if minutes else "second"
+        count = f"{seconds / _SECONDS[unit[0]]:g}"
+        todo = f"Write it twice if that is meant: '{text.strip()} {text.strip()}'."
+        months = " There is no unit for months: three are 90d." if minutes else ""
+        raise ValueError(f"{text!r} is {count} {unit}{'s' * (count != '1')}. {todo}{months}")
+    return seconds
+
+
+def age_option_text(seconds: float) -> str:
+    """Format an age as `parse_age` reads it back."""
+    text = duration_text(seconds)
+    return text if seconds >= _SECONDS["h"] else f"{text} {text}"
+
+
 def duration_text(seconds: float) -> str:
     """Format a duration in its largest whole unit, as `parse_duration` reads it back: ``90d``, ``10m``, ``0.5s``."""
     for unit in "dhm":

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from streamvault.common.options import SIZE, CommandLine, Options, Rehearsed, load_file
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.options import LargestEvent, Window
+from streamvault.manifests.options import SMALLEST_RANGE, LargestEvent, Window
 from streamvault.sparkrun.options import Distributed
 from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
@@ -17,8 +17,6 @@ from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 TableFormat = Literal["iceberg", "parquet"]
 Decode = Literal["none", "json", "csv", "avro"]
 Engine = Literal["athena", "trino", "hive"]
-
-MIN_TARGET = 1024
 
 READ_WINDOW = 32 * 1024 * 1024
 """Default of the maximum data a reader buffers (bytes)."""
@@ -69,7 +67,9 @@ class HandoffOptions(DdlOptions, Distributed, Rehearsed):
     ] = False
     target_size: Annotated[
         int | None,
-        Field(ge=MIN_TARGET, description="How much of the stream goes into one file of a new table. [default: 256MiB]"),
+        Field(
+            ge=SMALLEST_RANGE, description="How much of the stream goes into one file of a new table. [default: 256MiB]"
+        ),
         SIZE,
     ] = None
     window: Window = WINDOW

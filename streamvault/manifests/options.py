@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Annotated, ClassVar
 
@@ -18,6 +19,8 @@ from streamvault.sparkrun.options import Distributed
 from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind
 
 RANGE_SIZE = 64 * 1024 * 1024
+SMALLEST_RANGE = int(os.environ.get("STREAMVAULT_SMALLEST_RANGE", "65536"))
+"""Bytes. Less is a forgotten unit; the variable is for tests, whose streams are small."""
 RETRY_FOR = 600.0
 """Seconds for which a server that does not answer is retried."""
 TARGET = 256 * 1024 * 1024
@@ -92,6 +95,13 @@ def _line(name: str) -> str:
     return name
 
 
+RangeSize = Annotated[
+    int | None,
+    Field(ge=SMALLEST_RANGE, description="Size of the ranges, at least 64KiB. Default: 64MiB."),
+    SIZE,
+]
+
+
 class ArchivingOptions(Options):
     """How a stream is archived. None is not the default's value but not given: an unfinished run's then holds."""
 
@@ -110,7 +120,7 @@ class ArchivingOptions(Options):
         ),
     ] = None
     compress: CompressOption = None
-    range_size: Annotated[int | None, Field(ge=1, description="Size of the ranges. Default: 64MiB."), SIZE] = None
+    range_size: RangeSize = None
     window: Window = WINDOW
     largest_event: LargestEvent = LARGEST_EVENT_BYTES
     storage_class: StorageClass = ""

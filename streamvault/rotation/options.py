@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from streamvault.common.errors import Usage
-from streamvault.common.options import DURATION, TIME, CommandLine, Rehearsed, moment
+from streamvault.common.options import AGE, TIME, CommandLine, Rehearsed, moment
 from streamvault.common.times import LONGEST_SECONDS, parse_moment
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import (
@@ -38,9 +38,10 @@ KeepFor = Annotated[
     Field(
         ge=0,
         le=LONGEST_SECONDS,
-        description="Expire generations that are older than the newest by more than this: 90d, 2w, 36h, 15m or 30s.",
+        description="Expire generations that are older than the newest by more than this: 90d, 2w or 36h. Less than an "
+        "hour is written twice: '30m 30m'.",
     ),
-    DURATION.destroying(),
+    AGE.destroying(),
 ]
 TruncateSource = Annotated[
     bool,

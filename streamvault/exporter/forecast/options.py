@@ -8,7 +8,7 @@ from pydantic import Field
 
 from streamvault.common.options import SIZE, CommandLine, Options
 from streamvault.layouts.layout import LayoutName
-from streamvault.manifests.options import CompressOption
+from streamvault.manifests.options import CompressOption, RangeSize
 from streamvault.streamstore.model import ContentKind
 
 MOST_SEGMENTS = 1_000_000
@@ -33,7 +33,7 @@ class PlanOptions(Options):
         LayoutName | None, Field(description="The archive's layout. Default: events; chunks for bytes.")
     ] = None
     compress: CompressOption = None
-    range_size: Annotated[int | None, Field(ge=1, description="Size of the ranges. Default: 64MiB."), SIZE] = None
+    range_size: RangeSize = None
     exports: Annotated[
         int, Field(ge=1, le=1_000_000, description="In how many exports the bytes are archived."), _NUMBER
     ] = 1

@@ -151,6 +151,13 @@ def test_sizes_times_and_shares_are_texts_as_on_the_command_line() -> None:
     for wrong in ("soon", ""):
         with pytest.raises(Usage, match=r"--keep-for is not valid: '.*' is not a duration"):
             RotateOptions(keep_for=wrong)
+    twice: Any = "3m 3m"
+    assert RotateOptions(keep_for=twice).keep_for == 180
+    wrong = "3m"
+    with pytest.raises(
+        Usage, match=r"^--keep-for is not valid: '3m' is 3 minutes\. Write it twice if that is meant: '3m"
+    ):
+        RotateOptions(keep_for=wrong)
 
 
 @pytest.mark.parametrize(

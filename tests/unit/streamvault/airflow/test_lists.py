@@ -210,7 +210,7 @@ def test_option_that_a_schedule_must_not_have_is_refused(kind: type[StreamList],
     [
         (Rotations, {"range_size": "16KiB", "largest_event": 16777216, "compress": "none", "storage_class": "GLACIER"}),
         (Rotations, {"until": "2026-01-31T19:00:00+01:00", "content": "bytes", "window": "1 GiB", "line": "second"}),
-        (Rotations, {"keep_for": "0s", "layout": "events", "aws_conn_id": "vault"}),
+        (Rotations, {"keep_for": "0s 0s", "layout": "events", "aws_conn_id": "vault"}),
         (Replications, {"retry_for": "0s", "numbers": "keep", "offsets": "shift", "filler_limit": "0"}),
     ],
 )

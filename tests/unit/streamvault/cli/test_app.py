@@ -149,6 +149,18 @@ print(len(sys.modules), file=sys.stderr)
             "Invalid value for '--keep-for': '3 years' is not a duration. Examples: 90d, 2w, 36h, 1h30m, 30s.",
         ),
         (
+            ["rotate", "x", "y", "--keep-for", "3m"],
+            "Invalid value for '--keep-for': '3m' is 3 minutes. Write it twice if that is meant: '3m 3m'. There is no",
+        ),
+        (
+            ["follow", "x", "y", "--keep-for", "0s"],
+            "Invalid value for '--keep-for': '0s' is 0 seconds. Write it twice if that is meant: '0s 0s'.",
+        ),
+        (
+            ["rotate", "x", "y", "--keep-for", "3m 4m"],
+            "Invalid value for '--keep-for': '3m 4m' is not a duration.",
+        ),
+        (
             ["rotate", "x", "y", "--keep", "0"],
             "--keep must be at least 1: 0",
         ),
@@ -195,6 +207,25 @@ def test_wrong_usage_is_one_line_and_code_2(arguments: list[str], line: str, cap
     told = json.loads(out)["error"]
     assert told["exit_code"] == 2
     assert err == f"streamvault: {Problem(told['what'], where=told['where'], todo=told['todo'])}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("export", "x", "y"), "--range-size"),
+        (("rotate", "x", "y"), "--range-size"),
+        (("plan",), "--range-size"),
+        (("handoff", "x"), "--target-size"),
+    ],
+)
+def test_a_forgotten_unit_of_a_range_is_noticed(
+    arguments: tuple[str, ...], option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STREAMVAULT_SMALLEST_RANGE")
+    shown = streamvault(*arguments, option, "64")
+    todo = "A size without a unit is in bytes; 64MiB has one."
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr == f"streamvault: {option} must be at least 64KiB: 64. {todo}\n"
 
 
 def test_cut_is_read_from_a_file(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ from streamvault.airflow.options import OptionArgument
 from streamvault.airflow.submit import STOP_SECONDS, Outcome, StreamvaultSubmitHook
 from streamvault.cli.app import COMMANDS as COMMANDS_OF_THE_PROGRAM
 from streamvault.cli.app import load_command
-from streamvault.common.options import DURATION, PERCENT, SIZE, TIME, command_line, load_file
+from streamvault.common.options import AGE, DURATION, PERCENT, SIZE, TIME, command_line, load_file
 from streamvault.streamstore.arithmetic.cut_option import load_cut
 from streamvault.streamstore.pravega.settings import PravegaSettings
 
@@ -245,7 +245,7 @@ def sample(option: OptionArgument) -> Any:
     literal = next((kind for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal), None)
     if literal is not None:
         return str(get_args(literal)[0])
-    texts: dict[Any, str] = {SIZE.parse: "64MiB", DURATION.parse: "5m", PERCENT.parse: "10%"}
+    texts: dict[Any, str] = {SIZE.parse: "64MiB", DURATION.parse: "5m", AGE.parse: "5d", PERCENT.parse: "10%"}
     texts |= {load_file: __file__, load_cut: json.dumps(CUT), TIME.load: "2026-01-31T18:00:00Z"}
     return texts.get(form.parse or form.load, "3")
 
