@@ -14,7 +14,8 @@ def sweep(scope: ScopeArgument, options: SweepOptions, *, running: Running) -> i
     """Delete what killed runs have left in a scope.
 
     Expired ephemeral streams; leases, ledgers and unfinished targets that nobody has held for --older-than. Nothing is
-    deleted that could be the only copy of an event: --dry-run says what stays, and why.
+    deleted that could be the only copy of an event: --dry-run says what stays, and why. A stream that was scaled for an
+    append that was killed gets its key ranges and its policy back.
     """
     return running.verb("sweep_scope", scope, options, show=_show, resumable=True)
 
@@ -23,5 +24,7 @@ def _show(results: Results, report: SweepReport) -> None:
     verb = "would remove" if report.dry_run else "removed"
     for one in report.leftovers:
         results.line(f"{verb} {one.stream} ({one.role})" if one.swept else f"kept {one.stream}: {one.reason}")
+    for stream in report.scaled:
+        results.line(f"{'would give' if report.dry_run else 'gave'} {stream} its key ranges and its policy back")
     removed = sum(one.swept for one in report.leftovers)
     results.line(f"{report.scope}: {verb} {count_text(removed, 'stream')}, kept {len(report.leftovers) - removed}")

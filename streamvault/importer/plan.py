@@ -21,6 +21,7 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 from streamvault.streamstore.own import EPHEMERAL, OWN, SWEPT
+from streamvault.streamstore.scale_note import SCALED
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def fitting_configuration(configuration: StreamConfiguration, open_segments: int
     Pravega scales it.
     """
     # an archive must not mark a user's stream as Streamvault's own, or as one that a sweep deletes
-    tags = (tag for tag in configuration.tags if tag not in {OWN, SWEPT} and not tag.startswith(EPHEMERAL))
+    tags = (tag for tag in configuration.tags if tag not in {OWN, SWEPT} and not tag.startswith((EPHEMERAL, SCALED)))
     configuration = replace(configuration, tags=tuple(tags))
     scaling = configuration.scaling
     if scaling.kind is not ScaleKind.FIXED or scaling.min_segments == open_segments:

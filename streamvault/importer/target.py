@@ -138,9 +138,8 @@ class Target:
         seal = [self.segments[segment] for segment in step.seal]
         self._lease.confirm()
         if len(expected.segments) < self._configuration.scaling.min_segments:
-            # A store rejects a scale below the policy's minimum, and scales by itself if given a fixed number other
-            # than that of the open segments. So until the scale is done, the policy is a rate that is never reached.
-            self._configure(Scaling(ScaleKind.BY_EVENTS, 2**31 - 1, 2, len(expected.segments)))
+            # a store rejects a scale below the policy's minimum
+            self._configure(Scaling.never(len(expected.segments)))
         made = self._store.scale(self._stream.name, seal, step.ranges)
         self.epoch = made.number
         self._epochs = (*self._epochs, made)

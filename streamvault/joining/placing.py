@@ -21,7 +21,7 @@ HASHES = 1 << 52
 
 @dataclass(frozen=True, slots=True)
 class TargetScale:
-    """A scale that joins neighbouring segments of the target.
+    """A scale of the target.
 
     Attributes:
         seal: the segments that it replaces.
@@ -30,11 +30,6 @@ class TargetScale:
 
     seal: tuple[SegmentId, ...]
     ranges: tuple[KeyRange, ...]
-
-    @property
-    def fewer(self) -> int:
-        """How many segments less the stream has then."""
-        return len(self.seal) - len(self.ranges)
 
 
 class Places:

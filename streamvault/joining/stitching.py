@@ -122,7 +122,7 @@ class Stitching:
             return Rehearsal(None, resumed, None)
         scale = None
         if record.stage is not Stage.COMMITTING:
-            scale = self._target.scale_for(self._target.describe(), self._planner.stretches(record))
+            scale = self._target.scale_for(self._planner.stretches(record))
         return Rehearsal(record, resumed, scale)
 
     def run(self, tasks: Tasks, progress: Progress) -> Stitched:
@@ -130,7 +130,7 @@ class Stitching:
 
         Raises:
             LeaseHeld: another process does the same.
-            Conflict: the target is sealed, was deleted and created again, or its policy forbids the scale it needs.
+            Conflict: the target is sealed, or was deleted and created again.
             Damaged: an archive is damaged.
             Failed: it is unknown whether an earlier run has committed.
         """
@@ -138,9 +138,23 @@ class Stitching:
         held = LeaseHeld("another process appends the same sources", where=where, todo="Wait for it.")
         lease = Lease.take(self._target.stream.store, self._lease_name, "append", held=held)
         try:
-            return self._run(lease, tasks, progress)
+            stitched = self._run(lease, tasks, progress)
+        except (Problem, KeyboardInterrupt):
+            with suppress(Problem):
+                self._give_back(lease)
+            raise
+        else:
+            if warning := self._give_back(lease):
+                self._planner.warnings.append(warning)
+            return stitched
         finally:
             lease.release(remove=True)
+
+    def _give_back(self, lease: Lease) -> str:
+        """Give the target back what it had before it was scaled, unless another append that goes on needs it so."""
+        with suppress(LeaseHeld):
+            return self._target.give_back(lease)
+        return ""
 
     def _run(self, lease: Lease, tasks: Tasks, progress: Progress) -> Stitched:
         record = self._ledger.newest(create=True)
@@ -171,7 +185,7 @@ class Stitching:
         if record is None or record.is_committed or not self._planner.keeps(record):
             return self._plan(record, tasks)
         if record.transaction is None:
-            return self._begin(record, stitched)
+            return self._begin(record, stitched, lease)
         state = self._settled(record.transaction)
         if record.stage is Stage.FILLING and state is TransactionState.OPEN:
             return self._fill(record, stitched, lease, tasks, progress)
@@ -184,7 +198,7 @@ class Stitching:
                 return self._ledger.record(record.committed(), record)
             if state is TransactionState.UNKNOWN:
                 raise self._went_on(record, UNKNOWN, f"To append again, delete the stream {self._ledger.name} first.")
-        return self._begin(record, stitched)
+        return self._begin(record, stitched, lease)
 
     def _plan(self, record: StitchRecord | None, tasks: Tasks) -> StitchRecord | None:
         """Decide what is appended next, and record it; None if there is nothing.
@@ -200,16 +214,13 @@ class Stitching:
         planned = self._planner.plan(record, tasks)
         if planned is None:
             return None
-        self._target.scale_for(self._target.describe(), self._planner.stretches(planned))
+        self._target.describe()  # it must still be there
         return self._ledger.record(planned, record)
 
-    def _begin(self, record: StitchRecord, stitched: Stitched) -> StitchRecord:
+    def _begin(self, record: StitchRecord, stitched: Stitched, lease: Lease) -> StitchRecord:
         """Begin a transaction for a plan, of which no other transaction can be committed any more, and record it."""
         target, stretches = self._target, self._planner.stretches(record)
-        scale = target.scale_for(target.describe(), stretches)
-        if scale is not None:
-            target.scale(scale)
-            stitched.merged += scale.seal
+        stitched.merged += target.make_room(stretches, lease)
         transaction = self._transactions.begin(target.stream.name, LEASE_SECONDS)
         try:
             if Places(transaction.segments).scale_for(stretch.keys for stretch in stretches) is None:

@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from streamvault.common.errors import Conflict, Overtaken
 from streamvault.importer.ownership import first_segment_id
 from streamvault.joining.placing import Places, TargetScale
+from streamvault.joining.room import former_ranges, give_back, make_room
 from streamvault.joining.sources import Stretch
 from streamvault.streamstore.arithmetic.cuts import sealed_ends
 from streamvault.streamstore.errors import ScaleRefused
 from streamvault.streamstore.model import Epoch, SegmentId, StreamDescription
 from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.own import describe_source
+from streamvault.streamstore.own import check_users
+from streamvault.streamstore.scale_note import ScaleNote
+from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.transactions import Transaction
 
 
@@ -52,6 +55,7 @@ class StitchTarget:
     def __init__(self, stream: OpenStream, mark: str = "") -> None:
         self.stream = stream
         self._mark = mark
+        self._note: ScaleNote | None = None
         self.first_segment_id = first_segment_id(self._look(may_be_sealed=False))
 
     def describe(self, *, may_be_sealed: bool = False) -> StreamDescription:
@@ -68,35 +72,38 @@ class StitchTarget:
 
     def _look(self, *, may_be_sealed: bool) -> StreamDescription:
         store, name = self.stream.store, self.stream.name
-        described = store.describe(name) if self._mark else describe_source(store, name)
-        if self._mark and self._mark not in described.configuration.tags:
+        described = store.describe(name)
+        if not self._mark:
+            check_users(store, described)
+        elif self._mark not in described.configuration.tags:
             raise Overtaken("another process has finished the stream, or replaced it", where=self.stream.uri)
         if described.sealed and not may_be_sealed:
             raise Conflict("the stream is sealed, so nothing can be appended", where=self.stream.uri)
         return described
 
-    def scale_for(self, described: StreamDescription, stretches: Iterable[Stretch]) -> TargetScale | None:
+    def scale_for(self, stretches: Iterable[Stretch]) -> TargetScale | None:
         """Return the scale that makes room for the stretches, so that each key keeps its order; None if none is needed.
 
-        Raises:
-            Conflict: the stream's policy does not allow it.
+        Errors as `describe`.
         """
-        segments = described.epochs[-1].segments
-        scale = Places(segments).scale_for(stretch.keys for stretch in stretches)
-        least = described.configuration.scaling.min_segments
-        if scale is not None and (left := len(segments) - scale.fewer) < least:
-            raise Conflict(
-                f"the key ranges of the sources fit only into {left} segments of the stream, "
-                f"but its scaling policy keeps at least {least}",
-                where=self.stream.uri,
-                todo=f"Lower the policy's minimum to {left}, or join the sources into a new stream.",
-            )
-        return scale
+        return Places(self.describe().epochs[-1].segments).scale_for(stretch.keys for stretch in stretches)
 
-    def scale(self, scale: TargetScale) -> None:
-        """Scale the stream, unless it was scaled meanwhile."""
-        with suppress(ScaleRefused):
-            self.stream.store.scale(self.stream.name, scale.seal, scale.ranges)
+    def make_room(self, stretches: Iterable[Stretch], lease: Lease) -> tuple[SegmentId, ...]:
+        """Scale the stream so that there is room for the stretches; return the segments that were merged.
+
+        If somebody scales or configures the stream meanwhile, nothing is merged, or not enough.
+        """
+        described = self.describe()
+        scale = Places(described.epochs[-1].segments).scale_for(stretch.keys for stretch in stretches)
+        note = None if scale is None else make_room(self.stream, described, scale, lease)
+        if scale is None or note is None:
+            return ()
+        self._note = note
+        return scale.seal
+
+    def give_back(self, lease: Lease) -> str:
+        """Give the stream its key ranges and its policy back; see `joining.room.give_back`."""
+        return give_back(self.stream, lease, self._note)
 
     def ends_of_parents(self, transaction: Transaction) -> dict[SegmentId, int]:
         """Return where the segments end that a transaction would be appended to, or was if they are sealed (bytes).
@@ -113,17 +120,22 @@ class StitchTarget:
         """Make the commit of an open transaction roll, so that it becomes segments of its own.
 
         It rolls if the stream was scaled since it began. So a segment is replaced to which bytes would be appended:
-        as it does not grow any more, it is seen afterwards that the commit has rolled.
+        as it does not grow any more, it is seen afterwards that the commit has rolled. If the stream was scaled to make
+        room, it gets its key ranges back by the same scale.
 
         Args:
             transaction: the transaction.
             lengths: how many bytes its segments have, of those that have some.
         """
-        current = self.describe().epochs[-1]
+        described = self.describe()
+        current = described.epochs[-1]
         if _numbers(current.segments) == _numbers(transaction.segments):
-            full = _numbers(lengths)
-            segment, held = next(item for item in current.segments.items() if item[0].number in full)
-            self.scale(TargetScale((segment,), (held,)))
+            full, scale = _numbers(lengths), former_ranges(described) or TargetScale((), ())
+            if not full & _numbers(scale.seal):
+                segment, held = next(item for item in current.segments.items() if item[0].number in full)
+                scale = TargetScale((*scale.seal, segment), (*scale.ranges, held))
+            with suppress(ScaleRefused):
+                self.stream.store.scale(self.stream.name, scale.seal, scale.ranges)
 
     def find_landed(
         self, transaction: Transaction, lengths: Mapping[SegmentId, int], ends: Mapping[SegmentId, int]

@@ -78,7 +78,10 @@ class SweepReport(RunReport):
     Attributes:
         scope: the scope's URI.
         leftovers: the internal and ephemeral streams of the scope, without queues and tombstones.
+        scaled: URIs of the streams that an append had scaled before it was killed, and that have got their key ranges
+            and their policies back; in a dry run, of those that would unless the append goes on.
     """
 
     scope: str
     leftovers: tuple[SweepEntry, ...]
+    scaled: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from streamvault.common.errors import Problem, Usage
 from streamvault.common.times import duration_text
 from streamvault.common.verb import verb
 from streamvault.importer.ownership import lease_stream
+from streamvault.joining.room import give_back
 from streamvault.manager.leftovers import Leftovers, MustStay, Removal, subjects_of
 from streamvault.manager.notes import SweepNotes
 from streamvault.manager.options import SweepOptions
@@ -19,6 +20,8 @@ from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import StreamDescription, StreamName
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import EPHEMERAL, UNFINISHED, is_listed, tag_of
+from streamvault.streamstore.scale_note import ScaleNote
+from streamvault.streamstore.services.lease import LeaseHeld
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_scope
 
@@ -32,7 +35,8 @@ def sweep_scope(scope: str, options: SweepOptions) -> SweepReport:
 
     Deleted are ephemeral streams that have expired; leases that nobody holds and nothing needs; ledgers of streams that
     are gone; and unfinished targets of imports, if they are empty or if their archive still has all that they hold.
-    Users' streams, queues, replicas and unfinished copies with data are never deleted.
+    Users' streams, queues, replicas and unfinished copies with data are never deleted. A stream that was scaled for an
+    append that was killed gets its key ranges and its policy back.
 
     Args:
         scope: the scope, ``pravega://HOST:PORT/SCOPE/`` or ``local:///FOLDER/SCOPE/``.
@@ -49,7 +53,14 @@ def sweep_scope(scope: str, options: SweepOptions) -> SweepReport:
         raise Usage("a sweep is of one scope", where=scope, todo="Name it: the same URI followed by /SCOPE/.")
     with address.open() as store:
         sweep = _Sweep(store, address, name, options)
-        return SweepReport(scope=f"{address.uri}/{name}/", leftovers=sweep.run(), dry_run=options.dry_run)
+        scaled, warnings = sweep.give_back()
+        return SweepReport(
+            scope=f"{address.uri}/{name}/",
+            leftovers=sweep.run(),
+            scaled=scaled,
+            warnings=warnings,
+            dry_run=options.dry_run,
+        )
 
 
 class _Sweep:
@@ -58,14 +69,27 @@ class _Sweep:
         self._options = options
         self._open: Callable[[StreamName], OpenStream] = partial(OpenStream, store, address)
         self._list = partial(store.list_streams, scope, own=True)
-        own = {described.name for described in self._describe_own()}
+        found = [one for one in each_of(lambda name: self._open(name).find(), self._list()) if one is not None]
+        own = {one.name for one in found if not is_listed(one.configuration)}
+        self._scaled = [one.name for one in found if ScaleNote.of(one.configuration) is not None]
         self._notes = SweepNotes(store, scope, writable=not options.dry_run)
         self._own = sorted(own - {self._notes.name})
         self._leftovers = Leftovers(self._open, self._list, subjects_of(self._list(), own))
 
-    def _describe_own(self) -> list[StreamDescription]:
-        found = each_of(lambda name: self._open(name).find(), self._list())
-        return [one for one in found if one is not None and not is_listed(one.configuration)]
+    def give_back(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Give streams what they had before an append scaled them that was killed; return their URIs, and warnings."""
+        given, warnings = [], []
+        for stream in map(self._open, self._scaled):
+            try:
+                warning = "" if self._options.dry_run else give_back(stream)
+            except LeaseHeld:
+                continue
+            except Problem as problem:
+                warnings.append(f"{stream.uri} does not get back what it had before an append: {problem.what}")
+                continue
+            given.append(stream.uri)
+            warnings += [f"{stream.uri}: {warning}"] if warning else []
+        return tuple(given), tuple(warnings)
 
     def run(self) -> tuple[SweepEntry, ...]:
         # targets take their leases along, and a ledger is deleted under its target's lease; so leases come last

@@ -173,6 +173,14 @@ class Scaling:
     factor: int = 0
     min_segments: int = 1
 
+    @classmethod
+    def never(cls, min_segments: int = 1) -> Self:
+        """Return a rate that is never reached: the store scales nothing, and accepts scales to that many segments.
+
+        Pravega scales a stream by itself if it is given a fixed number of segments other than the open ones.
+        """
+        return cls(ScaleKind.BY_EVENTS, 2**31 - 1, 2, min_segments)
+
 
 class RetentionKind(StrEnum):
     """The unit of a retention policy."""

@@ -8,10 +8,12 @@ take it like any other, but scopes are listed without it, and its tag is never c
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamvault.common.errors import Conflict
 from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.scale_note import SCALED, users_configuration
 
 if TYPE_CHECKING:
     from streamvault.streamstore.model import StreamConfiguration, StreamDescription
@@ -110,7 +112,7 @@ def tag_of(configuration: StreamConfiguration, prefix: str) -> str:
 
 def users_tags(configuration: StreamConfiguration) -> tuple[str, ...]:
     """Return a stream's tags without Streamvault's."""
-    ours = (UNFINISHED, FROM, COPY_OF, REPLICA_OF, RESTORED, MOVED_TO, EPHEMERAL, SWEPT)
+    ours = (UNFINISHED, FROM, COPY_OF, REPLICA_OF, RESTORED, MOVED_TO, EPHEMERAL, SWEPT, SCALED)
     return tuple(tag for tag in configuration.tags if tag != OWN and not tag.startswith(ours))
 
 
@@ -125,7 +127,7 @@ def is_listed(configuration: StreamConfiguration) -> bool:
 
 
 def describe_source(store: StreamStore, stream: StreamName) -> StreamDescription:
-    """Describe a stream that a command reads or truncates.
+    """Describe a stream that a command reads or truncates, with the configuration that its user has set.
 
     Raises:
         OwnStream: the stream is an internal one.
@@ -133,11 +135,20 @@ def describe_source(store: StreamStore, stream: StreamName) -> StreamDescription
         NoSuchStream: the stream does not exist.
     """
     described = store.describe(stream)
+    check_users(store, described)
+    return replace(described, configuration=users_configuration(described.configuration))
+
+
+def check_users(store: StreamStore, described: StreamDescription) -> None:
+    """Check that a stream is a user's, and is still there.
+
+    Raises:
+        OwnStream: it is an internal one.
+    """
     if moved := tag_of(described.configuration, MOVED_TO):
-        raise OwnStream("the stream was moved", where=f"{store.uri}/{stream}", todo=f"It is {moved} now.")
+        raise OwnStream("the stream was moved", where=f"{store.uri}/{described.name}", todo=f"It is {moved} now.")
     if is_own(described.configuration):
         raise own_stream(store, described)
-    return described
 
 
 def own_stream(store: StreamStore, described: StreamDescription) -> OwnStream:

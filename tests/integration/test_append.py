@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -14,14 +15,26 @@ from streamvault import append_streams, copy_stream, export_stream, join_streams
 from streamvault.joining.reports import StitchReport
 from streamvault.sparkrun.errors import TaskFailed
 from streamvault.streamstore.errors import StreamStoreUnavailable
-from streamvault.streamstore.model import KeyRange, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.model import (
+    KeyRange,
+    Retention,
+    RetentionKind,
+    ScaleKind,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamDescription,
+    StreamName,
+)
 from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.store import PravegaStore
 from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.store import StreamStore
 from tests.commands.joining.test_append import flip_byte
+from tests.commands.mirrors.streams import leave_leases
 from tests.integration.conftest import Site
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
-from tests.killed import killed
+from tests.killed import Killed, killed
 from tests.servers.java_client import JavaClient
 from tests.servers.proxy import FaultProxy
 
@@ -30,18 +43,16 @@ pytestmark = pytest.mark.pravega
 SHAPES = ([0.5], [0.25, 0.5, 0.75], [0.5, 0.75], [0.5], [0.1, 0.5, 0.9])
 """The boundaries of the source's epochs: all have one in the middle."""
 
-IDLE = Scaling(ScaleKind.BY_EVENTS, 2**31 - 1, 2, 1)
-"""Pravega scales nothing, and allows any number of segments."""
-
 
 def make(store: StreamStore, name: StreamName, segments: int) -> None:
+    """Make a stream of the ordinary kind: with a fixed number of segments."""
     store.create_stream_and_scope(name, StreamConfiguration(Scaling(min_segments=segments)))
-    store.update_stream(name, StreamConfiguration(IDLE))
 
 
 def make_old(store: StreamStore, name: StreamName) -> KeyedWriter:
     """Make a stream of five epochs; return its writer, which has stopped."""
     make(store, name, 2)
+    store.update_stream(name, StreamConfiguration(Scaling.never()))  # any number of segments
     writer = KeyedWriter(store, name, prefix="old")
     for number, bounds in enumerate(SHAPES):
         if number:
@@ -62,12 +73,63 @@ def check_places(store: StreamStore, report: StitchReport) -> None:
             assert store.read_bytes(*there, place.offset, end) == data
 
 
+def check_as_before(store: StreamStore, before: StreamDescription) -> None:
+    """Check that a stream has the key ranges and the configuration that it had."""
+    now = store.describe(before.name)
+    ranges = [list(one.epochs[-1].segments.values()) for one in (before, now)]
+    assert (ranges[0], before.configuration) == (ranges[1], now.configuration)
+
+
+@pytest.mark.parametrize(
+    "scaling", [Scaling(min_segments=3), Scaling(ScaleKind.BY_EVENTS, 1000, 2, 3), Scaling(min_segments=2)]
+)
+def test_key_ranges_and_policy_are_given_back(here: Site, scope_name: str, scaling: Scaling) -> None:
+    """Those of unequal widths, too, which Pravega would not make by itself; also if the append was killed."""
+    source, other, target = (StreamName(scope_name, name) for name in ("old", "other", "target"))
+    old = make_old(here.store, source)
+    make(here.store, other, 1)
+    users = StreamConfiguration(scaling, Retention(RetentionKind.TIME, 86_400_000), tags=("mine",))
+    here.store.create_stream(target, users)
+    ranges = [KeyRange(0.0, 0.2), KeyRange(0.2, 0.7), KeyRange(0.7, 1.0)]
+    here.store.scale(target, list(here.store.describe(target).epochs[-1].segments), ranges)
+    before = here.store.describe(target)
+    if scaling.min_segments < len(ranges):  # Pravega would merge them
+        before = replace(before, configuration=replace(users, scaling=Scaling(min_segments=3)))
+    with KeyedWriter(here.store, target, prefix="new", rate=200) as writer:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(PravegaStore, "scale", killed_at_second(PravegaStore.scale))
+            leave_leases(patched)
+            with pytest.raises(Killed):
+                append_streams([here.uri(source)], here.uri(target), master="inline")
+        assert len(here.store.describe(target).epochs[-1].segments) == 1
+        append_streams([here.uri(other)], here.uri(target), master="inline")
+        check_as_before(here.store, before)
+        old.write(40)
+        append_streams([here.uri(source)], here.uri(target), master="inline")
+        check_as_before(here.store, before)
+    assert writer.error is None
+    expected = {**old.written, **writer.written}
+    assert numbers_by_key(here.store, target) == {key: list(range(count)) for key, count in expected.items() if count}
+
+
+def killed_at_second(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a call that kills the run when it is made the second time."""
+    made: list[object] = []
+
+    def call(*given: Any) -> Any:
+        made.append(given)
+        return killed() if len(made) > 1 else real(*given)
+
+    return call
+
+
 def test_stream_is_appended_at_once_while_others_write(
     here: Site, scope_name: str, java_client: JavaClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = StreamName(scope_name, "old"), StreamName(scope_name, "target")
     old = make_old(here.store, source)
     make(here.store, target, 3)
+    before = here.store.describe(target)
     real, readable = Ledger.record, []
 
     def record(self: Ledger, what: Any) -> None:
@@ -88,6 +150,7 @@ def test_stream_is_appended_at_once_while_others_write(
     assert len(report.merged_segments) == 3
     check_places(here.store, report)
     java_client.digest(here.server, target, sum(expected.values()))
+    check_as_before(here.store, before)
     assert append_streams([here.uri(source)], here.uri(target), master="inline").unchanged
 
 

@@ -163,6 +163,7 @@ class Lease:
     Acquire it with `Lease.take`. A thread sends the heartbeats; `check` raises if the lease was lost.
 
     Attributes:
+        name: the lease's stream.
         former: the last heartbeat of a dead previous holder, or None.
     """
 
@@ -175,6 +176,7 @@ class Lease:
         former: Heartbeat | None,
         held: LeaseHeld,
     ) -> None:
+        self.name = segment.name
         self.former = former
         self._held = held
         self._segment = segment

@@ -37,9 +37,7 @@ class Keyed:
         with self.store as store:
             store.create_scope(self.scope)
             store.create_stream(StreamName(self.scope, name), StreamConfiguration(Scaling(min_segments=segments)))
-            if segments > 1:  # so that it may be merged
-                anything = StreamConfiguration(scaling or Scaling(min_segments=1))
-                store.update_stream(StreamName(self.scope, name), anything)
+            store.update_stream(StreamName(self.scope, name), StreamConfiguration(scaling or Scaling.never()))
         self.write(name, events)
 
     def write(self, name: str, events: int = 50) -> None:

@@ -12,7 +12,7 @@ from streamvault.cli import main
 from streamvault.common.errors import Damaged
 from streamvault.joining.reports import StitchReport
 from streamvault.streamstore.errors import InvalidCut
-from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN
 from tests.commands.joining.keyed import Keyed
 from tests.streams import append_events
@@ -181,8 +181,9 @@ def test_target_is_scaled_only_where_it_must_be(keyed: Keyed) -> None:
         (place.segment, place.start, place.end) for place in dry.places
     ]
     with keyed.store as store:
-        lows = [held.low for held in store.describe(StreamName("scope", "target")).epochs[-1].segments.values()]
-    assert lows == [0.0, 0.25, 0.5]
+        _, merged, split = store.describe(StreamName("scope", "target")).epochs
+    assert [held.low for held in merged.segments.values()] == [0.0, 0.25, 0.5]
+    assert [held.low for held in split.segments.values()] == [number / 8 for number in range(8)]
     assert keyed.by_key("target") == keyed.expected(("target", range(100)), ("one", range(100)))
 
 
@@ -248,7 +249,6 @@ def test_source_that_was_truncated_is_appended_from_its_head(keyed: Keyed) -> No
         (["one"], "sealed", 4, "the stream is sealed, so nothing can be appended"),
         (["one"], "lease", 4, "this is an internal stream of Streamvault"),
         (["lease"], "target", 4, "this is an internal stream of Streamvault"),
-        (["wide"], "many", 4, "fit only into 1 segments of the stream, but its scaling policy keeps at least 4"),
         (
             ["one", "two", "--to", '{"scope/one/0.#epoch.0": 0}'],
             "target",
@@ -273,12 +273,11 @@ def test_what_cannot_be_appended(
     code: int,
     message: str,
 ) -> None:
-    for name in ("target", "one", "two", "wide", "sealed"):
+    for name in ("target", "one", "two", "sealed"):
         keyed.make(name, events=5)
     with keyed.store as store:
         store.seal(StreamName("scope", "sealed"))
         store.create_stream(StreamName("scope", "lease"), StreamConfiguration(tags=(OWN,)))
-        store.create_stream(StreamName("scope", "many"), StreamConfiguration(Scaling(min_segments=4)))
     if sources == ["bytes"]:
         export_stream(keyed.uri("one"), f"file://{tmp_path}/vault", content="bytes", master="inline[2]")
     before = keyed.payloads(target) if target != "nobody" else []
