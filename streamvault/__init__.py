@@ -23,37 +23,71 @@ They raise the exceptions in `streamvault.errors`. Nothing heavy is imported unt
 
 from __future__ import annotations
 
-import ast
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-
-@cache
-def _homes() -> dict[str, str]:
-    """Return the module of each public function, as the stub names it for type checkers."""
-    loader: Any = __loader__  # of a folder, or of the zip file that executors import from
-    stub = ast.parse(loader.get_data(f"{__file__}i"))
-    found = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    return {name.name: str(node.module) for node in found for name in node.names}
+_HOMES = {
+    "run_demo": "streamvault.demo.tour",
+    "convert_archive": "streamvault.exporter.convert.convert",
+    "export_stream": "streamvault.exporter.export",
+    "plan_archive": "streamvault.exporter.forecast.forecast",
+    "import_stream": "streamvault.importer.import_",
+    "append_streams": "streamvault.joining.append",
+    "join_streams": "streamvault.joining.join",
+    "table_ddl": "streamvault.lake.handoff",
+    "write_table": "streamvault.lake.handoff",
+    "read_archive": "streamvault.lake.read",
+    "ephemeral_stream": "streamvault.manager.ephemeral",
+    "list_streams": "streamvault.manager.listing",
+    "StreamManager": "streamvault.manager.manager",
+    "sweep_scope": "streamvault.manager.sweep",
+    "check_archive": "streamvault.manifests.verbs.check",
+    "delete_archive": "streamvault.manifests.verbs.delete",
+    "get_event": "streamvault.manifests.verbs.get",
+    "hold_archive": "streamvault.manifests.verbs.hold",
+    "release_archive": "streamvault.manifests.verbs.hold",
+    "list_archives": "streamvault.manifests.verbs.show",
+    "show_archive": "streamvault.manifests.verbs.show",
+    "show_timeline": "streamvault.manifests.verbs.show",
+    "warm_archive": "streamvault.manifests.verbs.warm",
+    "copy_stream": "streamvault.mirrors.copy",
+    "move_stream": "streamvault.mirrors.move",
+    "promote_replica": "streamvault.mirrors.promote",
+    "replicate_stream": "streamvault.mirrors.replicate",
+    "translate": "streamvault.mirrors.translate",
+    "check_setup": "streamvault.report.doctor",
+    "write_report": "streamvault.report.write",
+    "request_restore": "streamvault.requests.request",
+    "drop_failed": "streamvault.requests.show",
+    "retry_failed": "streamvault.requests.show",
+    "show_queue": "streamvault.requests.show",
+    "skip_foreign": "streamvault.requests.show",
+    "work_queue": "streamvault.requests.work",
+    "compact_archive": "streamvault.rotation.compact.compact",
+    "follow_stream": "streamvault.rotation.follow",
+    "rotate_stream": "streamvault.rotation.rotate",
+    "show_status": "streamvault.scopes.status",
+}
+"""The module of each public function."""
 
 
 @cache
 def _public(name: str) -> Any:
     """Return a public function; the verbs among them also take scopes."""
-    function = getattr(import_module(_homes()[name]), name)
+    function = getattr(import_module(_HOMES[name]), name)
     return import_module("streamvault.scopes.verb").taking_scopes(function)
 
 
 def __dir__() -> list[str]:
-    return [*_homes(), "__version__"]
+    return [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("streamvault.common.version").VERSION
     if name == "__all__":
-        return list(_homes())
-    if not name.startswith("_") and name in _homes():
+        return list(_HOMES)
+    if not name.startswith("_") and name in _HOMES:
         return _public(name)
     raise AttributeError(f"module 'streamvault' has no attribute {name!r}")

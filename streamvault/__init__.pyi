@@ -1,44 +1,442 @@
-# The public functions, and the modules that define them. The package reads this file to find them.
-
-from streamvault.demo.tour import run_demo as run_demo
-from streamvault.exporter.convert.convert import convert_archive as convert_archive
-from streamvault.exporter.export import export_stream as export_stream
-from streamvault.exporter.forecast.forecast import plan_archive as plan_archive
-from streamvault.importer.import_ import import_stream as import_stream
-from streamvault.joining.append import append_streams as append_streams
-from streamvault.joining.join import join_streams as join_streams
-from streamvault.lake.handoff import table_ddl as table_ddl
-from streamvault.lake.handoff import write_table as write_table
-from streamvault.lake.read import read_archive as read_archive
+# What type checkers read of the public functions. `python -m streamvault.cli.api_page` writes it.
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from os import PathLike
+from pathlib import Path
+from streamvault.common.progress import Progress
+from streamvault.demo.report import DemoReport
+from streamvault.exporter.forecast.reports import PlanReport
+from streamvault.exporter.reports import ConvertReport, ExportReport
+from streamvault.importer.reports import ImportReport
+from streamvault.joining.reports import StitchReport
+from streamvault.lake.read import ArrowEvents
+from streamvault.lake.reports import HandoffReport
 from streamvault.manager.ephemeral import ephemeral_stream as ephemeral_stream
 from streamvault.manager.listing import list_streams as list_streams
 from streamvault.manager.manager import StreamManager as StreamManager
-from streamvault.manager.sweep import sweep_scope as sweep_scope
-from streamvault.manifests.verbs.check import check_archive as check_archive
-from streamvault.manifests.verbs.delete import delete_archive as delete_archive
-from streamvault.manifests.verbs.get import get_event as get_event
-from streamvault.manifests.verbs.hold import hold_archive as hold_archive
-from streamvault.manifests.verbs.hold import release_archive as release_archive
-from streamvault.manifests.verbs.show import list_archives as list_archives
-from streamvault.manifests.verbs.show import show_archive as show_archive
-from streamvault.manifests.verbs.show import show_timeline as show_timeline
-from streamvault.manifests.verbs.warm import warm_archive as warm_archive
-from streamvault.mirrors.copy import copy_stream as copy_stream
-from streamvault.mirrors.move import move_stream as move_stream
-from streamvault.mirrors.promote import promote_replica as promote_replica
-from streamvault.mirrors.replicate import replicate_stream as replicate_stream
+from streamvault.manager.reports import SweepReport
+from streamvault.manifests.verbs.reports import CheckReport, DeleteReport, HoldReport, WarmReport
+from streamvault.manifests.verbs.show import list_archives as list_archives, show_archive as show_archive, show_timeline as show_timeline
+from streamvault.mirrors.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport
 from streamvault.mirrors.translate import translate as translate
-from streamvault.report.doctor import check_setup as check_setup
-from streamvault.report.write import write_report as write_report
-from streamvault.requests.request import request_restore as request_restore
-from streamvault.requests.show import drop_failed as drop_failed
-from streamvault.requests.show import retry_failed as retry_failed
-from streamvault.requests.show import show_queue as show_queue
-from streamvault.requests.show import skip_foreign as skip_foreign
-from streamvault.requests.work import work_queue as work_queue
-from streamvault.rotation.compact.compact import compact_archive as compact_archive
-from streamvault.rotation.follow import follow_stream as follow_stream
-from streamvault.rotation.rotate import rotate_stream as rotate_stream
-from streamvault.scopes.status import show_status as show_status
+from streamvault.report.reports import PageReport, SetupReport, StatusReport
+from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
+from streamvault.requests.show import drop_failed as drop_failed, retry_failed as retry_failed, show_queue as show_queue
+from streamvault.rotation.reports import CompactReport, FollowReport, RotateReport
+from typing import Literal
 
 __version__: str
+
+def append_streams(
+    sources: Sequence[str],
+    into: str,
+    *,
+    own_segments: bool = ...,
+    to_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
+    distinct: bool = ...,
+    window: int | str = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> StitchReport: ...
+
+def check_archive(
+    archive: str | PathLike[str],
+    *,
+    read_data: bool = ...,
+    subset: float | str | None = ...,
+    stored_checksums: bool = ...,
+    seed: int | None = ...,
+    generation: int | None = ...,
+    fingerprints: Iterable[str] = ...,
+    repair: bool = ...,
+    master: str = ...,
+    progress: Progress | None = ...,
+) -> CheckReport: ...
+
+def check_setup(
+    stream: str,
+    root: str | PathLike[str] | None = ...,
+    *,
+    time_limit: float | str | timedelta = ...,
+) -> SetupReport: ...
+
+def compact_archive(
+    archive: str | PathLike[str],
+    *,
+    target: int | str = ...,
+    at_least: int = ...,
+    grace: float | str | timedelta = ...,
+    storage_class: str = ...,
+    window: int | str = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> CompactReport: ...
+
+def convert_archive(
+    archive: str | PathLike[str],
+    root: str | PathLike[str],
+    *,
+    layout: Literal['events', 'chunks'],
+    compress: Literal['', 'zstd'] | None = ...,
+    window: int | str = ...,
+    restart: bool = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> ConvertReport: ...
+
+def copy_stream(
+    source: str | PathLike[str],
+    stream: str,
+    *,
+    ranges: Sequence[tuple[str | Mapping[str, int], str | Mapping[str, int]]] = ...,
+    reader_groups: bool = ...,
+    method: Literal['bytes', 'events'] = ...,
+    segments: int | None = ...,
+    key: str = ...,
+    from_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
+    to_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
+    read_back: bool = ...,
+    offsets: Literal['keep', 'shift'] = ...,
+    filler_limit: int | str = ...,
+    numbers: Literal['keep', 'map'] = ...,
+    window: int | str = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> CopyReport: ...
+
+def delete_archive(
+    archive: str | PathLike[str],
+    *,
+    yes: bool = ...,
+    unfinished: bool = ...,
+) -> DeleteReport: ...
+
+def export_stream(
+    stream: str,
+    root: str | PathLike[str],
+    *,
+    from_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
+    to_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
+    restart: bool = ...,
+    content: Literal['events', 'bytes'] | None = ...,
+    layout: Literal['events', 'chunks'] | None = ...,
+    compress: Literal['', 'zstd'] | None = ...,
+    range_size: int | str | None = ...,
+    window: int | str = ...,
+    largest_event: int | str = ...,
+    storage_class: str = ...,
+    same_stream: bool = ...,
+    line: str = ...,
+    reader_groups: bool = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> ExportReport: ...
+
+def follow_stream(
+    stream: str,
+    root: str | PathLike[str],
+    *,
+    rotate: bool = ...,
+    keep: int | None = ...,
+    keep_for: float | str | timedelta | None = ...,
+    truncate_source: bool = ...,
+    every: float | str | timedelta = ...,
+    target: int | str = ...,
+    grace: float | str | timedelta = ...,
+    idle: float | str | timedelta | None = ...,
+    lasting: float | str | timedelta | None = ...,
+    retry_for: float | str | timedelta = ...,
+    content: Literal['events', 'bytes'] | None = ...,
+    layout: Literal['events', 'chunks'] | None = ...,
+    compress: Literal['', 'zstd'] | None = ...,
+    range_size: int | str | None = ...,
+    window: int | str = ...,
+    largest_event: int | str = ...,
+    storage_class: str = ...,
+    same_stream: bool = ...,
+    line: str = ...,
+    reader_groups: bool = ...,
+    master: str = ...,
+    progress: Progress | None = ...,
+) -> FollowReport: ...
+
+def get_event(
+    archive: str | PathLike[str],
+    pointer: str,
+    *,
+    verify: bool = ...,
+) -> bytes: ...
+
+def hold_archive(
+    archive: str | PathLike[str],
+    name: str,
+    *,
+    generation: int | None = ...,
+    why: str = ...,
+    dry_run: bool = ...,
+) -> HoldReport: ...
+
+def import_stream(
+    archive: str | PathLike[str],
+    stream: str,
+    *,
+    fingerprints: Iterable[str] = ...,
+    layout: Literal['table'] | None = ...,
+    table: str | None = ...,
+    reader_groups: bool = ...,
+    wait_for_warm: bool = ...,
+    again: bool = ...,
+    skip_damaged: bool = ...,
+    generation: int | None = ...,
+    at: str | datetime | None = ...,
+    retention: Literal['keep', 'off'] = ...,
+    from_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
+    to_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
+    read_back: bool = ...,
+    offsets: Literal['keep', 'shift'] = ...,
+    filler_limit: int | str = ...,
+    numbers: Literal['keep', 'map'] = ...,
+    window: int | str = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> ImportReport: ...
+
+def join_streams(
+    sources: Sequence[str],
+    into: str,
+    *,
+    distinct: bool = ...,
+    window: int | str = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> StitchReport: ...
+
+def move_stream(
+    source: str | PathLike[str],
+    stream: str,
+    *,
+    numbers: Literal['keep', 'map'] = ...,
+    no_tombstone: bool = ...,
+    retention: Literal['keep', 'off'] = ...,
+    reader_groups: bool = ...,
+    offsets: Literal['keep', 'shift'] = ...,
+    filler_limit: int | str = ...,
+    window: int | str = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> MoveReport: ...
+
+def plan_archive(
+    stream: str | None = ...,
+    *,
+    segments: int | None = ...,
+    bytes: int | str | None = ...,
+    events: int | None = ...,
+    content: Literal['events', 'bytes'] | None = ...,
+    layout: Literal['events', 'chunks'] | None = ...,
+    compress: Literal['', 'zstd'] | None = ...,
+    range_size: int | str | None = ...,
+    exports: int = ...,
+    cores: int = ...,
+    network: float = ...,
+    prices: str | PathLike[str] = ...,
+) -> PlanReport: ...
+
+def promote_replica(
+    stream: str,
+    *,
+    seal_source: bool = ...,
+    retention: Literal['keep', 'off'] = ...,
+    reader_groups: bool = ...,
+    window: int | str = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> PromoteReport: ...
+
+def read_archive(
+    archive: str | PathLike[str],
+    *,
+    columns: Sequence[str] | None = ...,
+    window: int | str = ...,
+    from_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
+    to_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
+    generation: int | None = ...,
+    verify: bool = ...,
+) -> ArrowEvents: ...
+
+def release_archive(
+    archive: str | PathLike[str],
+    name: str,
+    *,
+    generation: int | None = ...,
+    dry_run: bool = ...,
+) -> HoldReport: ...
+
+def replicate_stream(
+    source: str | PathLike[str],
+    stream: str,
+    *,
+    numbers: Literal['keep', 'map'] = ...,
+    follow: bool = ...,
+    every: float | str | timedelta | None = ...,
+    keep_head: bool = ...,
+    reader_groups: bool = ...,
+    idle: float | str | timedelta | None = ...,
+    lasting: float | str | timedelta | None = ...,
+    retry_for: float | str | timedelta = ...,
+    offsets: Literal['keep', 'shift'] = ...,
+    filler_limit: int | str = ...,
+    window: int | str = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> ReplicateReport: ...
+
+def request_restore(
+    archive: str | PathLike[str],
+    stream: str,
+    *,
+    dry_run: bool = ...,
+    queue: str,
+    generation: int | None = ...,
+    at: str | datetime | None = ...,
+    retention: Literal['keep', 'off'] = ...,
+    from_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
+    to_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
+    read_back: bool = ...,
+    offsets: Literal['keep', 'shift'] = ...,
+    filler_limit: int | str = ...,
+    numbers: Literal['keep', 'map'] = ...,
+    window: int | str = ...,
+) -> RequestReport: ...
+
+def rotate_stream(
+    stream: str,
+    root: str | PathLike[str],
+    *,
+    keep: int | None = ...,
+    keep_for: float | str | timedelta | None = ...,
+    until: str | datetime | None = ...,
+    truncate_source: bool = ...,
+    hold: str = ...,
+    queue: str = ...,
+    restart: bool = ...,
+    content: Literal['events', 'bytes'] | None = ...,
+    layout: Literal['events', 'chunks'] | None = ...,
+    compress: Literal['', 'zstd'] | None = ...,
+    range_size: int | str | None = ...,
+    window: int | str = ...,
+    largest_event: int | str = ...,
+    storage_class: str = ...,
+    same_stream: bool = ...,
+    line: str = ...,
+    reader_groups: bool = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> RotateReport: ...
+
+def run_demo(
+    *,
+    keep: Path | str | None = ...,
+    report: Path | str | None = ...,
+    events: int = ...,
+    master: str = ...,
+    progress: Progress | None = ...,
+) -> DemoReport: ...
+
+def show_status(
+    place: str | PathLike[str] | None = ...,
+    *,
+    root: str | PathLike[str] | None = ...,
+    config_file: Path | str | None = ...,
+    metrics: Path | str | None = ...,
+) -> StatusReport: ...
+
+def skip_foreign(
+    queue: str,
+    offset: int,
+    *,
+    failed: bool = ...,
+) -> QueueReport: ...
+
+def sweep_scope(
+    scope: str,
+    *,
+    older_than: float | str | timedelta = ...,
+    dry_run: bool = ...,
+) -> SweepReport: ...
+
+def table_ddl(
+    source: str | PathLike[str],
+    engine: Literal['athena', 'trino', 'hive'],
+    *,
+    table: str | None = ...,
+    format: Literal['iceberg', 'parquet'] | None = ...,
+    decode: Literal['none', 'json', 'csv', 'avro'] | None = ...,
+    schema: str | PathLike[str] | None = ...,
+    event_time: str | None = ...,
+    raw: bool = ...,
+    root: str | PathLike[str] | None = ...,
+) -> str: ...
+
+def warm_archive(
+    archive: str | PathLike[str],
+    *,
+    generation: int | None = ...,
+    days: int = ...,
+    tier: Literal['Bulk', 'Standard', 'Expedited'] = ...,
+    wait: bool = ...,
+    poll: float | str | timedelta = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> WarmReport: ...
+
+def work_queue(
+    queue: str,
+    *,
+    finished: Callable[[FinishedRequest], None] = ...,
+    idle: float | str | timedelta | None = ...,
+    lasting: float | str | timedelta | None = ...,
+    wait: float | str | timedelta = ...,
+    tries: int | None = ...,
+    master: str = ...,
+    progress: Progress | None = ...,
+) -> WorkReport: ...
+
+def write_report(
+    place: str | PathLike[str],
+    *,
+    output: Path | str | None = ...,
+    svg: Path | str | None = ...,
+    stream: str = ...,
+) -> PageReport: ...
+
+def write_table(
+    source: str | PathLike[str],
+    *,
+    catalog: str | None = ...,
+    projection: bool = ...,
+    target_size: int | str | None = ...,
+    window: int | str = ...,
+    largest_event: int | str = ...,
+    table: str | None = ...,
+    format: Literal['iceberg', 'parquet'] | None = ...,
+    decode: Literal['none', 'json', 'csv', 'avro'] | None = ...,
+    schema: str | PathLike[str] | None = ...,
+    event_time: str | None = ...,
+    raw: bool = ...,
+    root: str | PathLike[str] | None = ...,
+    master: str = ...,
+    dry_run: bool = ...,
+    progress: Progress | None = ...,
+) -> HandoffReport: ...

@@ -1,6 +1,6 @@
-"""The page that describes the public functions, from their signatures and docstrings.
+"""The page that describes the public functions, and the stub that type checkers read, from signatures and docstrings.
 
-``python -m streamvault.cli.api_page`` writes it.
+``python -m streamvault.cli.api_page`` writes both.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from streamvault.manifests.format.manifest import Manifest
 from streamvault.spark import register
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
+
+STUB = Path(__file__).parents[1] / "__init__.pyi"
+
+STUB_HEAD = "# What type checkers read of the public functions. `python -m streamvault.cli.api_page` writes it."
 
 PAGE = """# Python API
 
@@ -38,6 +42,8 @@ _SECTIONS = re.compile(r"^(Args|Returns|Yields|Raises|Attributes):\n", re.MULTIL
 _ITEM = re.compile(r"^    ([\w, ]+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 _GROUP = re.compile(r"^(\w+): +((?:\w+,\s+)*\w+)$", re.MULTILINE)
 _MODULES = re.compile(r"\b(?:[a-z_]+\.)+(?=\w)")
+_QUALIFIED = re.compile(r"\b((?:[a-z_]+\.)*[a-z_]+)\.(\w+)")
+_OPTIONAL = re.compile(r"^Optional\[(.*)\]$")
 _WIDTH = 100
 
 
@@ -91,7 +97,7 @@ def _signature(name: str, function: Any) -> str:
 
 def _type(annotation: Any) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", _MODULES.sub("", text))
+    return _OPTIONAL.sub(r"\1 | None", _MODULES.sub("", text))
 
 
 def _report(function: Any) -> str:
@@ -103,6 +109,37 @@ def _report(function: Any) -> str:
     anchors |= {report.__name__: name for name, report in reversed(list(REPORTS.items()))}
     found = [each for each in re.findall(r"\w+", _type(returned)) if each in anchors]
     return f"[`{_type(returned)}`](reports.md#{anchors[found[0]]})" if found else ""
+
+
+def stub() -> str:
+    """Return the stub: each verb with its options, which type checkers cannot see; the rest is imported."""
+    imported: dict[str, set[str]] = {"typing": {"Literal"}}
+    lines = []
+
+    def written(annotation: Any) -> str:
+        text = _OPTIONAL.sub(r"\1 | None", inspect.formatannotation(annotation))
+        for module, name in _QUALIFIED.findall(text):
+            imported.setdefault(module, set()).add(name)
+        return _MODULES.sub("", text)
+
+    for name in dir(streamvault):
+        function = getattr(streamvault, name)
+        if name.startswith("_"):
+            continue
+        if not hasattr(function, "options_class"):
+            imported.setdefault(function.__module__, set()).add(f"{name} as {name}")
+            continue
+        called = inspect.signature(function)
+        given, has_keywords = list[str](), False
+        for one in called.parameters.values():
+            if one.kind is one.KEYWORD_ONLY and not has_keywords:
+                given.append("*")
+                has_keywords = True
+            given.append(f"{one.name}: {written(one.annotation)}{'' if one.default is one.empty else ' = ...'}")
+        arguments = "".join(f"    {each},\n" for each in given)
+        lines.append(f"def {name}(\n{arguments}) -> {written(called.return_annotation)}: ...\n")
+    imports = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(imported.items())]
+    return "\n".join([STUB_HEAD, *imports, "", "__version__: str", "", *lines])
 
 
 def _errors() -> Iterator[str]:
@@ -128,8 +165,9 @@ def _text(text: str) -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write both."""
     FILE.write_text(page())
+    STUB.write_text(stub())
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-import streamvault
 from streamvault.cli.options import ArchiveArgument, option
 from streamvault.cli.running import Running
 from streamvault.common.errors import Usage
@@ -51,13 +50,15 @@ def cat(
 
     They are in the stream's order. With --json, one object whose list 'events' has the objects of --format jsonl.
     """
+    from streamvault.lake.read import read_archive
+
     with running.command() as command:
         if limit is not None and limit < 0:
             raise Usage("--limit must be at least 0", where=str(limit))
         is_raw = form is not Format.JSONL and not running.as_json
         columns = None if is_raw else ["pointer", "epoch", "segment", "offset", "length", "payload"]
         given = ReadOptions(**options.keywords(), columns=columns or ["payload"])
-        batches = _first(iter(streamvault.read_archive.with_options(archive, given)), limit)
+        batches = _first(iter(read_archive.with_options(archive, given)), limit)
         pieces = _as_one_object(archive, batches) if running.as_json else map(_WRITERS[form], batches)
         for piece in pieces:
             command.results.raw(piece)

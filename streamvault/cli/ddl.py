@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import streamvault
 from streamvault.cli.options import TableSource, argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
@@ -22,8 +21,10 @@ def ddl(
 
     The table must have been created from the same source by `handoff`.
     """
+    from streamvault.lake.handoff import table_ddl
+
     with running.command() as command:
-        text = streamvault.table_ddl.with_options(source, engine, options)
+        text = table_ddl.with_options(source, engine, options)
         command.write({"ddl": text}, lambda results: _show(results, text))
     return command.exit_code
 

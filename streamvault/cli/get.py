@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from typing import Annotated
 
-import streamvault
 from streamvault.cli.options import ArchiveArgument, argument
 from streamvault.cli.running import Running
 from streamvault.manifests.options import GetOptions
@@ -24,8 +23,10 @@ def get(
 
     With --json, in base64.
     """
+    from streamvault.manifests.verbs.get import get_event
+
     with running.command() as command:
-        payload = streamvault.get_event.with_options(archive, pointer, options)
+        payload = get_event.with_options(archive, pointer, options)
         document = {"pointer": pointer, "payload": base64.b64encode(payload).decode()}
         command.write(document, lambda results: results.raw(payload))
     return command.exit_code

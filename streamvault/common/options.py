@@ -13,9 +13,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from operator import index
+from functools import reduce
+from operator import index, or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, SupportsIndex, TypeVar
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from pydantic import (
     BaseModel,
@@ -82,6 +96,13 @@ class CommandLine:
     def variable(self, keyword: str) -> str:
         """Return the environment variable with the option's name, whether or not it sets the option."""
         return variable_of(self.option(keyword))
+
+
+def with_types(kind: Any, *more: Any) -> Any:
+    """Return a type or more types as one type; None stays the last."""
+    kinds = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+    ordered = [*(each for each in kinds if each is not NoneType), *more, *(each for each in kinds if each is NoneType)]
+    return reduce(or_, dict.fromkeys(ordered))
 
 
 def variable_of(option: str) -> str:
@@ -185,6 +206,19 @@ class Options(BaseModel):
     def follows(self) -> bool:
         """See the class."""
         return False
+
+    @classmethod
+    def given_type(cls, keyword: str) -> Any:
+        """Return the type of an option as callers may give it, see `_plain`."""
+        declared = cls.keyword_fields()[keyword]
+        form, more = command_line(declared), list[Any]()
+        if form.parse is not None:
+            more.append(str)
+        if form.parse in {parse_duration, parse_age}:
+            more.append(timedelta)
+        if form.metavar in {"ROOT", "FILE", "CUT"} and form.parse is None and not form.pair:
+            more.append(os.PathLike[str])
+        return with_types(declared.annotation, *more)
 
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,9 +12,12 @@ from inspect import Parameter, Signature, signature
 from types import NoneType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args, overload
 
-from streamvault.common.options import Options, Watched, command_line, in_keywords
+from streamvault.common.options import Options, Watched, command_line, in_keywords, with_types
 from streamvault.common.progress import Progress
 from streamvault.common.report import TimedReport
+
+FOLDERS = frozenset({"archive", "place", "root", "source"})
+"""Names of verbs' arguments that may be a folder's path."""
 
 Keywords = ParamSpec("Keywords")
 Called = ParamSpec("Called")
@@ -108,7 +112,7 @@ class _Decorator(Generic[Keywords, O]):
             return replace(report, total_seconds=total) if hasattr(report, "total_seconds") else report
 
         keywords = [
-            _keyword(name, field.annotation, Parameter.empty if field.is_required() else field.default)
+            _keyword(name, self.kind.given_type(name), Parameter.empty if field.is_required() else field.default)
             for name, field in self.kind.own_first()
         ]
         if is_watched:
@@ -119,7 +123,7 @@ class _Decorator(Generic[Keywords, O]):
         def public(*args: Any, **kwargs: Any) -> Any:
             given = arguments_of(public, args, kwargs)
             progress = given.pop("progress", None)
-            positional = [given.pop(one.name, one.default) for one in arguments]
+            positional = [_text(given.pop(one.name, one.default)) for one in arguments]
             with in_keywords(self.kind):
                 return with_options(*positional, self.kind(**given), progress or Progress())
 
@@ -150,8 +154,16 @@ def arguments_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _argument(declared: Parameter) -> Parameter:
-    """Return a verb's argument; one that may be None need not be given."""
-    return declared.replace(default=None) if NoneType in get_args(declared.annotation) else declared
+    """Return a verb's argument: one that may be a folder may be given as a path, one that may be None not at all."""
+    if NoneType in get_args(declared.annotation):
+        declared = declared.replace(default=None)
+    if declared.name in FOLDERS:
+        declared = declared.replace(annotation=with_types(declared.annotation, os.PathLike[str]))
+    return declared
+
+
+def _text(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> Parameter:

@@ -52,13 +52,14 @@ class RootAddress:
     data_class: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str | os.PathLike[str]) -> Self:
         """Parse a root URI, or the absolute path of a folder. Nothing is looked up.
 
         Raises:
             InvalidRoot: the text is not such a URI.
         """
-        name, separator, rest = folder_uri(str(text)).partition("://")
+        text = str(text)
+        name, separator, rest = folder_uri(text).partition("://")
         name = name.lower()
         if not separator or name not in SCHEMES:
             forms = ", ".join(_scheme(known).form for known in SCHEMES if known not in _FOR_TESTS)
@@ -89,7 +90,7 @@ class RootAddress:
         return replace(self, prefix=f"{self.prefix}/{path}".strip("/"))
 
     @classmethod
-    def parse_archive(cls, text: str) -> tuple[Self, str, str]:
+    def parse_archive(cls, text: str | os.PathLike[str]) -> tuple[Self, str, str]:
         """Parse an archive's address ``ROOT/SCOPE/STREAM`` into root, scope and stream. Nothing is looked up.
 
         Raises:

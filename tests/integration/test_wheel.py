@@ -70,7 +70,7 @@ def test_wheel_and_sdist_have_one_package_and_those_by_which_spark_finds_it(buil
     }
     assert "streamvault/dags/archive_rotation.py" in names
     assert "streamvault/streamstore/pravega/controller_pb2.py" in names
-    assert "streamvault/__init__.pyi" in names  # the package reads it
+    assert "streamvault/__init__.pyi" in names  # type checkers read it
     assert "streamvault/py.typed" in names
     (image,) = built.glob("*-image.tar.gz")
     with tarfile.open(image) as archive:

@@ -82,9 +82,9 @@ def test_added_command_prints_and_refuses(copy: Path) -> None:
     add_example(copy, "streamvault/cli/size.py")
     change_line(
         copy,
-        "streamvault/__init__.pyi",
-        "from streamvault.manifests.verbs.warm import warm_archive as warm_archive",
-        "from streamvault.manifests.verbs.size import size_archive as size_archive",
+        "streamvault/__init__.py",
+        '"warm_archive": "streamvault.manifests.verbs.warm",',
+        '"size_archive": "streamvault.manifests.verbs.size",',
     )
     line = '"demo": "Demonstrate the commands on a generated stream.",'
     change_line(copy, "streamvault/cli/app.py", line, '"size": "Print the size of an archive.",')

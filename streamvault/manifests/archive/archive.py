@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -66,7 +67,7 @@ class Archive:
         self.store = root.open() if store is None else store
 
     @classmethod
-    def open(cls, uri: str, data_class: str = "") -> Archive:
+    def open(cls, uri: str | os.PathLike[str], data_class: str = "") -> Archive:
         """Return the archive at ``ROOT/SCOPE/STREAM``, without a request for any of its objects.
 
         New data objects get ``data_class``, see `RootAddress`.

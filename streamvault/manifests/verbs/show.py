@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -29,7 +30,7 @@ from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import StreamName
 
 
-def list_archives(place: str, *, progress: Progress | None = None) -> list[ArchiveSummary]:
+def list_archives(place: str | os.PathLike[str], *, progress: Progress | None = None) -> list[ArchiveSummary]:
     """Return all archives and tables in a folder and the folders below it, in the order of their paths.
 
     Lists each folder once, but never an archive's events or chunks: an archive takes a LIST, and a GET for each
@@ -47,7 +48,7 @@ def list_archives(place: str, *, progress: Progress | None = None) -> list[Archi
 
 
 def find_archives(
-    place: str, matches: Callable[[str], bool] | None, progress: Progress | None = None
+    place: str | os.PathLike[str], matches: Callable[[str], bool] | None, progress: Progress | None = None
 ) -> list[ArchiveSummary]:
     """Return the same as `list_archives`, of the place's folders whose names match; None: of all."""
     address = RootAddress.parse(place).resolve()
@@ -61,7 +62,7 @@ def find_archives(
     return archives
 
 
-def show_archive(archive: str, *, generation: int | None = None) -> Manifest:
+def show_archive(archive: str | os.PathLike[str], *, generation: int | None = None) -> Manifest:
     """Return a generation's manifest.
 
     Args:
@@ -75,7 +76,7 @@ def show_archive(archive: str, *, generation: int | None = None) -> Manifest:
     return Archive.open(archive).manifest(generation)
 
 
-def show_timeline(archive: str) -> Timeline:
+def show_timeline(archive: str | os.PathLike[str]) -> Timeline:
     """Return the generations in force, with their times, cuts, holds and marks.
 
     Args:
