@@ -26,7 +26,8 @@ def translate(
         argument("TARGET", "The restored stream. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on."),
     ],
     positions: Annotated[
-        list[str] | None, argument("CUT|POINTER", "Stream cuts, each as JSON or a file's name, and event pointers.")
+        list[str] | None,
+        argument("CUT|POINTER", "Stream cuts, as JSON, and event pointers, or names of files that have one."),
     ] = None,
     *,
     reader_group: Annotated[
@@ -41,10 +42,9 @@ def translate(
     order; those of groups follow.
     """
     with running.command() as command:
-        from streamvault.streamstore.arithmetic.cut_option import load_cut
-        from streamvault.streamstore.model import is_pointer
+        from streamvault.streamstore.arithmetic.cut_option import load_position
 
-        given = [one if is_pointer(one) else load_cut(one, "CUT") for one in positions or ()]
+        given = [load_position(one, "CUT") for one in positions or ()]
         if not given and not reader_group:
             raise Usage(
                 "no position is given", todo="Give cuts or pointers, or a reader group's name with --reader-group."
