@@ -26,12 +26,17 @@ def exact_text(size: int) -> str:
     return f"{size:,} ({bytes_text(size)})" if size >= 1024 else str(size)
 
 
+def price_text(usd: float, about: str) -> str:
+    """Return a price in dollars; ``about`` is what stands before one that is estimated."""
+    return f"{about}{usd:,.2f}" if usd >= 0.01 else "under 0.01"
+
+
 def cost_fields(cost: Cost | None) -> dict[str, str]:
     """Return the lines about a plan's cost; empty if there is no plan."""
     if cost is None:
         return {}
     about = "about " if cost.objects_estimated else ""
-    price = f"{about}{cost.usd:,.2f}" if cost.usd >= 0.01 else "under 0.01"
+    price = price_text(cost.usd, about)
     return {
         "objects": f"{about}{cost.objects:,}",
         "requests": f"{about}{cost.puts:,} PUT, {cost.lists:,} LIST, {cost.gets:,} GET",

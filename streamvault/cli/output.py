@@ -86,7 +86,9 @@ def print_stderr(line: str, *, time: str = "") -> None:
     """Write one line to standard error, behind the time if given; ignore errors if it is closed."""
     record(plain(line))
     with suppress(OSError, ValueError):
-        print(f"{time} {plain(line)}" if time else plain(line), file=sys.stderr, flush=True)
+        # in one piece, as several threads write
+        sys.stderr.write(f"{time} {plain(line)}\n" if time else f"{plain(line)}\n")
+        sys.stderr.flush()
 
 
 class Results:

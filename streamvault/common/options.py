@@ -253,7 +253,7 @@ class Options(BaseModel):
             case "missing":
                 return Usage(f"{option} is required")
             case _:
-                return Usage(f"{option} is not valid: {first['msg']}", where=repr(value))
+                return Usage(f"{option} is not valid: {first['msg'].removeprefix('Value error, ')}", where=repr(value))
         return Usage(what, where=form.text(value) if isinstance(value, int | float) else repr(value), todo=todo)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -25,6 +26,8 @@ SCHEMES = {
 
 _FOR_TESTS = {"memory"}
 _NOT_A_ROOT = "not a root URI"
+_A_STREAM = re.compile(r"(pravega(\+tls)?|local)://", re.IGNORECASE)
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/|$)", re.ASCII)
 
 RETRY_SECONDS = 60.0
 """How long a request is retried while the server is busy or unreachable."""
@@ -63,7 +66,7 @@ class RootAddress:
         name = name.lower()
         if not separator or name not in SCHEMES:
             forms = ", ".join(_scheme(known).form for known in SCHEMES if known not in _FOR_TESTS)
-            todo = f"A root is {forms} or the absolute path of a folder."
+            todo = f"{_hint(text)}A root is {forms} or the absolute path of a folder."
             raise InvalidRoot(_NOT_A_ROOT, where=repr(text), todo=todo)
         return cls(name, *_scheme(name).parse(rest, text))
 
@@ -174,6 +177,15 @@ class RootAddress:
 def folder_uri(text: str) -> str:
     """Return the URI of a folder that is given by its absolute path; any other text as it is."""
     return f"file://{quote(os.fsencode(text))}" if text.startswith("/") else text
+
+
+def _hint(text: str) -> str:
+    """Return what a text seems to be that is not a root, as a sentence."""
+    if _A_STREAM.match(text):
+        return "It is a stream's URI: are the arguments in the wrong order? "
+    if _HOST_AND_PORT.match(text):
+        return f"If it is a Pravega cluster, write pravega://{text}. "
+    return ""
 
 
 def _scheme(name: str) -> Scheme:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
 from pydantic import BeforeValidator, Field, ValidationError, create_model
@@ -89,12 +90,18 @@ class DeclaredCalls(StreamCalls):
         try:
             declared: Any = model.model_validate(said)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
+            errors = error.errors(include_url=False)
+            # a key that is missing may be the one that is misspelt
+            first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
             path = [part for part in first["loc"] if isinstance(part, int) or _is_key(part, said)]
             name = str(first["loc"][-1])
             unknown = first["type"] == "extra_forbidden"
             what = f"unknown key {name}" if unknown else f"{name}: {first['msg'].removeprefix('Value error, ')}"
-            raise self._problem(Usage(what), path) from None
+            similar = get_close_matches(name, model.model_fields, n=1) if unknown else ()
+            todo = f"Did you mean {similar[0]}?" if similar else ""
+            if first["type"] == "missing" and name == "streams":
+                what, todo = "no streams are declared", "Write a table [[streams]] for each, or streams = [URI, …]."
+            raise self._problem(Usage(what, todo=todo), path) from None
         shared = {name: value for name, value in declared.given(model.model_fields).items() if name != "streams"}
         found: list[tuple[int, Mapping[str, Any]]] = []
         for number, entry in enumerate(declared.streams):

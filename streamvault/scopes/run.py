@@ -252,8 +252,9 @@ class _Interruptible(Progress):
 
 def _give_back() -> None:
     """Give back what pyarrow keeps for this thread: more than a mebibyte, and each stream has a thread."""
-    if (pyarrow := sys.modules.get("pyarrow")) is not None:  # a verb that uses it has imported it
-        pyarrow.default_memory_pool().release_unused()
+    # a verb that uses it has imported it, or another stream's thread is just importing it
+    if (pool := getattr(sys.modules.get("pyarrow"), "default_memory_pool", None)) is not None:
+        pool().release_unused()
 
 
 def _outcome(stream: str, report: Report, seconds: float) -> StreamOutcome[Any]:

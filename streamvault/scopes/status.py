@@ -82,6 +82,9 @@ def _report(place: str | None, options: StatusOptions, now: datetime) -> StatusR
             )
         root = RootAddress.parse(place).resolve().uri
         return StatusReport(root=root, seen=seen, statuses=tuple(status_of(one, now) for one in list_archives(place)))
+    if place is not None and "/" not in place.partition("://")[2]:
+        todo = f"Give a scope, {place}/SCOPE/; 'streamvault streams {place}' lists the streams of all."
+        raise Usage("a whole cluster has no status", where=place, todo=todo)
     from streamvault.scopes.looking import WatchedStreams, declared_parts, scoped_status  # noqa: PLC0415  (these import engines)
 
     root = "" if options.root is None else RootAddress.parse(options.root).resolve().uri

@@ -29,6 +29,7 @@ KEEP_SECONDS = 10.0
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.\-]+):(?P<port>[0-9]{1,5})\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_A_ROOT = re.compile(r"/|(s3|file)://", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ def parse_scope(uri: str) -> tuple[StoreAddress, str]:
     forms = dict.fromkeys(each.form.removesuffix("STREAM") for each in _SCHEMES.values())
     todo = f"Write {' or '.join(forms)} for a scope, and the same without SCOPE/ for all of them."
     if scheme is None:
-        raise InvalidName("not a scope's URI", where=_shown(uri), todo=todo)
+        raise InvalidName("not a scope's URI", where=_shown(uri), todo=_hint(str(uri)) + todo)
     location, scope = rest, ""
     if rest.endswith("/"):
         location, _, scope = rest.removesuffix("/").rpartition("/")
@@ -186,13 +187,23 @@ def _parse(uri: str) -> tuple[str, str, StreamName]:
     name, separator, rest = _parted(uri)
     if not separator or name not in _SCHEMES:
         forms = dict.fromkeys(scheme.form for scheme in _SCHEMES.values())
-        raise InvalidName("not a stream's URI", where=_shown(uri), todo=f"Write {' or '.join(forms)}.")
+        todo = f"{_hint(str(uri))}Write {' or '.join(forms)}."
+        raise InvalidName("not a stream's URI", where=_shown(uri), todo=todo)
     scheme = _SCHEMES[name]
     location, stream = _split(rest)
     wrong = scheme.check(location) if stream else "SCOPE/STREAM is missing"
     if wrong:
         raise InvalidName(f"not a stream's URI ({wrong})", where=_shown(uri), todo=f"Write {scheme.form}.")
     return name, location, StreamName.parse(stream)
+
+
+def _hint(uri: str) -> str:
+    """Return what a text seems to be that is not a stream's URI, as a sentence."""
+    if _A_ROOT.match(uri):
+        return "It is a place for archives: are the arguments in the wrong order? "
+    if _HOST_AND_PORT.match(uri.partition("/")[0]):
+        return "The URI of a Pravega cluster begins with pravega://. "
+    return ""
 
 
 def _addresses(host: str) -> set[str]:

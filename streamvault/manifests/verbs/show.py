@@ -265,7 +265,9 @@ def _check_there(address: RootAddress) -> None:
         else not address.prefix or any(True for _ in address.open().list(""))
     )
     if not is_there:
-        raise NoSuchPlace("no such folder", where=address.uri, todo="Check the address.")
+        is_file = address.folder is not None and address.folder.exists()
+        what = "it is a file, not a folder" if is_file else "no such folder"
+        raise NoSuchPlace(what, where=address.uri, todo="Check the address.")
 
 
 def _summary(archive: Archive, keys: list[str] | None, *, has_plan: bool) -> ArchiveSummary | None:

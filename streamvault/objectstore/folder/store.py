@@ -307,6 +307,11 @@ class FolderStore(ObjectStore):
         except OSError as error:
             if error.errno != errno.ENOTDIR:
                 raise self._problem(error, "") from None
+        first = next(each for each in (root, *root.parents) if each.exists())
+        if not first.is_dir():
+            raise NoSuchBucket(
+                f"a file is in the place of a folder ({first.name})", where=self._where(""), todo="Check the path."
+            )
         raise NoSuchBucket("no such folder", where=self._where(""), todo="Create it, or check the path.")
 
     def _problem(self, error: OSError, key: str) -> Problem:

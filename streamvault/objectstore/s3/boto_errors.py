@@ -18,7 +18,7 @@ from streamvault.objectstore.errors import (
 from streamvault.objectstore.s3.errors import TRANSIENT_CODES, TRANSIENT_STATUS
 
 _FORBIDDEN = {"AccessDenied", "403", "Forbidden"}
-_DENIED = {*_FORBIDDEN, "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+_DENIED = {*_FORBIDDEN, "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "InvalidTokenId"}
 _MISSING = {"NoSuchKey", "NoSuchVersion", "404"}
 
 

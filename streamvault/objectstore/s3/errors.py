@@ -33,11 +33,13 @@ _PROVIDER = re.compile(r"External AWS credential provider: (?:\w+: )?(.*)", re.D
 _REGION = re.compile(r"<Region>\s*([a-z0-9-]{1,40})\s*</Region>")
 
 _CHECK_KEYS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in AWS_PROFILE, and the endpoint."
+_CHECK_SESSION = "Check AWS_SESSION_TOKEN: it must belong to the access key; unset it for a key without one."
 _DENIED = {
     "InvalidAccessKeyId": ("unknown access key", _CHECK_KEYS),
     "XAdminUserNotFound": ("unknown access key", _CHECK_KEYS),
     "SignatureDoesNotMatch": ("the secret access key is wrong", _CHECK_KEYS),
-    "InvalidToken": ("the session token is wrong", "Check AWS_SESSION_TOKEN; it must belong to the access key."),
+    "InvalidToken": ("the session token is wrong", _CHECK_SESSION),
+    "InvalidTokenId": ("the session token is wrong", _CHECK_SESSION),
     "ExpiredToken": ("the credentials have expired", "Get new ones and run the same command again."),
     "TokenRefreshRequired": ("the credentials have expired", "Get new ones and run the same command again."),
     "RequestTimeTooSkewed": ("this machine's clock differs too much from the server's", "Set the clock."),

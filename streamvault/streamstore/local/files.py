@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from streamvault.streamstore.errors import AccessDenied, StoreFull, StreamStoreUnavailable
+from streamvault.streamstore.errors import AccessDenied, StoreFull, StreamStoreError, StreamStoreUnavailable
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -41,6 +41,9 @@ def system_errors(where: Path) -> Iterator[None]:
             ) from None
         if error.errno in _DENIED:
             raise AccessDenied(f"access to the store denied ({why})", where=str(where)) from None
+        if error.errno == errno.ENOTDIR:
+            what = "a file is in the place of the store's folder"
+            raise StreamStoreError(what, where=str(where), todo="Check the address.") from None
         raise StreamStoreUnavailable(f"the store's folder cannot be used ({why})", where=str(where)) from None
 
 

@@ -101,7 +101,7 @@ def test_a_declared_stream_that_is_not_there_has_failed(scopes: Scopes) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
-        ('root = "{root}"\nkep = 3\nstreams = ["{shop}/a"]', 2, "unknown key kep"),
+        ('root = "{root}"\nkep = 3\nstreams = ["{shop}/a"]', 2, "unknown key kep: {file}:2. Did you mean keep?"),
         ('root = "{root}"\n[[streams]]\nstream = "{shop}/a"\n\n# x\nkeepfor = "1d"', 6, "unknown key keepfor"),
         ('root = "{root}"\n[[streams]]\nstream = "{shop}/a"\nkeep_for = "soon"', 4, "keep_for: "),
         ('root = "{root}"\n[[streams]]\nstream = "{shop}/a"\nkeep = 0', 4, "keep: "),
@@ -110,7 +110,9 @@ def test_a_declared_stream_that_is_not_there_has_failed(scopes: Scopes) -> None:
         ('root = "{root}"\nmaster = "inline"\nstreams = ["{shop}/a"]', 2, "unknown key master"),
         ('root = 5\nstreams = ["{shop}/a"]', 1, "root: "),
         ('root = "{root}"\nstreams = []', 2, "streams: "),
-        ('root = "{root}"', 1, "streams: "),
+        ('root = "{root}"', 1, "no streams are declared: {file}:1. Write a table [[streams]] for each, or streams ="),
+        ('root = "{root}"\n[[steams]]\nstream = "{shop}/a"', 2, "unknown key steams: {file}:2. Did you mean streams?"),
+        ('root = "{root}"\n[[streams]]\nstrem = "{shop}/a"', 3, "unknown key strem: {file}:3. Did you mean stream?"),
         ('[[streams]]\nstream = "{shop}/a"', 1, "root is missing"),
         ('root = "{root}"\n[[streams]]\nstream = "{shop}/a"\n[[streams]]\nstream = "{shop}/x*"', 4, "nothing matches"),
         ('root = "{root}"\nstreams = [\n"{shop}/a",\n"{shop}/a"]', 2, "the stream is listed twice"),
@@ -127,7 +129,7 @@ def test_each_error_has_its_line(
     file = declare(scopes, text)
     assert main(["rotate", "--config", file, "--master", "inline"]) == 2
     told = capfd.readouterr().err
-    assert said in told
+    assert said.replace("{file}", file) in told
     assert (f"{file}:{line}" if line else file) in told
     assert not (scopes.folder / "vault").exists()
 

@@ -84,6 +84,27 @@ def test_a_dry_run_writes_nothing(scopes: Scopes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "planned"),
+    [
+        ("export {shop} {root}", "{events}, {bytes} B, under 0.01 USD for requests"),
+        ("rotate {shop} {root} --keep 3", "{events}, {bytes} B, under 0.01 USD for requests"),
+        ("copy {shop} {other}", "{bytes} B"),
+        ("replicate {shop} {other}", "{bytes} B"),
+    ],
+)
+def test_a_dry_run_has_events_bytes_and_cost_of_each_stream_and_of_all(
+    scopes: Scopes, capfd: pytest.CaptureFixture[str], line: str, planned: str
+) -> None:
+    places = {"shop": scopes.uri("shop/"), "root": scopes.root, "other": scopes.uri("other/")}
+    capfd.readouterr()
+    assert main([*line.format(**places).split(), "--dry-run", "--master", "inline"]) == 0
+    *streams, total, _ = capfd.readouterr().out.splitlines()
+    for one, count in zip(streams, range(3, 9), strict=True):
+        assert one.endswith(f"; {planned.format(events=f'{count} events', bytes=17 * count)}")
+    assert total == f"in all: {planned.format(events='33 events', bytes=17 * 33)}"
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("export", "{s}/shop/x*", "{r}"), "nothing matches: {s}/shop/x*. `streamvault streams {s}/shop/` lists "),
@@ -382,6 +403,8 @@ def test_the_threads_of_streams_keep_no_memory(scopes: Scopes, monkeypatch: pyte
 
     monkeypatch.setattr(pa, "default_memory_pool", Pool)
     follow_stream(scopes.uri("shop/"), scopes.root, master="inline", every=0.01, idle=0.05)
+    monkeypatch.delattr(pa, "default_memory_pool")  # another stream's thread is just importing it
+    running._give_back()
     assert released.pop(0) == "MainThread"
     assert set(released) == {f"stream {name}" for name in NAMES}
 

@@ -99,6 +99,7 @@ PUTS = [
     (error("403 Forbidden", "SignatureDoesNotMatch"), AccessDenied, "the secret access key is wrong"),
     (error("400 Bad Request", "ExpiredToken"), AccessDenied, "the credentials have expired"),
     (error("403 Forbidden", "InvalidToken"), AccessDenied, "the session token is wrong"),
+    (error("403 Forbidden", "InvalidTokenId"), AccessDenied, "the session token is wrong"),
     (error("403 Forbidden", "RequestTimeTooSkewed"), AccessDenied, "clock"),
     (error("404 Not Found", "XAdminUserNotFound"), AccessDenied, "unknown access key"),
     (error("404 Not Found", "NoSuchBucket"), NoSuchBucket, "s3://bucket at http://127.0.0.1"),

@@ -18,6 +18,8 @@ from streamvault.cli.app import COMMANDS as APP_COMMANDS
 from streamvault.cli.app import EPILOG, load_command
 from streamvault.common.errors import Problem
 from streamvault.streamstore.arithmetic.cut_option import load_cut
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamConfiguration, StreamName
 
 COMMANDS = ("export", "import", "copy", "append", "join", "replicate", "promote", "move", "translate", "streams",
             "sweep", "ls", "show", "timeline", "doctor", "status", "report", "check", "get", "cat", "plan", "convert",
@@ -172,6 +174,30 @@ print(len(sys.modules), file=sys.stderr)
             ["rotate", "local:///x/a/b", "file:///x", "--storage-class", "STANDARD_IA"],
             "this root has no storage classes: file:///x. Omit --storage-class.",
         ),
+        (
+            ["export", "file:///x", "local:///x/a/b"],
+            "not a stream's URI: 'file:///x'. It is a place for archives: are the arguments in the wrong order? Write ",
+        ),
+        (
+            ["import", "local:///x/a/b", "file:///x/a/b"],
+            "not an archive URI: 'local:///x/a/b'. An archive is ROOT/SCOPE/STREAM. It is a stream's URI: are the ",
+        ),
+        (
+            ["status", "127.0.0.1:9090"],
+            "not a root URI: '127.0.0.1:9090'. If it is a Pravega cluster, write pravega://127.0.0.1:9090. A root is ",
+        ),
+        (
+            ["status", "pravega://127.0.0.1:9090"],
+            "a whole cluster has no status: pravega://127.0.0.1:9090. Give a scope, pravega://127.0.0.1:9090/SCOPE/; ",
+        ),
+        (
+            ["export", "127.0.0.1:9090/a/b", "file:///x"],
+            "not a stream's URI: '127.0.0.1:9090/a/b'. The URI of a Pravega cluster begins with pravega://. Write ",
+        ),
+        (
+            ["export", "local:///x/a/b", "file:///x", "--line", "../x"],
+            "--line is not valid: a line's name must be 1 to 64 letters, digits and hyphens: '../x'",
+        ),
         (["hold", "file:///x/a/b", "a b"], "a hold's name must be 1 to 64 letters, digits and hyphens: 'a b'"),
         (
             ["import", "file:///x/a/b", "local:///x/a/c", "--at", "noon"],
@@ -207,6 +233,25 @@ def test_wrong_usage_is_one_line_and_code_2(arguments: list[str], line: str, cap
     told = json.loads(out)["error"]
     assert told["exit_code"] == 2
     assert err == f"streamvault: {Problem(told['what'], where=told['where'], todo=told['todo'])}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("export {demo}/a/b {file}", "a file is in the place of a folder (file): file://{file}. Check the path."),
+        ("export {demo}/a/b {file}/x", "a file is in the place of a folder (file): file://{file}/x. Check the path."),
+        ("ls {file}", "it is a file, not a folder: file://{file}. Check the address."),
+        ("export local://{file}/a/b {folder}", "a file is in the place of the store's folder: {file}/a/b. Check the"),
+    ],
+)
+def test_a_file_where_a_folder_belongs_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    (tmp_path / "file").touch()
+    LocalStore(tmp_path / "demo").create_stream_and_scope(StreamName("a", "b"), StreamConfiguration())
+    places = {"demo": f"local://{tmp_path}/demo", "file": tmp_path / "file", "folder": tmp_path}
+    assert main([*line.format(**places).split()]) in {1, 5}
+    assert capfd.readouterr().err.startswith(f"streamvault: {said.format(**places)}")
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
+from streamvault.cli.output import print_stderr
 from streamvault.cli.progress_lines import LINE_SECONDS, LineProgress
 from streamvault.common.underway import RunningTasks, task_progress
 
@@ -87,3 +89,14 @@ def told(capsys: pytest.CaptureFixture[str]) -> list[str]:
     lines = capsys.readouterr().err.splitlines()
     assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in lines)
     return [line[9:] for line in lines]
+
+
+def test_each_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams of a scope warn from threads of their own."""
+    written: list[str] = []
+    monkeypatch.setattr(sys.stderr, "write", written.append)
+    progress = LineProgress(every=0)
+    progress.part("orders").warn("a gap")
+    progress.part("clicks").note("done")
+    print_stderr("text", time="12:00:00")
+    assert written == ["warning: orders: a gap\n", "clicks: done\n", "12:00:00 text\n"]
