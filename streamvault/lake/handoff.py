@@ -215,6 +215,7 @@ def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[i
     if generations:
         # once the catalog has answered, so that a mistyped address is not recorded; before it is changed
         fix_registration(place, catalog.identity(place))
+        catalog.claim(place)
     done = []
     for number in missing:
         progress.say(f"registering generation {number} of {place.name}")

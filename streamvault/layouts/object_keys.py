@@ -226,6 +226,11 @@ def table_registration_key() -> str:
     return "registered.json"
 
 
+def table_identity_key() -> str:
+    """Return the key, in the folder of a table's records, of the UUID that the table has in its catalog."""
+    return "created.json"
+
+
 def table_plan_key(after: int) -> str:
     """Return the key, in the folder of a table's records, of the plan after a generation; 0: of the first plan."""
     return f"plan/{_generation(after)}.json"

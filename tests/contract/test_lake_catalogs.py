@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
 
 import boto3
 import pytest
 from pyiceberg.catalog import Catalog as IcebergCatalog
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitStateUnknownException, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError
 from pyiceberg.table import Table, Transaction
 
 from streamvault import compact_archive, write_table
 from streamvault.common.errors import Conflict, Damaged, Usage
-from streamvault.lake.catalogs import Catalog, CatalogFailed, open_catalog
+from streamvault.common.times import now_utc
+from streamvault.lake.catalogs import Catalog, CatalogFailed, glue, iceberg, open_catalog
+from streamvault.lake.catalogs.registration import fix_identity
 from streamvault.lake.location import TablePlace
 from streamvault.lake.options import TableFormat
 from streamvault.lake.recorded import find_options
 from streamvault.lake.reports import HandoffReport
-from streamvault.layouts.object_keys import GenerationSpan, manifest_key, ranges_key, table_data
+from streamvault.layouts.object_keys import GenerationSpan, manifest_key, ranges_key, table_data, table_identity_key
 from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.uri import RootAddress
+from tests.faults.commands import started
+from tests.killed import Killed, killed
 from tests.servers.s3 import S3Server
 from tests.unit.lakes import rows_in, table_keys
 from tests.unit.small_archives import NAME, Vault, contents
@@ -93,6 +96,14 @@ class Ground:
         if self.format == "iceberg":
             return {file for generation in chosen for file in self.place.files(generation)}
         return {self.place.partition(number) for number in numbers}
+
+    def rows(self) -> int:
+        """How many rows readers find."""
+        if self.format == "iceberg":
+            return len(self.iceberg().scan(selected_fields=("pointer",)).to_arrow())
+        store, places = self.address.open(), tuple(self.registered())
+        keys = [key for key in table_keys(self.vault.root) if f"{self.address.uri}/{key}".startswith(places)]
+        return sum(len(rows_in(store, key)) for key in keys)
 
     def iceberg(self) -> Table:
         catalog = cast("Any", self.open())._catalog(self.place)
@@ -174,39 +185,217 @@ def test_merged_generations_are_not_registered_again(ground: Ground) -> None:
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
 @pytest.mark.parametrize("arrived", [True, False])
-def test_commit_with_unknown_result_adds_the_generation_once(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch, arrived: bool
+@pytest.mark.parametrize("failure", [CommitStateUnknownException, CommitFailedException])
+def test_commit_whose_answer_is_lost_adds_the_generation_once(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, arrived: bool, failure: type[Exception]
 ) -> None:
-    commit, calls = Transaction.commit_transaction, []
+    """The transport may have repeated it, so that it is told a conflict with itself."""
+    commit, calls = Table._do_commit, []
 
-    def lost(transaction: Transaction) -> Table:
-        calls.append(transaction)
-        if len(calls) > 1:
-            return commit(transaction)
-        if arrived:
-            commit(transaction)
-        raise CommitStateUnknownException("the answer was lost")
+    def lost(table: Table, **change: Any) -> None:
+        calls.append(table)
+        if arrived or len(calls) > 1:
+            commit(table, **change)
+        if len(calls) == 1:
+            raise failure("the answer was lost")
 
-    monkeypatch.setattr(Transaction, "commit_transaction", lost)
-    assert ground.open().publish(ground.place, ground.generations[0])
-    assert ground.registered() == ground.expected(1)
-    assert len(ground.iceberg().history()) == 1
-
-
-@pytest.mark.parametrize("ground", [REST], indirect=True)
-def test_concurrent_creation_of_a_table_adds_a_generation_once(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin, others = RestCatalog.create_table_transaction, [ground.open()]
-
-    def overtaken(catalog: RestCatalog, *arguments: Any, **options: Any) -> Transaction:
-        begun: Transaction = begin(catalog, *arguments, **options)
-        while others:
-            assert others.pop().publish(ground.place, ground.generations[0])
-        return begun
-
-    monkeypatch.setattr(RestCatalog, "create_table_transaction", overtaken)
-    assert not ground.open().publish(ground.place, ground.generations[0])
+    ground.open().publish(ground.place, ground.generations[0])
+    monkeypatch.setattr(Table, "_do_commit", lost)
     assert ground.open().publish(ground.place, ground.generations[1])
+    assert calls
+    assert ground.rows() == len(ground.vault.events())
+    assert len(ground.iceberg().history()) == 2
+
+
+def before_its_change(ground: Ground, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Something happens after the next run has looked at the catalog's table, and before it changes it."""
+    place, name = (glue, "_find_table") if ground.format == "parquet" else (Table, "_do_commit")
+    original = getattr(place, name)
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(place, name, original)
+        if ground.format == "iceberg":
+            act()
+            return original(*arguments, **options)
+        found = original(*arguments, **options)
+        act()
+        return found
+
+    monkeypatch.setattr(place, name, overtaken)
+
+
+def refusing_old_versions(ground: Ground) -> Catalog:
+    """A catalog whose Glue refuses a change of an older version of a table, as Amazon's does, and moto's does not."""
+    catalog = ground.open()
+    if ground.format == "parquet":
+        client = cast("Any", catalog)._glue
+        update = client.update_table
+
+        def refusing(**request: Any) -> Any:
+            now = client.get_table(DatabaseName=ground.database, Name="stream")["Table"]
+            if request["VersionId"] != now["VersionId"]:
+                raise client.exceptions.ConcurrentModificationException({"Error": {}}, "UpdateTable")
+            return update(**request)
+
+        client.update_table = refusing
+    return catalog
+
+
+@pytest.mark.parametrize("runs", [2, 4])
+@pytest.mark.parametrize("number", [1, 2])
+def test_runs_at_once_register_a_generation_once(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, number: int, runs: int
+) -> None:
+    """Each is stopped while the next one is faster; with the first generation, they create the table."""
+    for before in ground.generations[: number - 1]:
+        ground.open().publish(ground.place, before)
+    catalogs, done = [refusing_old_versions(ground) for _ in range(runs)], []
+
+    def register() -> None:
+        catalog = catalogs.pop()
+        if catalogs:
+            before_its_change(ground, monkeypatch, register)
+        done.append(catalog.publish(ground.place, ground.generations[number - 1]))
+
+    register()
+    assert sorted(done) == [False] * (runs - 1) + [True]
+    assert ground.registered() == ground.expected(*range(1, number + 1))
+    assert ground.rows() == sum(one.manifest.events for one in ground.generations[:number])
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql", REST], indirect=True)
+def test_four_handoffs_in_processes_of_their_own_register_each_generation_once(ground: Ground) -> None:
+    table, catalog = f"{ground.database}.stream", ground.catalog_text
+    command = ("handoff", ground.vault.archive, "--table", table, "--catalog", catalog, "--master", "inline", "--json")
+    ground.open().missing(ground.place, [])  # SQLite's tables are created, which two at once could not
+    for generations in (2, 3):
+        with ExitStack() as stack:
+            runs = [stack.enter_context(started(*command, environment={})) for _ in range(4)]
+            registered = [number for run in runs for number in run.ended().report["registered"]]
+        assert sorted(registered) == ([1, 2] if generations == 2 else [3])
+        assert ground.rows() == len(ground.vault.events())
+        ground.vault.add(b"one more")
+        ground.vault.export("chunks")
+
+
+ICEBERG = pytest.mark.parametrize("ground", ["iceberg-glue", "iceberg-sql", REST], indirect=True)
+
+
+@ICEBERG
+def test_late_run_does_not_add_a_generation_that_engines_have_rewritten(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the files nor the snapshots say any longer that it is registered."""
+
+    def meanwhile() -> None:
+        ground.open().publish(ground.place, ground.generations[1])
+        table = ground.iceberg()
+        table.overwrite(table.scan().to_arrow())
+        table.maintenance.expire_snapshots().older_than(now_utc().replace(tzinfo=None)).commit()
+
+    ground.open().publish(ground.place, ground.generations[0])
+    before_its_change(ground, monkeypatch, meanwhile)
+    assert not ground.open().publish(ground.place, ground.generations[1])
+    assert ground.rows() == len(ground.vault.events())
+
+
+@ICEBERG
+def test_run_beside_another_writer_adds_its_generation_once(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    def described() -> None:
+        with ground.iceberg().transaction() as change:
+            change.set_properties(note="another writer's")
+
+    ground.open().publish(ground.place, ground.generations[0])
+    before_its_change(ground, monkeypatch, described)
+    assert ground.open().publish(ground.place, ground.generations[1])
+    assert ground.rows() == len(ground.vault.events())
+    assert ground.iceberg().properties["note"] == "another writer's"
+
+
+@pytest.mark.parametrize("ground", ["parquet-projection"], indirect=True)
+def test_late_run_does_not_shorten_a_projected_range(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    for generation in ground.generations:
+        ground.open().publish(ground.place, generation)
+    late = refusing_old_versions(ground)
+    find, stale = glue._find_table, []
+
+    def as_before(*arguments: Any) -> Any:
+        """The table as it was before the second generation came."""
+        found = find(*arguments)
+        if not stale:
+            stale.append(found)
+            parameters = {**found["Parameters"], "projection.generation.range": "1,1"}
+            return {**found, "Parameters": parameters, "VersionId": "0"}
+        return found
+
+    monkeypatch.setattr(glue, "_find_table", as_before)
+    assert not late.publish(ground.place, ground.generations[1])
     assert ground.registered() == ground.expected(1, 2)
+
+
+@ICEBERG
+def test_renamed_table_gets_no_second_registration(ground: Ground) -> None:
+    ground.hand_off()
+    catalog = cast("Any", ground.open())._catalog(ground.place)
+    old, new = (ground.database, "stream"), (ground.database, "renamed")
+    catalog.rename_table(old, new)
+    ground.vault.add(b"third")
+    ground.vault.export("chunks")
+    before = contents(ground.vault.root)
+    with pytest.raises(Conflict, match=r"no longer has the table .*: it was renamed or dropped") as refused:
+        ground.hand_off()
+    assert "Rename it back" in refused.value.todo
+    assert contents(ground.vault.root) == before, "nothing is written"
+    assert not catalog.table_exists(old)
+    catalog.rename_table(new, old)
+    assert ground.hand_off().registered == (3,)
+
+
+@ICEBERG
+def test_table_that_was_made_again_is_a_conflict(ground: Ground) -> None:
+    ground.hand_off()
+    catalog = cast("Any", ground.open())._catalog(ground.place)
+    name, table = (ground.database, "stream"), ground.iceberg()
+    catalog.drop_table(name)
+    again = catalog.create_table(name, table.schema(), location=table.location())
+    with again.transaction() as change:
+        change.set_properties(dict(table.properties))
+    with pytest.raises(Conflict, match=r"has the UUID .*, but the registered table has "):
+        ground.hand_off()
+
+
+@ICEBERG
+def test_late_run_does_not_add_to_a_table_that_was_made_again_meanwhile(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table without snapshots, as the one that the run looked at, but another one."""
+    catalog = cast("Any", ground.open())._catalog(ground.place)
+    catalog.create_namespace(ground.database)
+    name, location = (ground.database, "stream"), ground.place.location
+    empty = catalog.create_table(name, ground.place.options.schema, location=location)
+
+    def made_again() -> None:
+        catalog.drop_table(name)
+        catalog.create_table(name, empty.schema(), location=location)
+
+    fix_identity(ground.place, empty.metadata.table_uuid)
+    before_its_change(ground, monkeypatch, made_again)
+    with pytest.raises(Conflict, match=r"has the UUID .*, but the registered table has "):
+        ground.open().publish(ground.place, ground.generations[0])
+    assert ground.rows() == 0
+
+
+@ICEBERG
+def test_table_is_known_after_a_kill_behind_its_creation(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg, "fix_identity", killed)
+        with pytest.raises(Killed):
+            ground.open().publish(ground.place, ground.generations[0])
+        assert table_identity_key() not in "".join(contents(ground.vault.root))
+    ground.hand_off()
+    cast("Any", ground.open())._catalog(ground.place).rename_table((ground.database, "stream"), (ground.database, "r"))
+    with pytest.raises(Conflict, match="renamed or dropped"):
+        ground.hand_off()
 
 
 @pytest.mark.parametrize("ground", [REST], indirect=True)
@@ -283,6 +472,11 @@ def test_dropped_table_is_registered_again(ground: Ground) -> None:
     ground.hand_off()
     if ground.format == "iceberg":
         cast("Any", ground.open())._catalog(ground.place).drop_table((ground.database, "stream"))
+        with pytest.raises(Conflict, match="renamed or dropped") as refused:
+            ground.hand_off()
+        record = ground.place.archive.prefix + table_identity_key()
+        assert record in refused.value.todo
+        ground.address.open().delete([record])
     else:
         boto3.client("glue", region_name="us-east-1").delete_table(DatabaseName=ground.database, Name="stream")
     assert ground.hand_off().registered == (1, 2)

@@ -20,6 +20,7 @@ LISTING = "tests/unit/manifests/archive/test_listing.py"
 REPLICATE = "tests/commands/mirrors/test_replicate.py"
 COPY = "tests/commands/mirrors/test_copy.py"
 LAKE = "tests/commands/lake"
+CATALOGS = "tests/contract/test_lake_catalogs.py"
 QUEUE = "tests/commands/requests"
 SCOPES = "tests/commands/scopes"
 SPARK = "tests/unit/streamvault/spark"
@@ -886,7 +887,79 @@ RULES: tuple[Mutant, ...] = (
         "lake/catalogs/iceberg.py",
         "                check_follows(number, newest, place)\n",
         "",
-        tests=(LAKE, "tests/contract/test_lake_catalogs.py"),
+        tests=(LAKE, CATALOGS),
+    ),
+    Mutant(
+        "table-appended-again",
+        "table: a commit is over the snapshot that was looked at",
+        "lake/catalogs/iceberg.py",
+        "else _OneAttempt(table) as change",
+        "else table.transaction() as change",
+        tests=(f"{CATALOGS}::test_runs_at_once_register_a_generation_once",),
+    ),
+    Mutant(
+        "table-another-uuid",
+        "table: a commit is of the table that was looked at, by its UUID",
+        "lake/catalogs/iceberg.py",
+        "requirements = (*self._requirements, is_same)",
+        "requirements = self._requirements",
+        tests=(f"{CATALOGS}::test_late_run_does_not_add_to_a_table_that_was_made_again_meanwhile",),
+    ),
+    Mutant(
+        "table-answer-lost",
+        "table: a run knows its own snapshot by its id",
+        "lake/catalogs/iceberg.py",
+        "return any(one is not None and table.snapshot_by_id(one) is not None for one in tried)",
+        "return False",
+        tests=(f"{CATALOGS}::test_commit_whose_answer_is_lost_adds_the_generation_once",),
+    ),
+    Mutant(
+        "table-renamed",
+        "table: a registered table that is missing was renamed or dropped",
+        "lake/catalogs/iceberg.py",
+        "            check_identity(place, None)\n",
+        "",
+        tests=(f"{CATALOGS}::test_renamed_table_gets_no_second_registration",),
+    ),
+    Mutant(
+        "table-made-again",
+        "table: another table under the registered name is a conflict",
+        "lake/catalogs/iceberg.py",
+        "        check_identity(place, table.metadata.table_uuid)\n",
+        "",
+        tests=(f"{CATALOGS}::test_table_that_was_made_again_is_a_conflict",),
+    ),
+    Mutant(
+        "table-created-unrecorded",
+        "table: which table was created is recorded by the run that did",
+        "lake/catalogs/iceberg.py",
+        "                    fix_identity(place, change.table_metadata.table_uuid)\n",
+        "                    pass\n",
+        tests=("tests/faults/explorer/test_registrations.py",),
+    ),
+    Mutant(
+        "table-unclaimed",
+        "table: a run that was killed behind the creation leaves the record to the next one",
+        "lake/handoff.py",
+        "        catalog.claim(place)\n",
+        "",
+        tests=(f"{CATALOGS}::test_table_is_known_after_a_kill_behind_its_creation",),
+    ),
+    Mutant(
+        "table-range-of-another",
+        "table: Glue changes a projected range only as it was read",
+        "lake/catalogs/glue.py",
+        "TableInput=changed, **_version(found))",
+        "TableInput=changed, VersionId=_find_table(self._glue, ours)['VersionId'])",
+        tests=(f"{CATALOGS}::test_late_run_does_not_shorten_a_projected_range",),
+    ),
+    Mutant(
+        "table-creation-of-another",
+        "table: a generation is not registered because another run created the table",
+        "lake/catalogs/glue.py",
+        "                    if created and self._projection:",
+        "                    if self._projection:",
+        tests=(f"{CATALOGS}::test_runs_at_once_register_a_generation_once",),
     ),
     Mutant(
         "local-commit-unfinished",

@@ -6,15 +6,19 @@ generation or nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from streamvault.common.errors import Conflict, Failed, Usage
+from streamvault.common.retries import pauses
 from streamvault.lake.location import TablePlace
 from streamvault.lake.options import TableFormat
 from streamvault.manifests.archive.history import Generation
 
-__all__ = ["Catalog", "CatalogFailed", "check_follows", "check_known", "open_catalog"]
+__all__ = ["Catalog", "CatalogFailed", "check_follows", "check_known", "open_catalog", "while_busy"]
+
+BUSY_SECONDS = 60.0
+"""How long to try again while other processes change a table at the same time."""
 
 
 class CatalogFailed(Failed):
@@ -39,7 +43,18 @@ class Catalog(Protocol):
             generations: the table's generations, ascending.
 
         Raises:
-            Conflict: the name belongs to another table, or registered generations are not this table's.
+            Conflict: the name belongs to another table, the registered one was renamed or dropped, or registered
+                generations are not this table's.
+            CatalogFailed: the catalog cannot be read.
+        """
+
+    def claim(self, place: TablePlace) -> None:
+        """Record which table of the catalog was registered, if the catalog has it and tables there have an identity.
+
+        `publish` does so for a table that it creates; a run that was killed in between leaves it to the next one.
+
+        Raises:
+            Conflict: it is not the one that was registered.
             CatalogFailed: the catalog cannot be read.
         """
 
@@ -58,11 +73,22 @@ class Catalog(Protocol):
             False if it was registered in the meantime.
 
         Raises:
-            Conflict: the name belongs to another table, its columns no longer fit, or the generation before is not
-                registered.
+            Conflict: the name belongs to another table, the registered one was renamed or dropped, its columns no
+                longer fit, or the generation before is not registered.
             Damaged: files of the generation are missing.
             CatalogFailed: the catalog rejected the request or did not answer; it may be retried.
         """
+
+
+def while_busy(place: TablePlace) -> Iterator[float]:
+    """Yield for each attempt at a change that fails if another process changes the table at the same time.
+
+    Raises:
+        CatalogFailed: others keep changing it.
+    """
+    yield from pauses(BUSY_SECONDS, first=0.1, longest=5.0, jitter=True)
+    todo = "Run the same command again."
+    raise CatalogFailed("other processes keep changing the table", where=place.name, todo=todo)
 
 
 def check_known(generations: Sequence[int], registered: int, place: TablePlace) -> None:

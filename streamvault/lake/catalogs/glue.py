@@ -11,7 +11,7 @@ import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamvault.common.errors import Conflict, Damaged
-from streamvault.lake.catalogs import CatalogFailed, check_known
+from streamvault.lake.catalogs import CatalogFailed, check_known, while_busy
 from streamvault.lake.column_types import hive_type
 from streamvault.lake.hive import HiveTable, hive_table, projected
 from streamvault.lake.location import TablePlace
@@ -48,6 +48,9 @@ class GlueTables:
     def check_columns(self, place: TablePlace) -> None:
         """See `Catalog.check_columns`. Partitions have their own columns, so Glue accepts them."""
 
+    def claim(self, place: TablePlace) -> None:
+        """See `Catalog.claim`. A table has no identity, and nothing but its name: its rows are what its folder has."""
+
     def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
         """See `Catalog.missing`."""
         ours = hive_table(place, generations)
@@ -65,27 +68,30 @@ class GlueTables:
         number = generation.manifest.generation
         ours = hive_table(place, [number])
         with _translated_errors(ours):
-            found = _find_table(self._glue, ours)
-            if found is None:
-                place.files(generation)  # raises if one is missing
-                _create(self._glue, ours, projected(number, number) if self._projection else {})
-                if self._projection:
-                    return True
-                found = _find_table(self._glue, ours) or {}
-            _check_location(found, ours)
-            there = self._registered(found, ours)
-            if number in there or not (generation.rows or _is_projected(found)):
-                return False  # a generation without events has no folder that a partition could name
-            if not _has_files(generation, place, is_newest=number > max(there, default=0)):
-                return False
-            if _is_projected(found):
+            for _ in while_busy(place):
+                found = _find_table(self._glue, ours)
+                if found is None:
+                    place.files(generation)  # raises if one is missing
+                    created = _create(self._glue, ours, projected(number, number) if self._projection else {})
+                    if created and self._projection:
+                        return True
+                    continue
+                _check_location(found, ours)
+                there = self._registered(found, ours)
+                if number in there or not (generation.rows or _is_projected(found)):
+                    return False  # a generation without events has no folder that a partition could name
+                if not _has_files(generation, place, is_newest=number > max(there, default=0)):
+                    return False
+                if not _is_projected(found):
+                    return _add_partitions(self._glue, ours, found, list(ours.partitions))
                 changed = {name: found[name] for name in _KEPT if name in found}
                 # all between the first and the last: a late run may have created the table with a later one
                 both = {*there, number}
                 changed["Parameters"] = {**found["Parameters"], **projected(min(both), max(both))}
-                self._glue.update_table(DatabaseName=ours.database, TableInput=changed, **_version(found))
-                return True
-            return _add_partitions(self._glue, ours, found, list(ours.partitions))
+                with suppress(self._glue.exceptions.ConcurrentModificationException):
+                    self._glue.update_table(DatabaseName=ours.database, TableInput=changed, **_version(found))
+                    return True
+        raise AssertionError  # it is tried until one of these ends it
 
     def _registered(self, found: dict[str, Any], ours: HiveTable) -> set[int]:
         if _is_projected(found):
@@ -139,16 +145,17 @@ def _find_table(glue: Any, ours: HiveTable) -> dict[str, Any] | None:
     return found
 
 
-def _create(glue: Any, ours: HiveTable, parameters: Mapping[str, str] | None = None) -> None:
-    """Create the table, and the database if it is missing."""
+def _create(glue: Any, ours: HiveTable, parameters: Mapping[str, str] | None = None) -> bool:
+    """Create the table, and the database if it is missing; return False if another run was first."""
     try:
         glue.create_table(DatabaseName=ours.database, TableInput=_table_input(ours, parameters or {}))
     except glue.exceptions.AlreadyExistsException:
-        return
+        return False
     except glue.exceptions.EntityNotFoundException:
         with suppress(glue.exceptions.AlreadyExistsException):
             glue.create_database(DatabaseInput={"Name": ours.database})
-        _create(glue, ours, parameters)
+        return _create(glue, ours, parameters)
+    return True
 
 
 def _partitions(glue: Any, ours: HiveTable) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -19,30 +19,37 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update import AssertTableUUID
 
 from streamvault.common.errors import Conflict, Problem, Usage
-from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known
+from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known, while_busy
 from streamvault.lake.catalogs.iceberg_columns import check_columns
-from streamvault.lake.catalogs.registration import plain_address
+from streamvault.lake.catalogs.registration import check_identity, fix_identity, plain_address
 from streamvault.lake.location import TablePlace
 from streamvault.lake.recorded import GENERATION
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.format.jsonfile import one_line
 from streamvault.objectstore.s3.access import S3Access
 
-ATTEMPTS = 5
-"""Attempts at a commit, which fails if another process changes the table at the same time."""
-
 NEWEST = "streamvault.generation"
 FINGERPRINT = "streamvault.fingerprint"
 """Properties of the table (the newest generation in it) and of each snapshot (the one that it added)."""
+
+_LOOK_AGAIN = (
+    CommitFailedException,
+    CommitStateUnknownException,
+    TableAlreadyExistsError,
+    NoSuchTableError,
+)
+"""What a commit fails with if the table has changed since it was looked at, or if its result is not known."""
 
 
 class IcebergTables:
     """A `lake.catalogs.Catalog` for Iceberg tables.
 
     A property of the table contains its newest generation. It is changed by the commit that adds the files, so it is
-    right even after snapshots have expired.
+    right even after snapshots have expired. The commit requires that the table, known by its UUID, still has the
+    snapshot that it had when the property was read.
 
     Args:
         text: see `lake.catalogs.open_catalog`.
@@ -85,54 +92,69 @@ class IcebergTables:
         """See `Catalog.publish`."""
         number = generation.manifest.generation
         recorded = {NEWEST: str(number), FINGERPRINT: generation.fingerprint}
-        unknown: Exception | None = None
+        files: list[str] | None = None
+        tried: list[int | None] = []
         with self._translated_errors(place):
-            for _ in range(ATTEMPTS):
+            for _ in while_busy(place):
                 table = self._find(place)
                 newest = 0 if table is None else _newest(table, place)
                 if table is not None and newest >= number:
                     if newest == number:
                         _check_same(table, place, number, generation.fingerprint)
-                    # True if an attempt of this call, whose result is unknown, may have done it
-                    return unknown is not None
+                    # True if an attempt of this call did it, whose answer was lost
+                    return any(one is not None and table.snapshot_by_id(one) is not None for one in tried)
                 check_follows(number, newest, place)
                 if table is not None:
                     check_columns(table, place)
-                files = place.files(generation)
-                place.check_readable(files)
+                if files is None:
+                    files = place.files(generation)
+                    place.check_readable(files)
                 try:
                     # one commit, which also creates the table: it never exists without its first generation
-                    with self._create(place) if table is None else table.transaction() as change:
+                    with self._create(place) if table is None else _OneAttempt(table) as change:
                         if files:
                             change.add_files(files, snapshot_properties=recorded)
                         else:  # a snapshot without files; it is rejected as well if the table has changed
                             with change.update_snapshot(snapshot_properties=recorded).fast_append():
                                 pass
                         change.set_properties(recorded)
-                except (CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError) as error:
-                    # In any case, read the table again. Attempts that start from the same snapshot exclude each other.
-                    unknown = error if isinstance(error, CommitStateUnknownException) else unknown
+                        tried.append(change.table_metadata.current_snapshot_id)
+                except _LOOK_AGAIN:
                     continue
+                if table is None:
+                    fix_identity(place, change.table_metadata.table_uuid)
                 return True
-        raise CatalogFailed(
-            "other processes keep changing the table", where=place.name, todo="Run the same command again."
-        )
+        raise AssertionError  # it is tried until one of these ends it
+
+    def claim(self, place: TablePlace) -> None:
+        """See `Catalog.claim`."""
+        with self._translated_errors(place):
+            table = self._find(place)
+            if table is not None:
+                fix_identity(place, table.metadata.table_uuid)
 
     def _find(self, place: TablePlace) -> Table | None:
         try:
             table = self._catalog(place).load_table((place.database, place.options.table))
         except (NoSuchTableError, NoSuchNamespaceError):
+            check_identity(place, None)
             return None
         if table.location().rstrip("/") != place.location:
             todo = "Give the table another name (--table DATABASE.NAME)."
             raise Conflict(f"{place.name} is a table at another location", where=table.location(), todo=todo)
+        check_identity(place, table.metadata.table_uuid)
         return table
 
     def _create(self, place: TablePlace) -> Transaction:
         """Begin a transaction that creates the table. If another run is first, this or the commit fails."""
         catalog, name = self._catalog(place), (place.database, place.options.table)
-        with suppress(NamespaceAlreadyExistsError):
+        try:
             catalog.create_namespace(place.database)
+        except NamespaceAlreadyExistsError:
+            pass
+        except Exception:
+            if not catalog.namespace_exists(place.database):  # else another run was faster by a moment
+                raise
         change = catalog.create_table_transaction(name, place.options.schema, location=place.location)
         with change.update_spec() as partitions:
             partitions.add_identity(GENERATION)
@@ -181,6 +203,27 @@ class IcebergTables:
         except Exception as error:
             text = one_line(f"{type(error).__name__}: {error}")
             raise CatalogFailed(f"catalog {self._text} failed", where=f"{place.name}: {text}") from error
+
+
+class _OneAttempt(Transaction):
+    """A transaction that is committed once, over the very snapshot of the table that was looked at.
+
+    PyIceberg's own tries again after a conflict, on whatever snapshot there is then: beside another run, it would add a
+    generation a second time. And where the transport repeats a commit whose answer was lost, the conflict that it
+    reports would make it delete the metadata of a snapshot that is in the table. Here, those of a failed attempt stay
+    until orphaned files are removed.
+    """
+
+    def commit_transaction(self) -> Table:
+        """Commit.
+
+        Raises:
+            CommitFailedException: the table has changed, or is another one.
+        """
+        is_same = AssertTableUUID(uuid=self.table_metadata.table_uuid)
+        requirements = (*self._requirements, is_same)
+        self._table._do_commit(updates=self._updates, requirements=requirements)  # noqa: SLF001  (as PyIceberg's own)
+        return self._table
 
 
 def _newest(table: Table, place: TablePlace) -> int:

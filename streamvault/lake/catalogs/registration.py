@@ -1,17 +1,20 @@
 """The only place where a table is registered: a second one would share its folder.
 
 A table in two catalogs, or under two names, has two sets of metadata over one folder. The clean-up of one (``VACUUM``,
-``remove_orphan_files``) then deletes the files of the other.
+``remove_orphan_files``) then deletes the files of the other, and rows that were deleted in one are in the other. So the
+catalog and the name are recorded before the table is created there, and its UUID, which it keeps when it is renamed,
+once it exists.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from streamvault.common.errors import Conflict
 from streamvault.lake.location import TablePlace
-from streamvault.layouts.object_keys import table_registration_key
+from streamvault.layouts.object_keys import table_identity_key, table_registration_key
 from streamvault.manifests.format.jsonfile import File, decide_file, find_file
 
 
@@ -26,6 +29,17 @@ class Registration(File):
     format: Literal[1] = 1
     catalog: str
     table: str
+
+
+class Identity(File):
+    """The file ``created.json`` among a table's records, created once the catalog has the table.
+
+    Attributes:
+        uuid: the UUID of the catalog's table.
+    """
+
+    format: Literal[1] = 1
+    uuid: UUID
 
 
 def check_registration(place: TablePlace, catalog: str) -> None:
@@ -53,6 +67,52 @@ def fix_registration(place: TablePlace, catalog: str) -> None:
     """
     ours = Registration(catalog=catalog, table=place.name)
     _check_same(decide_file(place.archive.store, _key(place), ours)[0], place, catalog)
+
+
+def check_identity(place: TablePlace, found: UUID | None) -> None:
+    """Check that the catalog's table is the one that was registered, or that none was yet.
+
+    Args:
+        place: the table.
+        found: the UUID of the catalog's table; None if the catalog has no table of this name.
+
+    Raises:
+        Conflict: it is another one, or the registered table was renamed or dropped.
+        Damaged: the record cannot be read.
+    """
+    recorded = find_file(Identity, place.archive.store, place.archive.prefix + table_identity_key())
+    if recorded is not None:
+        _check_identity(recorded, place, found)
+
+
+def fix_identity(place: TablePlace, found: UUID) -> None:
+    """Record, create-only, which table of the catalog was registered.
+
+    Raises:
+        Conflict: it is another one: two were created, the registered one having been renamed or dropped in between.
+        Damaged: the record cannot be read.
+    """
+    key = place.archive.prefix + table_identity_key()
+    _check_identity(decide_file(place.archive.store, key, Identity(uuid=found))[0], place, found)
+
+
+def _check_identity(recorded: Identity, place: TablePlace, found: UUID | None) -> None:
+    if recorded.uuid == found:
+        return
+    record = place.archive.place.at(place.archive.prefix + table_identity_key())
+    if found is None:
+        what = f"the catalog no longer has the table {place.name} (UUID {recorded.uuid}): it was renamed or dropped"
+        todo = (
+            f"Rename it back. If it was dropped, delete {record} to register all its generations again; rows that were "
+            "deleted from it then come back."
+        )
+    else:
+        what = f"{place.name} in the catalog has the UUID {found}, but the registered table has {recorded.uuid}"
+        todo = (
+            "If that one was renamed, drop this one without its files and rename the other back. "
+            f"If there is no other, delete {record}."
+        )
+    raise Conflict(what, where=place.location, todo=todo)
 
 
 def plain_address(uri: str) -> str:
