@@ -1,9 +1,17 @@
-"""AWS connections, as the Amazon provider reads them: environment variables, a client, or an archive's address."""
+"""AWS connections, as the Amazon provider reads them: environment variables, a client, or an archive's address.
+
+Each of the three is made of one reading, so operators, sensors, triggers and warming reach S3 in the same way.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from streamvault.objectstore.s3.environment import ADDRESSING_STYLE
 
 if TYPE_CHECKING:
     from streamvault.objectstore.uri import RootAddress
@@ -17,9 +25,12 @@ def aws_environment(conn_id: str | None) -> dict[str, str | None]:
     the connection has none of these or does not exist, the worker's own credentials apply.
 
     The result contains secrets: use it only as a process's environment, never in a rendered field or a log line.
+
+    Raises:
+        AirflowFailException: the connection asks not to verify the server's certificate.
     """
-    hook = _hook(conn_id)
-    config = hook.conn_config
+    found = _read(conn_id)
+    hook, config = found.hook, found.hook.conn_config
     variables: dict[str, str | None] = {}
     if config.role_arn:
         assumed = hook.get_credentials()
@@ -30,14 +41,17 @@ def aws_environment(conn_id: str | None) -> dict[str, str | None]:
         # keys in the environment would override the profile
         variables |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"))
         variables["AWS_PROFILE"] = config.profile_name
-    endpoint = config.get_service_endpoint_url("s3")
-    if endpoint:
-        variables["AWS_ENDPOINT_URL"] = endpoint
+    if found.endpoint:
+        variables["AWS_ENDPOINT_URL"] = found.endpoint
         variables["AWS_ENDPOINT_URL_S3"] = None
     if config.region_name:
         variables |= dict.fromkeys(("AWS_REGION", "AWS_DEFAULT_REGION"), config.region_name)
-    if isinstance(config.verify, str):
-        variables["AWS_CA_BUNDLE"] = config.verify
+    if found.bundle:
+        variables["AWS_CA_BUNDLE"] = found.bundle
+    if found.style:
+        variables[ADDRESSING_STYLE] = found.style
+    for name, value in found.variants.items():
+        variables[name] = str(value).lower()
     return variables
 
 
@@ -49,8 +63,12 @@ def is_on_s3(value: Any) -> bool:
 
 
 def s3_client(conn_id: str | None) -> Any:
-    """Return a boto3 client for S3."""
-    return _hook(conn_id).get_conn()
+    """Return a boto3 client for S3.
+
+    Raises:
+        AirflowFailException: as for `aws_environment`.
+    """
+    return _read(conn_id).hook.get_conn()
 
 
 def root_address(uri: str, conn_id: str | None) -> RootAddress:
@@ -76,7 +94,8 @@ def root_address(uri: str, conn_id: str | None) -> RootAddress:
     from streamvault.objectstore.s3.access import S3Access, StaticKeys, read_bundle  # noqa: PLC0415
     from streamvault.objectstore.s3.aws import uses_virtual_host  # noqa: PLC0415
 
-    hook = _hook(conn_id)
+    found = _read(conn_id)
+    hook = found.hook
     try:
         client, credentials = hook.get_conn(), hook.get_session().get_credentials()
         if credentials is None:
@@ -84,13 +103,13 @@ def root_address(uri: str, conn_id: str | None) -> RootAddress:
         keys = credentials.get_frozen_credentials()
     except (BotoCoreError, ClientError) as error:
         raise ObjectStoreError(f"connection {conn_id!r} cannot be used: {error}", where=uri) from None
-    style = (client.meta.config.s3 or {}).get("addressing_style", "auto")
-    bundle = hook.conn_config.verify
+    bundle = found.bundle or os.environ.get("AWS_CA_BUNDLE", "")
+    style = found.style or os.environ.get(ADDRESSING_STYLE) or "auto"
     access = S3Access(
         endpoint=client.meta.endpoint_url.rstrip("/"),
         region=client.meta.region_name,
         virtual_host=uses_virtual_host(style, client.meta.endpoint_url, address.place),
-        authorities=read_bundle(bundle) if isinstance(bundle, str) else "",
+        authorities=read_bundle(bundle) if bundle else "",
         keys=StaticKeys(keys.access_key, keys.secret_key, keys.token or None),
     )
     return replace(address, access=access)
@@ -106,7 +125,46 @@ def _keys(key: str, secret: str, token: str | None) -> dict[str, str | None]:
     }
 
 
-def _hook(conn_id: str | None) -> Any:
+class _Reading(NamedTuple):
+    """What a connection says of S3, besides its credentials and its region.
+
+    Attributes:
+        hook: the Amazon provider's.
+        endpoint: the server's URL; empty for Amazon's.
+        bundle: file of CA certificates to trust; empty for the worker's setting.
+        style: addressing style: path, virtual, or auto; empty for the worker's setting.
+        variants: variables that select another of Amazon's endpoints → whether it does.
+    """
+
+    hook: Any
+    endpoint: str
+    bundle: str
+    style: str
+    variants: dict[str, bool]
+
+
+def _read(conn_id: str | None) -> _Reading:
+    """Read a connection; one that does not exist says nothing.
+
+    Raises:
+        AirflowFailException: it asks not to verify the server's certificate.
+    """
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook  # noqa: PLC0415  (it imports boto3)
 
-    return AwsGenericHook(aws_conn_id=conn_id, client_type="s3")
+    hook: Any = AwsGenericHook(aws_conn_id=conn_id, client_type="s3")
+    config = hook.conn_config
+    endpoint, botocore = config.get_service_endpoint_url("s3") or "", config.botocore_config
+    if config.verify is False and not endpoint.startswith("http://"):
+        raise AirflowFailException(
+            f"connection {conn_id!r}: the server's certificate is always verified. "
+            "Let verify name a file of CA certificates (PEM) on the workers."
+        )
+    flags = {"AWS_USE_FIPS_ENDPOINT": "use_fips_endpoint", "AWS_USE_DUALSTACK_ENDPOINT": "use_dualstack_endpoint"}
+    asked = {variable: getattr(botocore, name, None) for variable, name in flags.items()}
+    return _Reading(
+        hook,
+        endpoint,
+        bundle=config.verify if isinstance(config.verify, str) else "",
+        style=(getattr(botocore, "s3", None) or {}).get("addressing_style", ""),
+        variants={variable: value for variable, value in asked.items() if value is not None},
+    )

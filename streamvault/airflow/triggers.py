@@ -8,10 +8,11 @@ from asyncio import sleep
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from streamvault.common.errors import Problem
+from streamvault.common.errors import Problem, Usage
 
 if TYPE_CHECKING:
     from streamvault.streamstore.arithmetic.cut_option import Cut
@@ -127,6 +128,8 @@ class LookingTrigger(BaseTrigger):
             # in a sync context it can ask the triggerer for the connections
             look = await sync_to_async(self.connect)()
             return await asyncio.to_thread(look)
+        except AirflowFailException as error:
+            raise Usage(str(error)) from None
         except Problem as problem:
             if not problem.transient:
                 raise

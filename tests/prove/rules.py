@@ -20,6 +20,7 @@ LISTING = "tests/unit/manifests/archive/test_listing.py"
 REPLICATE = "tests/commands/mirrors/test_replicate.py"
 COPY = "tests/commands/mirrors/test_copy.py"
 LAKE = "tests/commands/lake"
+AIRFLOW = "tests/unit/streamvault/airflow"
 CATALOGS = "tests/contract/test_lake_catalogs.py"
 QUEUE = "tests/commands/requests"
 SCOPES = "tests/commands/scopes"
@@ -960,6 +961,46 @@ RULES: tuple[Mutant, ...] = (
         "                    if created and self._projection:",
         "                    if self._projection:",
         tests=(f"{CATALOGS}::test_runs_at_once_register_a_generation_once",),
+    ),
+    Mutant(
+        "airflow-announced-again",
+        "airflow: a task that is cleared does not announce again",
+        "airflow/operators/command.py",
+        '(is_retry and not self._is_announced(each, context["ti"]))',
+        "is_retry",
+        tests=(AIRFLOW,),
+    ),
+    Mutant(
+        "airflow-not-announced",
+        "airflow: what a killed attempt wrote is announced by the next one",
+        "airflow/operators/command.py",
+        '(is_retry and not self._is_announced(each, context["ti"]))',
+        "False",
+        tests=(AIRFLOW,),
+    ),
+    Mutant(
+        "airflow-style-of-operators",
+        "airflow: an operator reads the whole connection",
+        "airflow/aws.py",
+        "    if found.style:\n        variables[ADDRESSING_STYLE] = found.style\n",
+        "",
+        tests=(AIRFLOW,),
+    ),
+    Mutant(
+        "airflow-style-of-sensors",
+        "airflow: a sensor reads the whole connection",
+        "airflow/aws.py",
+        'style = found.style or os.environ.get(ADDRESSING_STYLE) or "auto"',
+        'style = "auto"',
+        tests=(AIRFLOW,),
+    ),
+    Mutant(
+        "airflow-unverified",
+        "airflow: a connection that asks not to verify is refused",
+        "airflow/aws.py",
+        "    if config.verify is False and",
+        "    if False and",
+        tests=(AIRFLOW,),
     ),
     Mutant(
         "local-commit-unfinished",

@@ -2,52 +2,59 @@
 
 from __future__ import annotations
 
-from streamvault.airflow.operators.archives import (
-    CheckArchiveOperator,
-    ExportStreamOperator,
-    ImportStreamOperator,
-    RotateArchiveOperator,
-)
-from streamvault.airflow.operators.mirrors import (
-    CopyStreamOperator,
-    MoveStreamOperator,
-    PromoteReplicaOperator,
-    ReplicateStreamOperator,
-)
-from streamvault.airflow.operators.queues import (
-    RequestRestoreOperator,
-    WorkQueueOperator,
-)
-from streamvault.airflow.operators.showing import (
-    ListArchivesOperator,
-    ListStreamsOperator,
-    ShowDdlOperator,
-    ShowManifestOperator,
-    ShowQueueOperator,
-    ShowTimelineOperator,
-    TranslatePositionsOperator,
-)
-from streamvault.airflow.operators.stitching import (
-    AppendStreamsOperator,
-    JoinStreamsOperator,
-)
-from streamvault.airflow.operators.tables import (
-    HandoffTableOperator,
-)
-from streamvault.airflow.operators.upkeep import (
-    CheckSetupOperator,
-    CompactArchiveOperator,
-    ConvertArchiveOperator,
-    DeleteArchiveOperator,
-    FollowStreamOperator,
-    HoldArchiveOperator,
-    PlanArchiveOperator,
-    ReleaseArchiveOperator,
-    ShowStatusOperator,
-    SweepScopeOperator,
-    WriteReportOperator,
-)
-from streamvault.airflow.operators.warm import WarmArchiveOperator
+try:
+    from streamvault.airflow.operators.archives import (
+        CheckArchiveOperator,
+        ExportStreamOperator,
+        ImportStreamOperator,
+        RotateArchiveOperator,
+    )
+    from streamvault.airflow.operators.mirrors import (
+        CopyStreamOperator,
+        MoveStreamOperator,
+        PromoteReplicaOperator,
+        ReplicateStreamOperator,
+    )
+    from streamvault.airflow.operators.queues import (
+        RequestRestoreOperator,
+        WorkQueueOperator,
+    )
+    from streamvault.airflow.operators.showing import (
+        ListArchivesOperator,
+        ListStreamsOperator,
+        ShowDdlOperator,
+        ShowManifestOperator,
+        ShowQueueOperator,
+        ShowTimelineOperator,
+        TranslatePositionsOperator,
+    )
+    from streamvault.airflow.operators.stitching import (
+        AppendStreamsOperator,
+        JoinStreamsOperator,
+    )
+    from streamvault.airflow.operators.tables import (
+        HandoffTableOperator,
+    )
+    from streamvault.airflow.operators.upkeep import (
+        CheckSetupOperator,
+        CompactArchiveOperator,
+        ConvertArchiveOperator,
+        DeleteArchiveOperator,
+        FollowStreamOperator,
+        HoldArchiveOperator,
+        PlanArchiveOperator,
+        ReleaseArchiveOperator,
+        ShowStatusOperator,
+        SweepScopeOperator,
+        WriteReportOperator,
+    )
+    from streamvault.airflow.operators.warm import WarmArchiveOperator
+except ModuleNotFoundError as missing:
+    if not (missing.name or "").startswith("airflow"):
+        raise
+    # Airflow shows it as the DAG's import error
+    text = f"Streamvault's operators require its extra airflow: pip install 'streamvault[airflow]' ({missing})"
+    raise ImportError(text) from None
 
 __all__ = [
     "AppendStreamsOperator",

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
+from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from streamvault.airflow.aws import aws_environment, is_on_s3
 from streamvault.airflow.flags import flag
@@ -43,6 +44,9 @@ REFUSED = {
     "openlineage_inject_transport_info": _OWN_APPLICATION,
 }
 """Arguments of `SparkSubmitOperator` that would have no effect, and why."""
+
+MAX_EVENTS = 100
+"""How many of an asset's newest events are compared with what a retry would announce."""
 
 SPARK_FIELDS = (
     "files",
@@ -296,10 +300,14 @@ class CommandOperator(SparkSubmitOperator):
     def _emit_events(self, report: Mapping[str, Any], context: Any) -> None:
         if not self.written:
             return
-        # an earlier attempt may have written and been killed before it could announce that
         reports = reports_in(report)
-        may_have_written = context["ti"].try_number > 1
-        written = [each for each in reports if self.has_written(each) or may_have_written] if self._acts() else []
+        # an earlier attempt may have written and been killed before it could announce that
+        is_retry = context["ti"].try_number > 1
+        written = [
+            each
+            for each in reports
+            if self._acts() and (self.has_written(each) or (is_retry and not self._is_announced(each, context["ti"])))
+        ]
         others = {each[self.written] for each in reports if each not in written}
         # Airflow emits an event of each asset that a task has as an outlet when it succeeds
         self.outlets = [
@@ -313,6 +321,25 @@ class CommandOperator(SparkSubmitOperator):
                     context["outlet_events"][outlet].add(Asset(uri=each[self.written]), extra=self._event_extra(each))
                 elif isinstance(outlet, Asset) and outlet.uri == each[self.written]:
                     context["outlet_events"][outlet].extra.update(self._event_extra(each))
+
+    def _is_announced(self, report: Mapping[str, Any], task: Any) -> bool:
+        """Return whether there is an event of what a report says: a task may have been cleared after it succeeded.
+
+        If the report has no generation, an event of an earlier attempt counts.
+        """
+        asset, newest = Asset(uri=report[self.written]), _newest({**report, **self._event_extra(report)})
+        names = {each.name for each in self.outlets if isinstance(each, Asset) and each.uri == asset.uri}
+        attempts = (task.dag_id, task.run_id, task.task_id, task.map_index)
+        for name in {asset.name, *names}:
+            try:
+                events = list(InletEventsAccessor(name, asset.uri).ascending(False).limit(MAX_EVENTS))
+            except AirflowRuntimeError:  # it has never had one
+                continue
+            for event in events:
+                source = (event.source_dag_id, event.source_run_id, event.source_task_id, event.source_map_index)
+                if _newest(event.extra or {}) == newest if newest else source == attempts:
+                    return True
+        return False
 
     def _acts(self) -> bool:
         """Return whether the command does what it says: it is no dry run."""
@@ -334,6 +361,14 @@ class CommandOperator(SparkSubmitOperator):
     def _event_extra(self, report: Mapping[str, Any]) -> dict[str, Any]:
         moved = {**report, **(report.get("export") or {})}
         return {name: moved[name] for name in self.asset_event_fields if name in moved}
+
+
+def _newest(fields: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return which generation a report or an event is about; empty if it names none."""
+    if fields.get("generation"):
+        return fields["generation"], fields.get("created")
+    numbers = fields.get("added") or fields.get("generations")
+    return (max(numbers),) if numbers else ()
 
 
 def _init_of(kind: type[CommandOperator]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache, lru_cache
@@ -16,7 +17,7 @@ from obstore.auth.boto3 import Boto3CredentialProvider
 
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
 from streamvault.objectstore.s3.access import S3Access, StaticKeys, read_bundle
-from streamvault.objectstore.s3.environment import DEFAULT_REGION
+from streamvault.objectstore.s3.environment import ADDRESSING_STYLE, DEFAULT_REGION
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential  # not there at run time
@@ -137,6 +138,8 @@ def _static(credentials: Credentials) -> StaticKeys | None:
 
 
 def _addressing_style(session: botocore.session.Session) -> str:
+    if style := os.environ.get(ADDRESSING_STYLE):
+        return style
     settings = session.get_scoped_config().get("s3", {})
     return str(settings.get("addressing_style", "auto")) if isinstance(settings, dict) else "auto"
 

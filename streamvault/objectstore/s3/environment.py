@@ -14,6 +14,9 @@ from streamvault.objectstore.s3.access import S3Access, StaticKeys, read_bundle
 
 DEFAULT_REGION = "us-east-1"
 
+ADDRESSING_STYLE = "STREAMVAULT_S3_ADDRESSING_STYLE"
+"""Variable with the addressing style: path, virtual or auto. AWS has it only in configuration files."""
+
 _READ = {
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -55,4 +58,5 @@ def access_from_environment(environment: Mapping[str, str] = os.environ) -> S3Ac
         return None
     keys = StaticKeys(key, secret, environment.get("AWS_SESSION_TOKEN") or None)
     authorities = read_bundle(bundle) if bundle is not None else ""
-    return S3Access(endpoint[0].rstrip("/"), region or DEFAULT_REGION, False, authorities, keys)
+    virtual_host = environment.get(ADDRESSING_STYLE) == "virtual"
+    return S3Access(endpoint[0].rstrip("/"), region or DEFAULT_REGION, virtual_host, authorities, keys)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.aws import aws_environment
+from streamvault.airflow.aws import aws_environment, root_address, s3_client
 from streamvault.airflow.environment import environment
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.provider import get_provider_info
-from streamvault.objectstore.s3.aws import resolve_access
+from streamvault.objectstore.s3.aws import resolve_access, uses_virtual_host
+from streamvault.objectstore.s3.environment import access_from_environment
 from streamvault.streamstore.pravega.settings import PravegaSettings
 
 
@@ -92,6 +96,56 @@ def test_aws_connections_profile_replaces_the_workers_keys(monkeypatch: pytest.M
     connect(monkeypatch, "a", conn_type="aws", extra={"profile_name": "archive"})
     variables = aws_environment("a")
     assert (variables["AWS_PROFILE"], variables["AWS_ACCESS_KEY_ID"]) == ("archive", None)
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ({"endpoint_url": "https://s3.example.com"}, {"virtual_host": False}),
+        ({"config_kwargs": {"s3": {"addressing_style": "path"}}}, {"virtual_host": False}),
+        (
+            {"endpoint_url": "https://s3.example.com", "config_kwargs": {"s3": {"addressing_style": "virtual"}}},
+            {"virtual_host": True},
+        ),
+        ({"verify": "BUNDLE"}, {"authorities": "-----BEGIN CERTIFICATE-----"}),
+        (
+            {"endpoint_url": "https://a.example", "service_config": {"s3": {"endpoint_url": "https://b.example"}}},
+            {"endpoint": "https://b.example"},
+        ),
+        ({"config_kwargs": {"use_fips_endpoint": True}}, {"endpoint": "https://s3-fips.eu-north-1.amazonaws.com"}),
+        ({"endpoint_url": "http://s3.example.com", "verify": False}, {"authorities": ""}),
+    ],
+)
+def test_every_part_reads_an_aws_connection_alike(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, extra: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """Operators by their environment, sensors and triggers by an address, and warming by a client."""
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("-----BEGIN CERTIFICATE-----")
+    extra = {"region_name": "eu-north-1", **extra}
+    extra |= {"verify": str(bundle)} if extra.get("verify") == "BUNDLE" else {}
+    connect(monkeypatch, "a", conn_type="aws", login="key", password="secret", extra=extra)
+    with environment(aws_environment("a")):
+        operators = resolve_access("vault")
+        assert access_from_environment() in {operators, None}
+    assert {name: getattr(operators, name) for name in expected} == expected
+    sensors = root_address("s3://vault/backups", "a").access
+    assert replace(operators, profile=None) == sensors
+    if expected.get("authorities") is None:
+        client = s3_client("a")
+        assert client.meta.endpoint_url == operators.endpoint
+        style = (client.meta.config.s3 or {}).get("addressing_style", "auto")
+        assert uses_virtual_host(style, operators.endpoint, "vault") == operators.virtual_host
+
+
+@pytest.mark.parametrize("read", [aws_environment, s3_client, lambda name: root_address("s3://vault/backups", name)])
+def test_aws_connection_that_does_not_verify_is_refused(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[str], object]
+) -> None:
+    extra = {"endpoint_url": "https://s3.example.com", "verify": False}
+    connect(monkeypatch, "a", conn_type="aws", login="key", password="secret", extra=extra)
+    with pytest.raises(AirflowFailException, match="connection 'a': the server's certificate is always verified"):
+        read("a")
 
 
 def test_without_an_aws_connection_the_worker_environment_stays() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from airflow.triggers.base import BaseTrigger
 
 import streamvault.airflow
+import streamvault.dags
 from streamvault.airflow.assets import convert_asset_to_openlineage, create_asset, dataset_name
 from streamvault.airflow.provider import get_provider_info
 from streamvault.streamstore.uri import is_stream
@@ -92,3 +95,25 @@ def test_archive_has_the_dataset_name_of_airflows_own_providers() -> None:
         assert uri.partition(":")[0] in converters
     assert dataset_name("s3://vault/backups/shop/orders") == ("s3://vault", "backups/shop/orders")
     assert dataset_name("file:///vault/shop/orders") == ("file", "/vault/shop/orders")
+
+
+@pytest.mark.parametrize("name", ["archive_rotation", "copy_via_file", "restore_on_demand", "standby"])
+def test_dag_without_the_extra_names_it(name: str) -> None:
+    """Airflow is there, but not the provider for Spark."""
+    script = """
+import runpy, sys
+class Missing:
+    def find_spec(self, name, *_):
+        if name.startswith("airflow.providers.apache.spark.operators"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+try:
+    runpy.run_path(sys.argv[1])
+except ImportError as error:
+    sys.exit(f"{type(error).__name__}: {error}; {error.__context__ is None or error.__suppress_context__}")
+"""
+    file = Path(streamvault.dags.__path__[0], f"{name}.py")
+    ran = subprocess.run([sys.executable, "-c", script, str(file)], capture_output=True, text=True, check=False)
+    said = ran.stderr.splitlines()[-1]
+    assert said.startswith("ImportError: Streamvault's operators require its extra airflow: pip install 'streamvault")
+    assert said.endswith("True")

@@ -52,6 +52,7 @@ from streamvault.airflow.operators import (
     WorkQueueOperator,
     WriteReportOperator,
 )
+from streamvault.airflow.operators import command as commands
 from streamvault.airflow.operators.command import REFUSED, CommandOperator
 from streamvault.airflow.options import OptionArgument
 from streamvault.airflow.submit import STOP_SECONDS, Outcome, StreamvaultSubmitHook
@@ -125,6 +126,8 @@ CUT = {"a/b/0.#epoch.0": 7}
 
 class Attempt:
     """A task instance."""
+
+    dag_id, run_id, task_id, map_index = "d", "r", "t", -1
 
     def __init__(self, number: int = 1) -> None:
         self.try_number = number
@@ -469,6 +472,75 @@ def test_hook_refuses_a_spark_connection_it_cannot_use(conn_id: str) -> None:
 NUMBERS = {"generation": 2, "events": 7, "bytes": 70}
 
 
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
+    """Events that assets have already."""
+    events: list[SimpleNamespace] = []
+
+    class Events(list[SimpleNamespace]):
+        def ascending(self, _: bool) -> Events:
+            return self
+
+        def limit(self, _: int) -> Events:
+            return self
+
+    def events_of(name: str, uri: str) -> Events:
+        assert name == uri
+        return Events(one for one in events if one.uri == uri)
+
+    monkeypatch.setattr(commands, "InletEventsAccessor", events_of)
+    return events
+
+
+def event(uri: str, extra: dict[str, Any], run: str = "r") -> SimpleNamespace:
+    source = {"source_dag_id": "d", "source_run_id": run, "source_task_id": "t", "source_map_index": -1}
+    return SimpleNamespace(uri=uri, extra=extra, **source)
+
+
+@pytest.mark.parametrize(
+    ("operator", "report", "former", "announced"),
+    [
+        (ExportStreamOperator, {"unchanged": True, "generation": 2, "created": "x"}, {}, True),
+        (ExportStreamOperator, {"unchanged": True, "generation": 2, "created": "x"}, {"generation": 1}, True),
+        (
+            ExportStreamOperator,
+            {"unchanged": True, "generation": 2, "created": "x"},
+            {"generation": 2, "created": "x"},
+            False,
+        ),
+        (
+            ExportStreamOperator,
+            {"unchanged": True, "generation": 2, "created": "x"},
+            {"generation": 2, "created": "of an archive that was deleted"},
+            True,
+        ),
+        (HandoffTableOperator, {"unchanged": True, "generations": [1, 3], "added": []}, {"added": [1, 3]}, False),
+        (HandoffTableOperator, {"unchanged": True, "generations": [1, 3], "added": []}, {"added": [1]}, True),
+        (CopyStreamOperator, {"unchanged": True}, {"events": 7}, False),
+        (CopyStreamOperator, {"unchanged": True}, {}, True),
+    ],
+)
+def test_task_that_is_cleared_announces_what_nobody_has_announced(
+    end: Callable[[int, dict[str, Any]], None],
+    told: list[SimpleNamespace],
+    *,
+    operator: type[CommandOperator],
+    report: dict[str, Any],
+    former: dict[str, Any],
+    announced: bool,
+) -> None:
+    """Whether it was killed before it could, or has succeeded, its next attempt finds nothing to write."""
+    uri = "file:///v/s/s"
+    end(0, {operator.written: uri, **report})
+    told += [event(uri, former)] if former else []
+    told += [event("file:///other", {"generation": 2, "created": "x"}), event(uri, {"events": 1}, run="another")]
+    arguments = dict.fromkeys(operator.arguments, "file:///v/s/s")
+    alias, events = AssetAlias("archives"), OutletEventAccessors()
+    operator(task_id="t", **arguments, outlets=[alias]).execute(context(Attempt(2), outlet_events=events))
+    assert [one.dest_asset_key.uri for one in events[alias].asset_alias_events] == ([uri] if announced else [])
+
+
+@pytest.mark.usefixtures("told")
 @pytest.mark.parametrize(
     ("unchanged", "attempt", "announced"),
     [(False, 1, True), (True, 1, False), (True, 2, True)],
