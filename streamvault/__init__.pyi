@@ -169,7 +169,7 @@ def get_event(
     archive: str | PathLike[str],
     pointer: str,
     *,
-    verify: bool = ...,
+    unverified: bool = ...,
 ) -> bytes: ...
 
 def hold_archive(
@@ -270,7 +270,7 @@ def read_archive(
     from_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
     to_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
     generation: int | None = ...,
-    verify: bool = ...,
+    unverified: bool = ...,
 ) -> ArrowEvents: ...
 
 def release_archive(

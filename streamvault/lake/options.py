@@ -18,9 +18,6 @@ TableFormat = Literal["iceberg", "parquet"]
 Decode = Literal["none", "json", "csv", "avro"]
 Engine = Literal["athena", "trino", "hive"]
 
-READ_WINDOW = 32 * 1024 * 1024
-"""Default of the maximum data a reader buffers (bytes)."""
-
 
 class DdlOptions(Options):
     """Which table, and what it is made of: the options of *ddl*, and some of those of *handoff*."""
@@ -86,9 +83,11 @@ class CatOptions(Options):
         Field(ge=1, description="Write the events up to this generation instead of the newest."),
         CommandLine(metavar="G"),
     ] = None
-    verify: Annotated[
+    unverified: Annotated[
         bool,
-        Field(description="Compare each range with its digest before its events are written; reads every range twice."),
+        Field(
+            description="Write events as they are read; a range that is read whole is compared after its last event."
+        ),
     ] = False
 
 
@@ -96,4 +95,4 @@ class ReadOptions(CatOptions):
     """Options of `read_archive`, some of which no command line has."""
 
     columns: Annotated[Sequence[str] | None, Field(description="Which columns to compute; all if not given.")] = None
-    window: Annotated[int, Field(description="Maximum data to buffer in memory (bytes)."), SIZE] = READ_WINDOW
+    window: Annotated[int, Field(description="Maximum data to buffer in memory (bytes)."), SIZE] = WINDOW

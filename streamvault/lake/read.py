@@ -11,8 +11,9 @@ from streamvault.common.errors import Damaged, Usage
 from streamvault.common.sizes import count_text
 from streamvault.common.verb import verb
 from streamvault.lake.batches import EVENT_SCHEMA, FIRST_BYTES, event_batches
-from streamvault.lake.options import READ_WINDOW, ReadOptions
+from streamvault.lake.options import ReadOptions
 from streamvault.layouts.place import Place
+from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive import range_bytes
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.selection import RangePart, check_boundaries, select_parts
@@ -66,8 +67,8 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
     Anything that accepts Arrow accepts it: DuckDB, pandas, polars, PyArrow. Each time, the archive is read anew.
     Memory is bounded by a few batches of at most about 4 MiB of events plus the window, however long the archive is.
 
-    Each range that is read to its end is compared with its digest, and an error is raised there if it differs. A range
-    of which a cut leaves out a part, or that is not read to its end, is compared only if ``verify`` is set.
+    Each range is compared with its digest before the first of its events is returned, also if a cut leaves out a part.
+    A range that is larger than the window (and an event of 8 MiB) is read twice for that.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
@@ -77,7 +78,8 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
         columns: which of ``scope, stream, epoch, segment, offset, length, pointer, payload`` to compute, in this order;
             None for all.
         window: maximum data to buffer in memory (bytes).
-        verify: compare every range with its digest before any of its events is returned; each is read twice.
+        unverified: return events as they are read. A range that is read to its end is compared there, and an error is
+            raised if it differs; one that is not is not compared.
 
     Raises:
         NoSuchArchive: there is no archive, or not that generation.
@@ -95,7 +97,7 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
     check_boundaries(source.place, source.stream, parts)
 
     def batches() -> Generator[pa.RecordBatch, None, None]:
-        window, verify = options.window, options.verify
+        window, verify = options.window, not options.unverified
         first: int | None = FIRST_BYTES
         for part in parts:
             yield from read_part(
@@ -112,8 +114,8 @@ def read_part(  # noqa: PLR0913  (the place, and how it is read)
     part: RangePart,
     *,
     schema: pa.Schema = EVENT_SCHEMA,
-    window: int = READ_WINDOW,
-    verify: bool = False,
+    window: int = WINDOW,
+    verify: bool = True,
     first: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a range's events as batches of the schema; see `read_archive` for what is verified, and when.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from streamvault.lake.batches import event_blocks
-from streamvault.manifests.archive.range_bytes import RangeBytes, damaged_range
+from streamvault.manifests.archive.range_bytes import RangeBytes, damaged_range, read_verified
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.reading.reader import SegmentReader
 from streamvault.reading.spans import SegmentSpan, Span
@@ -137,7 +137,7 @@ class _ArchivedRun:
         planned, known = self._range, self._range.known
         for part in planned.parts:
             at = part.start
-            for block in part.blocks(part.start, part.end, self._window):
+            for block in read_verified(part.place, part.layout, part.row, self._window):  # a file is published whole
                 low, high = max(planned.start - at, 0), min(planned.end - at, len(block))
                 if low < high:
                     inside = memoryview(block)[low:high]

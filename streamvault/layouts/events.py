@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import groupby
+import hashlib
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice, pairwise
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import joined
 from streamvault.common.underway import task_progress
-from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check, strict, walk
+from streamvault.layouts.chain import (
+    MAX_CHAINS,
+    ChainedObject,
+    Chains,
+    Decision,
+    Finding,
+    RangeCheck,
+    check,
+    strict,
+    walk,
+)
 from streamvault.layouts.layout import Layout, StoredRange, WrittenRange
 from streamvault.layouts.object_keys import EVENT_KEYS, RangeKey
 from streamvault.layouts.place import Place
@@ -78,7 +90,7 @@ class EventsLayout(Layout):
         """See `Layout.write_large`."""
         (store, prefix), length = place, event.end - event.start
         key = prefix + self.keys.key(event.segment, event.start, length)
-        payload = _skip_bytes(blocks, HEADER_BYTES)
+        payload = _cut_bytes(blocks, HEADER_BYTES)
         put_same_large(store, prefix, key, length - HEADER_BYTES, payload, window_bytes=window_bytes)
         return WrittenRange()
 
@@ -86,11 +98,21 @@ class EventsLayout(Layout):
         self, place: Place, stored: StoredRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
         """See `Layout.read_range`."""
-        first = start
-        if start > stored.start:
-            first = self.find_event(place, stored, start)[0] if start < end else start
-        entries = self.list_range(place, stored._replace(start=first, end=end))
-        yield from _skip_bytes(_with_headers(place.store, entries, window_bytes), start - first)
+        entries = self._overlapping(place, stored, start, end)
+        first = next(entries, None)
+        if first is not None:
+            blocks = _with_headers(place.store, chain([first], entries), window_bytes)
+            yield from _cut_bytes(blocks, start - first.offset, end - first.offset)
+
+    def _overlapping(self, place: Place, stored: StoredRange, start: int, end: int) -> Iterator[ChainedObject]:
+        """Yield the objects with a byte in ``[start, end)``. The listing from the range's start proves them."""
+        if start >= end:
+            return
+        for one in self.list_range(place, stored):
+            if one.offset + one.length > start:
+                yield one
+            if one.offset + one.length >= end:
+                return
 
     def read_event(self, place: Place, stored: StoredRange, offset: int, length: int) -> bytes:
         """See `Layout.read_event`. The listing up to the event proves that one begins there."""
@@ -138,21 +160,30 @@ class EventsLayout(Layout):
     ) -> Iterator[str]:
         """See `Layout.off_chain`."""
         at = start
+        starts = [low for low, _ in ranges]
+        is_proved = True
+
+        def decide(offset: int) -> Decision:
+            nonlocal is_proved
+            is_proved = False  # without a digest, the walk may follow a wrong chain
+            return self._decide(place, StoredRange(segment, *ranges[bisect_right(starts, offset) - 1]))
+
         for low, high in joined(ranges, _join):  # one listing each
             yield from self._in_gap(place, segment, at, low)
             is_proved = True
-            for step in self._walk(place, StoredRange(segment, low, high)):
+            for step in self._walk(place, StoredRange(segment, low, high), decide):
                 if not isinstance(step, Finding):
                     continue
                 if step.is_damage:
                     raise step.problem(place.store.uri)
-                is_proved = is_proved and step.kind != "rival"  # the walk may have followed the wrong one
                 if is_proved and step.kind == "stray":
                     yield step.key
             at = high
         yield from self._in_gap(place, segment, at, end)
 
-    def _walk(self, place: Place, stored: StoredRange) -> Iterator[ChainedObject | Finding]:
+    def _walk(
+        self, place: Place, stored: StoredRange, decide: Callable[[int], Decision] | None = None
+    ) -> Iterator[ChainedObject | Finding]:
         prefix = place.prefix
         skip = len(prefix)
 
@@ -164,9 +195,46 @@ class EventsLayout(Layout):
             start=stored.start,
             end=stored.end,
             parse=parse,
-            overhead=HEADER_BYTES,
             bound=lambda offset: prefix + self.keys.after(stored.segment, offset),
+            decide=decide or (lambda _: self._decide(place, stored)),
         )
+
+    def _decide(self, place: Place, stored: StoredRange) -> Decision:
+        """Find the chain of a range that has its digest; without one, any. Each is read."""
+        found = (
+            (key.offset, key.end)
+            for entry in self.between(place, stored.segment, stored.start, stored.end)
+            if (key := self.keys.parse(entry.key.removeprefix(place.prefix))) is not None
+            and entry.size == key.length - HEADER_BYTES
+        )
+        chains = iter(Chains(found, stored.start, stored.end))
+        for edges in islice(chains, MAX_CHAINS):
+            if not stored.digest or self._digest_along(place, stored, edges) == stored.digest:
+                return Decision(edges, stored.end)
+        why = "several objects begin at the same offset, and no chain of them has the range's digest"
+        if next(chains, None) is not None:
+            why = (
+                f"the objects form more than {MAX_CHAINS} chains, and the first of them do not have the range's digest"
+            )
+        return Decision((), stored.end, why)
+
+    def _digest_along(self, place: Place, stored: StoredRange, edges: Sequence[int]) -> str:
+        entries = (
+            ChainedObject(
+                place.prefix + self.keys.key(stored.segment, low, high - low),
+                low,
+                high - low,
+                high - low - HEADER_BYTES,
+            )
+            for low, high in pairwise(edges)
+        )
+        digest = hashlib.sha256()
+        try:
+            for block in _with_headers(place.store, entries, WINDOW_BYTES):
+                digest.update(block)
+        except Damaged:  # an object was lost or changed since it was listed
+            return ""
+        return digest.hexdigest()
 
 
 def _with_headers(store: ObjectStore, entries: Iterable[ChainedObject], window_bytes: int) -> Iterator[memoryview]:
@@ -198,12 +266,16 @@ def _blocks(payloads: Iterable[tuple[str, bytes]]) -> Iterator[memoryview]:
         yield memoryview(b"".join(parts))
 
 
-def _skip_bytes(blocks: Iterable[bytes | bytearray | memoryview], skip: int) -> Iterator[memoryview]:
-    """Yield the blocks without the first ``skip`` bytes."""
+def _cut_bytes(
+    blocks: Iterable[bytes | bytearray | memoryview], start: int, end: int | None = None
+) -> Iterator[memoryview]:
+    """Yield the bytes from ``start`` to ``end`` of all blocks."""
+    at = 0
     for block in blocks:
-        if skip < len(block):
-            yield memoryview(block)[skip:]
-        skip = max(skip - len(block), 0)
+        inside = memoryview(block)[max(start - at, 0) : None if end is None else max(end - at, 0)]
+        at += len(block)
+        if inside:
+            yield inside
 
 
 def _join(one: tuple[int, int], after: tuple[int, int]) -> tuple[int, int] | None:

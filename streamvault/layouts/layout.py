@@ -43,12 +43,14 @@ class StoredRange(NamedTuple):
         start: offset (bytes) of its first event.
         end: offset after its last event.
         frames: size of each compressed frame (bytes), in order; empty if the range is not compressed.
+        digest: SHA-256 of its bytes, hexadecimal; empty if it is not known.
     """
 
     segment: SegmentId
     start: int
     end: int
     frames: tuple[int, ...] = ()
+    digest: str = ""
 
 
 class WrittenRange(NamedTuple):
@@ -83,10 +85,11 @@ class RangeReader(ABC):
     ) -> Iterator[bytes | memoryview]:
         """Yield the segment's bytes ``[start, end)`` of an archived range, as blocks that may split events.
 
-        Objects that are not on the range's chain of events are skipped.
+        Objects that are not on the range's chain of events are skipped. If they form several chains, the range's digest
+        decides between these.
 
         Raises:
-            Damaged: an object is missing or has the wrong size; names it.
+            Damaged: an object is missing or has the wrong size, or none of several chains is right; names an object.
         """
 
     @abstractmethod

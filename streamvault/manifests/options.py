@@ -167,9 +167,9 @@ class ShowOptions(Options):
 class GetOptions(Options):
     """Options of *get*."""
 
-    verify: Annotated[
+    unverified: Annotated[
         bool,
-        Field(description="First read the whole range that holds the event, and compare it with its digest."),
+        Field(description="Read the event alone, and compare nothing with the digest of the range that holds it."),
     ] = False
 
 

@@ -25,7 +25,7 @@ from streamvault.streamstore.model import StreamCut, StreamName
 
 _START = ("from", "startingOffsets", "startingTimestamp")
 _END = ("to", "endingOffsets")
-_OPTIONS = ("path", "generation", *_START, *_END, "columns", "verify")
+_OPTIONS = ("path", "generation", *_START, *_END, "columns", "unverified")
 _FIXED = {
     "minPartitions": (
         "",
@@ -46,7 +46,7 @@ class _ReadOptions:
     since: datetime | None
     to_cut: StreamCut | None
     columns: list[str] | None
-    verify: bool
+    unverified: bool
 
 
 def _read_options(given: Mapping[str, str]) -> _ReadOptions:
@@ -70,7 +70,7 @@ def _read_options(given: Mapping[str, str]) -> _ReadOptions:
         options.moment("startingTimestamp"),
         end if isinstance(end, StreamCut) else None,
         options.words("columns"),
-        options.flag("verify", default=False),
+        options.flag("unverified", default=False),
     )
 
 
@@ -147,7 +147,7 @@ class ArchiveReader(BatchReader[RangePart]):
 
     def _events(self, part: RangePart) -> Iterator[pa.RecordBatch]:
         archive = self._archive()
-        return read_part(archive.place, archive.stream, part, schema=self._schema, verify=self._options.verify)
+        return read_part(archive.place, archive.stream, part, schema=self._schema, verify=not self._options.unverified)
 
     def _archive(self) -> Archive:
         return Archive(self._root, self._options.stream)

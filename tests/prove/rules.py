@@ -37,6 +37,7 @@ GROUP_STATE = "tests/unit/streamstore/pravega/test_group_state.py"
 
 DELETE = "tests/commands/manifests/test_delete.py"
 LATE_MARKS = "tests/commands/manifests/test_late_marks.py"
+FALSE_CHAINS = "tests/commands/lake/test_false_chains.py"
 LOST = "tests/commands/manifests/test_lost_manifest.py"
 REPLACED = "tests/unit/manifests/archive/test_replaced.py"
 
@@ -666,6 +667,38 @@ RULES: tuple[Mutant, ...] = (
         "if listing.missing is not None and (generation is None or generation >= listing.missing):",
         "if False:",
         tests=(LOST,),
+    ),
+    Mutant(
+        "chain-by-digest",
+        "readers: of several chains of objects, the one with the range's digest is right",
+        "layouts/events.py",
+        "if not stored.digest or self._digest_along(place, stored, edges) == stored.digest:",
+        "if True:",
+        tests=(FALSE_CHAINS,),
+    ),
+    Mutant(
+        "chains-bounded",
+        "readers: only so many chains of objects are compared",
+        "layouts/events.py",
+        "for edges in islice(chains, MAX_CHAINS):",
+        "for edges in chains:",
+        tests=(FALSE_CHAINS,),
+    ),
+    Mutant(
+        "compared-first",
+        "readers: a range is compared with its digest before any of it is passed on",
+        "manifests/archive/range_bytes.py",
+        "if verify and bounds[0] < bounds[1]:",
+        "if False:",
+        tests=(FALSE_CHAINS, f"{LAKE}/test_read_damaged.py"),
+    ),
+    Mutant(
+        "get-compared-first",
+        "get: a range is compared with its digest before an event of it is returned",
+        "manifests/verbs/get.py",
+        "if not options.unverified:",
+        "if False:",
+        tests=(f"{LAKE}/test_read_damaged.py",),
     ),
     Mutant(
         "merge-unverified",

@@ -78,7 +78,7 @@ def listed_damage(listed: RangeCheck, row: ArchivedRange) -> tuple[Lost, ...]:
         return (replace(whole(row, f"{listed.events} events instead of {row.events}"), events=None),)
     if listed.events is None:
         return tuple(whole(row, f"{finding.what} ({finding.key})") for finding in listed.damage)
-    missing = sum(finding.kind == "missing" for finding in listed.damage)
+    missing = sum(finding.kind != "changed" for finding in listed.damage)
     rest = row.events - listed.events - (len(listed.damage) - missing)
     known = rest if missing == 1 and listed.damaged == len(listed.damage) else None
     return tuple(
@@ -126,7 +126,7 @@ def _intact_rows(origin: RangeBytes) -> Iterator[ArchivedRange]:
     for finding in listed.damage:
         yield from _row_of(origin, at, finding.start)
         at = finding.end
-        if finding.kind == "missing":
+        if finding.kind != "changed":
             return
     if len(listed.damage) == listed.damaged:
         yield from _row_of(origin, at, row.end)
@@ -134,7 +134,7 @@ def _intact_rows(origin: RangeBytes) -> Iterator[ArchivedRange]:
 
 def _row_of(origin: RangeBytes, start: int, end: int) -> Iterator[ArchivedRange]:
     """Yield the part of a range as a range of its own, if it is not empty and can be read."""
-    part = replace(origin.row, start=start, end=end, frames=(), crc64nvme="")
+    part = replace(origin.row, start=start, end=end, digest="", frames=(), crc64nvme="")
     if start >= end:
         return
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,6 +13,13 @@ from streamvault.layouts.layout import open_reader
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.objectstore.bulk import WINDOW_BYTES
+from streamvault.streamstore.model import MAX_EVENT_BYTES
+
+BESIDES = MAX_EVENT_BYTES
+"""How much larger (bytes) than the window a range may be that is buffered: it ends with the event at its edge."""
+
+AHEAD = 16 * 1024 * 1024
+"""Data read ahead (bytes) of a range that is buffered whole."""
 
 
 class DigestMismatch(Damaged):
@@ -49,31 +57,48 @@ def read_part(
     bounds: tuple[int, int],
     window: int = WINDOW_BYTES,
     *,
-    verify: bool = False,
+    verify: bool = True,
 ) -> Iterator[bytes | memoryview]:
-    """Yield a range's bytes, or a part of them, for a reader that may stop early.
+    """Yield a range's bytes, or a part of them, once the whole range has been compared with its digest.
 
-    Whoever reads a range to its end is told by an error after the last block if the digest differs. Only a whole range
-    has a digest, so a part is verified only on request.
+    A range that fits into the window is buffered; a larger one is read twice.
 
     Args:
         place: see `read_verified`.
         layout: see `read_verified`.
         row: see `read_verified`.
         bounds: start and end of what to yield (bytes).
-        window: see `read_verified`.
-        verify: read the whole range and compare its digest before the first block is yielded.
+        window: maximum data buffered in memory (bytes), besides an event of 8 MiB and what is read ahead.
+        verify: False: yield the bytes as they are read. The digest is compared after the last block of a whole range;
+            that of a part is not.
 
     Raises:
         DigestMismatch, Damaged: as `read_verified`.
     """
-    if verify:
-        for _ in read_verified(place, layout, row, window):
-            pass
-    if bounds == (row.start, row.end):
+    whole = (row.start, row.end)
+    if verify and bounds[0] < bounds[1]:
+        held = row.end - row.start <= window + BESIDES
+        blocks = deque[bytes | memoryview]()
+        for block in read_verified(place, layout, row, min(window, AHEAD) if held else window):
+            if held:
+                blocks.append(block)
+        if held:
+            yield from _within(blocks, row.start, bounds)
+            return
+    if bounds == whole:
         yield from read_verified(place, layout, row, window)
     else:
         yield from open_reader(layout).read_range(place, row.stored, *bounds, window)
+
+
+def _within(blocks: deque[bytes | memoryview], at: int, bounds: tuple[int, int]) -> Iterator[bytes | memoryview]:
+    """Yield the part of blocks that lies within bounds, and let go of each."""
+    while blocks:
+        block = blocks.popleft()
+        low, high = max(bounds[0] - at, 0), min(bounds[1] - at, len(block))
+        at += len(block)
+        if low < high:
+            yield block if high - low == len(block) else memoryview(block)[low:high]
 
 
 def damaged_range(place: Place, row: ArchivedRange) -> DigestMismatch:
@@ -120,7 +145,7 @@ class RangeBytes:
         return self.address.open()
 
     def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
-        """See `ByteSource.blocks`.
+        """See `ByteSource.blocks`. Nothing is yielded of a range that does not have its digest.
 
         Raises:
             DigestMismatch, Damaged: as `read_verified`.

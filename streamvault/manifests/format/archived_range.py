@@ -59,7 +59,7 @@ class ArchivedRange:
     @property
     def stored(self) -> StoredRange:
         """The range as used by layouts."""
-        return StoredRange(self.segment, self.start, self.end, self.frames)
+        return StoredRange(self.segment, self.start, self.end, self.frames, self.digest)
 
 
 def digest_of(blocks: Iterable[bytes | memoryview]) -> str:

@@ -20,15 +20,13 @@ class NoSuchEvent(Failed):
 
 @verb(GetOptions)
 def get_event(archive: str, pointer: str, options: GetOptions) -> bytes:
-    """Return the payload of one event, by one read of the data (besides the manifests that locate it).
-
-    A range has one digest, so an event read alone is not compared with one. In compressed chunks and tables, checksums
-    of a part of a range are; see ``verify`` for the rest.
+    """Return the payload of one event, once the range that holds it has been read and compared with its digest.
 
     Args:
         archive: ``ROOT/SCOPE/STREAM``.
         pointer: as printed by the Java client: ``scope/stream/N.#epoch.E:OFFSET-LENGTH``.
-        verify: first read the whole range that holds the event, and compare it with its digest.
+        unverified: read the event alone, by one request (besides the manifests that locate it). A range has one digest,
+            so nothing is compared with one then; in compressed chunks, the checksum of a mebibyte is.
 
     Raises:
         NoSuchEvent: the archive does not have the event.
@@ -48,7 +46,7 @@ def get_event(archive: str, pointer: str, options: GetOptions) -> bytes:
         gap = next((g for g in generation.manifest.gaps if g.id == event.segment), None)
         raise NoSuchEvent("no archived range holds this event", where=f"{event}{f' ({gap.reason})' if gap else ''}")
     layout = open_layout(generation.manifest.layout)
-    if options.verify:
+    if not options.unverified:
         for _ in read_verified(source.place, layout.name, row):
             pass
     try:

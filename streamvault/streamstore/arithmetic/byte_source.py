@@ -64,7 +64,7 @@ class ByteSource(Protocol):
     def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
         """Yield some of the bytes, as blocks that may split events. The caller may keep them.
 
-        If all of the bytes are read and their digest is known, it is compared after the last block.
+        If their digest is known, all of the bytes are compared with it before the first block.
 
         Args:
             start: offset of the first byte to read (bytes).

@@ -13,6 +13,7 @@ from streamvault.cli import main
 from streamvault.common.errors import Damaged
 from streamvault.lake.read import read_part
 from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.manifests.archive import range_bytes
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.range_bytes import DigestMismatch
 from streamvault.manifests.archive.selection import RangePart, select_parts
@@ -52,8 +53,17 @@ def inside(vault: Vault, part: RangePart) -> StreamCut:
     return StreamCut(NAME, {**tail.offsets, part.segment: first.offset + first.length})
 
 
+def _inside(batches: list[pa.RecordBatch], part: RangePart) -> list[int]:
+    """The offsets of the events that are in a range."""
+    rows = [row for batch in batches for row in batch.select(["epoch", "segment", "offset"]).to_pylist()]
+    place = (part.segment.epoch, part.segment.number)
+    return [r["offset"] for r in rows if (r["epoch"], r["segment"]) == place and part.start <= r["offset"] < part.end]
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-def test_changed_byte_is_an_error_at_the_end_of_its_range(kind: tuple[LayoutName, Compression], tmp_path: Path) -> None:
+def test_nothing_of_a_range_with_a_changed_byte_is_returned(
+    kind: tuple[LayoutName, Compression], tmp_path: Path
+) -> None:
     vault, part = damaged(tmp_path, kind)
     returned: list[pa.RecordBatch] = []
     with pytest.raises(Damaged) as caught:
@@ -61,10 +71,16 @@ def test_changed_byte_is_an_error_at_the_end_of_its_range(kind: tuple[LayoutName
     assert caught.value.exit_code == 3
     if kind in PLAIN:
         assert isinstance(caught.value, DigestMismatch)
-        assert sum(batch.num_rows for batch in returned) >= part.row.events
-        assert f"{part.row.events:,} events of this range came before this error" in str(caught.value)
+        assert not _inside(returned, part)
+        assert "came before this error" not in str(caught.value)
     with pytest.raises(Damaged):
         read(ArchiveDataSource({"path": vault.archive}))
+    returned = []
+    with pytest.raises(Damaged) as caught:
+        returned.extend(read_archive(vault.archive, unverified=True))
+    if kind in PLAIN:
+        assert len(_inside(returned, part)) == part.row.events
+        assert f"{part.row.events:,} events of this range came before this error" in str(caught.value)
 
 
 def test_changed_header_is_damage_and_no_invalid_event(tmp_path: Path) -> None:
@@ -75,22 +91,24 @@ def test_changed_header_is_damage_and_no_invalid_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind[0])
-def test_verify_returns_nothing_of_a_damaged_range(kind: tuple[LayoutName, Compression], tmp_path: Path) -> None:
+@pytest.mark.parametrize("besides", [range_bytes.BESIDES, -(1 << 40)], ids=["buffered", "read-twice"])
+def test_part_of_a_damaged_range_is_not_returned(
+    besides: int, monkeypatch: pytest.MonkeyPatch, kind: tuple[LayoutName, Compression], tmp_path: Path
+) -> None:
     vault, part = damaged(tmp_path, kind)
     archive: Archive = archive_of(vault.root)
     yielded = []
+    monkeypatch.setattr(range_bytes, "BESIDES", besides)
     with pytest.raises(DigestMismatch):
-        yielded += list(read_part(archive.place, archive.stream, part, verify=True))
+        yielded += list(read_part(archive.place, archive.stream, part))
     assert yielded == []
     cut = json.dumps(inside(vault, part).to_json())
-    assert read_archive(vault.archive, to_cut=cut).read_all().num_rows  # the part has no digest
     with pytest.raises(DigestMismatch):
-        read_archive(vault.archive, to_cut=cut, verify=True).read_all()
+        read_archive(vault.archive, to_cut=cut).read_all()
     with pytest.raises(DigestMismatch):
-        read(ArchiveDataSource({"path": vault.archive, "to": cut, "verify": "true"}))
-    with pytest.raises(DigestMismatch) as caught:
-        read_archive(vault.archive, verify=True).read_all()
-    assert "came before this error" not in str(caught.value)
+        read(ArchiveDataSource({"path": vault.archive, "to": cut}))
+    assert read_archive(vault.archive, to_cut=cut, unverified=True).read_all().num_rows  # the part has no digest
+    assert read(ArchiveDataSource({"path": vault.archive, "to": cut, "unverified": "true"}))
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind[0])
@@ -100,17 +118,21 @@ def test_cat_and_get_exit_with_3(
     vault, part = damaged(tmp_path, kind)
     assert main(["cat", vault.archive]) == 3
     out, err = capfdbinary.readouterr()
+    assert b"came before" not in err
+    assert err.count(b"\n") == 1
+    assert main(["cat", vault.archive, "--unverified"]) == 3
+    out, err = capfdbinary.readouterr()
     assert out
     assert err.count(b"\n") == 1
     assert b"came before this error and may be wrong" in err
-    limited = ["cat", vault.archive, "--limit", "1", "--format", "hex"]
+    limited = ["cat", vault.archive, "--limit", "1", "--format", "hex", "--unverified"]
     assert main([*limited, "--to", json.dumps(inside(vault, part).to_json())]) == 0
     pointers = [str(p) for p, _ in vault.events() if p.segment == part.segment and part.start <= p.offset < part.end]
-    assert get_event(vault.archive, pointers[1])
+    assert get_event(vault.archive, pointers[1], unverified=True)
     with pytest.raises(DigestMismatch):
-        get_event(vault.archive, pointers[1], verify=True)
+        get_event(vault.archive, pointers[1])
     capfdbinary.readouterr()
     for pointer in pointers[:2]:
-        assert main(["get", vault.archive, pointer, "--verify"]) == 3
+        assert main(["get", vault.archive, pointer]) == 3
     out, err = capfdbinary.readouterr()
     assert (out, err.count(b"\n")) == (b"", 2)

@@ -397,6 +397,8 @@ def test_only_notes_of_truncations_that_are_done_are_deleted(tmp_path: Path) -> 
     truncating(vault)
     archive = archive_of(vault.root)
     assert archive.listing().truncations == ()
+    vault.add(b"later")
+    vault.export()
     for generation in (1, 2):
         note = Truncation(scope=NAME.scope, stream=NAME.stream, generation=generation)
         archive.store.put(archive.prefix + truncation_key(generation), note.encode())
