@@ -6,7 +6,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from streamvault.cli.output import plain
-from streamvault.common.errors import Absent, Conflict, Damaged, Failed, Problem, Usage, without_logins
+from streamvault.common.errors import (
+    Absent,
+    Conflict,
+    Damaged,
+    Failed,
+    Problem,
+    ShortOf,
+    Usage,
+    shortage,
+    without_logins,
+)
 
 INTERRUPTED = 130
 """Exit code of a command stopped by Ctrl-C or SIGTERM."""
@@ -60,6 +70,8 @@ def command_error(error: BaseException, *, resumable: bool) -> CommandError:
     """
     if isinstance(error, Problem):
         return CommandError(error.what, error.where, error.todo, error.exit_code, error.retriable)
+    if short := _shortage(error):
+        return command_error(short, resumable=resumable)
     if _is_of_interrupt(error):
         what = "interrupted; run the same command again to resume" if resumable else "interrupted"
         return CommandError(what, "", "", INTERRUPTED, retriable=True)
@@ -67,6 +79,13 @@ def command_error(error: BaseException, *, resumable: bool) -> CommandError:
     what = f"internal error: {type(error).__name__}" + (f": {message}" if message else "")
     todo = "Run again with --log-level debug for the traceback."
     return CommandError(what, "", todo, Failed.exit_code, Failed.retriable)
+
+
+def _shortage(error: BaseException | None) -> ShortOf | None:
+    """Return the shortage that an error says, or what it came from."""
+    while error is not None and shortage(error) is None:
+        error = error.__context__
+    return None if error is None else shortage(error)
 
 
 def _is_of_interrupt(error: BaseException | None) -> bool:

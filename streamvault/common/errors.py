@@ -6,6 +6,8 @@ derive their own errors from the kinds here. Any other exception is a bug.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from typing import ClassVar
 
@@ -87,3 +89,58 @@ class Overtaken(Conflict):
 
     def __init__(self, what: str, *, where: str = "", todo: str = "Run the same command again.") -> None:
         super().__init__(what, where=where, todo=todo)
+
+
+class ShortOf(Failed):
+    """This machine is short of memory, threads, open files or disk space; nothing is known about what was read."""
+
+
+_SHORT = {
+    errno.ENOMEM: "memory",
+    errno.EAGAIN: "threads or processes",
+    errno.EMFILE: "open files",
+    errno.ENFILE: "open files",
+    errno.ENOSPC: "disk space",
+    errno.EDQUOT: "disk space",
+}
+_SAID = {
+    **{os.strerror(number).lower(): what for number, what in _SHORT.items()},
+    "out of memory": "memory",
+    "not enough memory": "memory",
+    "allocation error": "memory",
+    "malloc of size": "memory",
+    "realloc of size": "memory",
+    "bad_alloc": "memory",
+    "memoryerror": "memory",
+    "start new thread": "threads or processes",
+    "launch worker thread": "threads or processes",
+}
+"""How libraries say it, in lower case."""
+
+
+def shortage(error: BaseException | str) -> ShortOf | None:
+    """Return the error to raise if one says that this machine is short of something; None for any other.
+
+    Args:
+        error: an error of the system or a library, or what it has written.
+    """
+    if isinstance(error, (ValueError, KeyError)):
+        return None  # of a value; its text may quote one
+    text = " ".join(str(error).split())
+    number = error.errno if isinstance(error, OSError) else None
+    what = "memory" if isinstance(error, MemoryError) else _SHORT.get(number or 0, "")
+    what = what or next((what for said, what in _SAID.items() if said in text.lower()), "")
+    if not what:
+        return None
+    todo = (
+        "Nothing is wrong with the data. Raise the limit of this process or container, and run the same command again."
+    )
+    return ShortOf(f"this machine is short of {what}", where=without_logins(text)[:300], todo=todo)
+
+
+def content_error(error: Exception, what: str, *, where: str = "", todo: str = "") -> Problem:
+    """Return what to raise for a library's error over an archive's content: `Damaged`, or `ShortOf` (see `shortage`).
+
+    Whatever turns such an error into `Damaged` calls this, since only content is damage.
+    """
+    return shortage(error) or Damaged(what, where=where, todo=todo)

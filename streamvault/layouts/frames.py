@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import zstandard
 
-from streamvault.common.errors import Damaged
+from streamvault.common.errors import Damaged, shortage
 from streamvault.layouts.layout import StoredRange
 
 FRAME_BYTES = 1024 * 1024
@@ -92,6 +92,8 @@ def decompressed(data: memoryview, stored: StoredRange, span: tuple[int, int], w
             at += size
             left -= len(raw[-1])
     except (zstandard.ZstdError, ValueError) as error:
+        if short := shortage(error):
+            raise short from None
         left, wrong = -1, str(error)
     if left or at != len(data):
         where = f"{where}, bytes {stored.start} to {stored.end} of the segment"
@@ -137,7 +139,9 @@ def sizes_of_same(found: memoryview, wanted: memoryview) -> tuple[int, ...] | No
             if theirs != ours:
                 return None
             sizes.append(size)
-    except (zstandard.ZstdError, ValueError):
+    except (zstandard.ZstdError, ValueError) as error:
+        if short := shortage(error):
+            raise short from None
         return None
     return tuple(sizes)
 
@@ -168,7 +172,9 @@ def sizes_if(parts: Iterable[bytes | memoryview], digest: bytes) -> tuple[int, .
                     is_last = raw < FRAME_BYTES  # an event is found by its offset, so all others are whole
                     size = raw = 0
                     frame = zstandard.ZstdDecompressor().decompressobj()
-    except zstandard.ZstdError:
+    except zstandard.ZstdError as error:
+        if short := shortage(error):
+            raise short from None
         return None
     return tuple(sizes) if not size and found.digest() == digest else None
 

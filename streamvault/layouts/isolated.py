@@ -12,9 +12,11 @@ import atexit
 import io
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
+import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,7 +25,12 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-READ, BATCH, FACTS, DONE, ERROR = b"R", b"B", b"F", b"D", b"E"
+from streamvault.common.errors import ShortOf, shortage
+
+READ, BATCH, FACTS, DONE, ERROR, SHORT = b"R", b"B", b"F", b"D", b"E", b"S"
+
+SAID_BYTES = 64 * 1024
+"""How much is read of what a process has said."""
 
 _HEAD = struct.Struct(">cQ")
 
@@ -105,6 +112,7 @@ def decoded(file: io.RawIOBase, question: dict[str, Any]) -> Iterator[pa.RecordB
 
     Raises:
         NotDecodable: it cannot be decoded.
+        ShortOf: this machine is short of something.
     """
     process = _take()
     is_done = False
@@ -124,17 +132,32 @@ def decoded(file: io.RawIOBase, question: dict[str, Any]) -> Iterator[pa.RecordB
                     yield json.loads(content)
                 else:
                     is_done = True
+                    if kind == SHORT:
+                        raise shortage(content.decode(errors="replace")) or ShortOf("this machine is short of memory")
                     if kind == ERROR:
                         raise NotDecodable(content.decode(errors="replace"))
                     return
         except (EOFError, BrokenPipeError):
-            code = process.wait()
-            raise NotDecodable(f"the Parquet library ended its process over it (status {code})") from None
+            raise _ended(process) from None
     finally:
         if is_done:
             _give_back(process)
         else:
             _end(process)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> Exception:
+    """Return the error of a process that has ended: a shortage if it says so or was killed from outside."""
+    code, said = process.wait(), ""
+    if process.stderr is not None:
+        process.stderr.seek(0)
+        said = process.stderr.read(SAID_BYTES).decode(errors="replace")
+    if code in {-signal.SIGKILL, -signal.SIGTERM}:
+        return ShortOf(
+            f"the process that decodes tables' files was killed (signal {-code})",
+            todo="It may have been short of memory. Raise the limit of the container, and run the same command again.",
+        )
+    return shortage(said) or NotDecodable(f"the Parquet library ended its process over it (status {code})")
 
 
 Process = subprocess.Popen[bytes]
@@ -149,13 +172,16 @@ def _take() -> Process:
             owner, process = _idle.pop()
             if owner == os.getpid() and process.poll() is None:  # else a fork's, or it was killed while it waited
                 return process
-    return subprocess.Popen(
+    said = tempfile.TemporaryFile(prefix="streamvault-")  # noqa: SIM115  (closed with the process)
+    process = subprocess.Popen(
         [sys.executable, "-c", "from streamvault.layouts.table_decoder import serve; serve()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # what the library says when it crashes
+        stderr=said,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
+    process.stderr = said
+    return process
 
 
 def _give_back(process: Process) -> None:
@@ -165,8 +191,10 @@ def _give_back(process: Process) -> None:
 
 def _end(process: Process) -> None:
     process.kill()
-    with suppress(OSError):
-        process.communicate()
+    for file in (process.stdin, process.stdout, process.stderr):
+        with suppress(OSError):
+            cast("IO[bytes]", file).close()
+    process.wait()
 
 
 @atexit.register

@@ -11,7 +11,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from streamvault.layouts.isolated import BATCH, DONE, ERROR, FACTS, READ, RemoteFile, receive, send
+from streamvault.common.errors import shortage
+from streamvault.layouts.isolated import BATCH, DONE, ERROR, FACTS, READ, SHORT, RemoteFile, receive, send
 from streamvault.layouts.layout import StoredRange
 from streamvault.layouts.table_rows import COLUMNS, RANGES, open_file, rows_in
 from streamvault.streamstore.model import SegmentId
@@ -30,7 +31,9 @@ def serve() -> None:
             except (pa.ArrowException, OSError, KeyError, ValueError, MemoryError) as error:
                 if isinstance(error, BrokenPipeError):
                     raise
-                send(answers, ERROR, " ".join(f"{error}".split())[:200].encode())
+                short = shortage(error)
+                text = f"{type(error).__name__} {error}" if short else f"{error}"
+                send(answers, SHORT if short else ERROR, " ".join(text.split())[:200].encode())
             else:
                 send(answers, DONE)
 

@@ -7,7 +7,7 @@ import re
 import traceback
 from itertools import dropwhile, takewhile
 
-from streamvault.common.errors import Failed, Usage
+from streamvault.common.errors import Failed, Usage, shortage
 
 _log = logging.getLogger(__name__)
 
@@ -38,11 +38,15 @@ class TaskFailed(Failed):
     """A task failed with an error other than a `Problem`, after Spark's retries."""
 
 
-def task_failed(error: BaseException | str) -> TaskFailed:
-    """Build the error for a task that failed with an exception that is no `Problem`, or with Spark's report of one."""
+def task_failed(error: BaseException | str) -> Failed:
+    """Build the error for a task that failed with an exception that is no `Problem`, or with Spark's report of one.
+
+    It is a `TaskFailed`, or a `ShortOf` if the machine is short of something.
+    """
     whole = error if isinstance(error, str) else "".join(traceback.format_exception(error))
     _log.debug("a task failed: %s", whole)
-    return TaskFailed("a task failed", where=last_line(whole), todo=_TODO)
+    line = last_line(whole)
+    return shortage(line) or TaskFailed("a task failed", where=line, todo=_TODO)
 
 
 def last_line(account: str) -> str:

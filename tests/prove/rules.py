@@ -38,6 +38,7 @@ GROUP_STATE = "tests/unit/streamstore/pravega/test_group_state.py"
 DELETE = "tests/commands/manifests/test_delete.py"
 LATE_MARKS = "tests/commands/manifests/test_late_marks.py"
 FALSE_CHAINS = "tests/commands/lake/test_false_chains.py"
+SHORTAGE = "tests/commands/manifests/test_shortage.py"
 LOST = "tests/commands/manifests/test_lost_manifest.py"
 REPLACED = "tests/unit/manifests/archive/test_replaced.py"
 
@@ -699,6 +700,38 @@ RULES: tuple[Mutant, ...] = (
         "if not options.unverified:",
         "if False:",
         tests=(f"{LAKE}/test_read_damaged.py",),
+    ),
+    Mutant(
+        "shortage-is-no-damage",
+        "readers: only content is damage, not a shortage of this machine",
+        "common/errors.py",
+        "return shortage(error) or Damaged(what, where=where, todo=todo)",
+        "return Damaged(what, where=where, todo=todo)",
+        tests=(SHORTAGE,),
+    ),
+    Mutant(
+        "shortage-of-frames",
+        "readers: a shortage while a chunk is decompressed is no damage",
+        "layouts/frames.py",
+        "            raise short from None\n        left, wrong",
+        "            pass\n        left, wrong",
+        tests=(SHORTAGE,),
+    ),
+    Mutant(
+        "shortage-of-decoder",
+        "readers: a shortage of the process that decodes tables' files is no damage",
+        "layouts/isolated.py",
+        "return shortage(said) or NotDecodable(",
+        "return NotDecodable(",
+        tests=(SHORTAGE,),
+    ),
+    Mutant(
+        "killed-decoder",
+        "readers: a decoding process that was killed from outside is no damage",
+        "layouts/isolated.py",
+        "if code in {-signal.SIGKILL, -signal.SIGTERM}:",
+        "if False:",
+        tests=(SHORTAGE,),
     ),
     Mutant(
         "merge-unverified",

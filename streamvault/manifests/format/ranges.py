@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamvault.common.errors import Damaged, Failed
+from streamvault.common.errors import Damaged, Failed, content_error
 from streamvault.layouts.frames import FRAME_BYTES, MAX_FRAME_BYTES
 from streamvault.manifests.format.archived_range import MAX_INDEX_BYTES, ArchivedRange
 from streamvault.manifests.format.jsonfile import one_line
@@ -106,7 +106,7 @@ def decode_ranges(
             its digests are of an algorithm that this release does not know.
     """
     try:
-        file = pq.ParquetFile(io.BytesIO(data), read_dictionary=["segment"])
+        file = pq.ParquetFile(io.BytesIO(data), read_dictionary=["segment"], pre_buffer=False)
         if not (file.schema_arrow.equals(AS_READ) or file.schema_arrow.equals(AS_READ.append(FRAMES))):
             raise Damaged("not an index of ranges (wrong columns)", where=where)
         metadata = file.metadata.metadata or {}
@@ -116,7 +116,7 @@ def decode_ranges(
         _check_size(data, max_rows, where)
         checksums = _checksums(metadata, where)
         last: ArchivedRange | None = None
-        for batch in file.iter_batches(BATCH_ROWS):
+        for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
             _check_names(batch.column(0), where)
             for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 row = _row(stream, values, next(checksums), where)
@@ -125,7 +125,7 @@ def decode_ranges(
                 yield row
                 last = row
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise Damaged("not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
+        raise content_error(error, "not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
 
 
 def _check_size(data: bytes, max_rows: int | None, where: str) -> None:
