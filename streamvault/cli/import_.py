@@ -31,7 +31,7 @@ def _show(results: Results, report: ImportReport) -> None:
             "bytes": exact_text(report.bytes),
             "of these": f"{bytes_text(earlier)} restored by an earlier run" if earlier and not report.dry_run else "",
             "segments": f"{report.segments:,} in {count_text(report.epochs, 'epoch')}",
-            "gaps": f"{len(report.gaps):,}, filled with empty events" if report.gaps else "",
+            "gaps": f"{len(report.gaps):,}" if report.gaps else "",
             **cost_fields(report.cost),
             "time": time_text(report),
         }
@@ -42,6 +42,8 @@ def _show(results: Results, report: ImportReport) -> None:
         results.line(f"INCOMPLETE: damaged parts of the archive are left out ({bytes_text(lost)})")
     for finding in report.findings:
         results.line(f"skipped: {finding}")
+    for one in report.filled:
+        results.line(f"filled: {one.segment} bytes {one.start} to {one.end}: {one.reason}")
     print_new_places(results, report.renumbered, report.shifts)
     for moved in report.moved_boundaries:
         results.line(

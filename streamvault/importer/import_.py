@@ -8,6 +8,7 @@ from datetime import datetime
 
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
+from streamvault.common.report import GapReport
 from streamvault.common.times import moment_text
 from streamvault.common.verb import verb
 from streamvault.importer.archived_groups import ArchivedGroups
@@ -28,6 +29,7 @@ from streamvault.manifests.verbs.costs import cost_of_import
 from streamvault.manifests.verbs.reports import damage_reports
 from streamvault.objectstore.errors import InArchiveClass
 from streamvault.sparkrun.opening import open_runner
+from streamvault.streamstore.arithmetic.framing import filler_text
 from streamvault.streamstore.open_stream import open_stream
 
 
@@ -187,7 +189,17 @@ def _report(stream: str, planned: PlannedRestore, at: datetime | None) -> Import
     plan, selection = planned.plan, planned.selection
     created = selection.source.taken
     damage = damage_reports(selection.source.history, selection.lost)
+    filled = (
+        GapReport(
+            segment=place.segment.in_stream(plan.source),
+            start=place.start,
+            end=place.end,
+            reason=filler_text(place.end - place.start, plan.content),
+        )
+        for place in plan.filled
+    )
     return ImportReport(
+        filled=tuple(filled),
         stream=stream,
         archive=selection.source.archive.uri,
         generation=plan.generation,

@@ -34,7 +34,7 @@ def warnings_of(planned: PlannedRestore, gaps: Sequence[GapReport], moment: date
     for gap in gaps:
         yield f"gap in the archive: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}"
     if filled := sum(segment.gap_bytes for segment in plan.segments.values()):
-        yield f"{filled} bytes of gaps lie between archived events; --offsets keep fills them with zeros"
+        yield f"{filled} bytes of gaps lie between archived events; --offsets keep puts events of zero bytes there"
     yield from _scaling_warning(history, plan)
     yield from _retention_warning(plan)
     if plan.replay.moved:

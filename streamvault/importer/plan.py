@@ -20,7 +20,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.own import EPHEMERAL, OWN, SWEPT
+from streamvault.streamstore.own import EPHEMERAL, OWN, SWEPT, FilledPlace, filled_places
 from streamvault.streamstore.scale_note import SCALED
 
 
@@ -84,6 +84,20 @@ class RestorePlan:
         """Every span that is no filler, with its part of the source, in the stream's order."""
         for segment, plan in self.segments.items():
             yield from ((segment, span, span.part) for span in plan.spans if span.part is not None)
+
+    @property
+    def filled(self) -> Iterator[FilledPlace]:
+        """Yield where the target has filler in place of a gap, in its offsets: now, and since an earlier import."""
+        earlier, _ = filled_places(self.configuration)
+        for segment, plan in self.segments.items():
+            for span in plan.spans:
+                if span.part is None and span.end > plan.head:
+                    yield FilledPlace(segment, span.start, span.end)
+                elif span.part is not None:
+                    for place in earlier:
+                        low, high = max(place.start, span.part.start), min(place.end, span.part.end)
+                        if place.segment == segment and low < high:
+                            yield FilledPlace(segment, low - span.shift, high - span.shift)
 
     @property
     def tail(self) -> Mapping[SegmentId, int]:

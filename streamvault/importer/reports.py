@@ -73,7 +73,9 @@ class ImportReport(NewStreamReport):
         verified: True if every range was compared with the archive, or would be.
         events: events in the restored stream.
         reader_groups: the reader groups that the generation has noted, if they were asked for.
-        gaps: bytes that the archive does not have; with offsets kept, filler of the same length takes their place.
+        gaps: bytes that the archive does not have.
+        filled: where the restored stream has filler in their place, in its offsets and the archive's segments; `reason`
+            says what that is. An archive of the stream has this, too: in its tags, and in the notes of a check.
         findings: one line for each damaged part of the archive that was left out, with ``skip_damaged``.
         damage: the same, with their fields.
         cost: the estimated cost, in a dry run.
@@ -88,6 +90,7 @@ class ImportReport(NewStreamReport):
     events: int = 0
     reader_groups: tuple[CarriedGroup, ...] = ()
     gaps: tuple[GapReport, ...] = ()
+    filled: tuple[GapReport, ...] = ()
     findings: tuple[str, ...] = ()
     damage: tuple[DamageReport, ...] = ()
     cost: Cost | None = None

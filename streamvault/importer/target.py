@@ -33,7 +33,19 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.own import FROM, LONGEST_TAG, OWN, RESTORED, SWEPT, UNFINISHED, is_own, own_stream
+from streamvault.streamstore.own import (
+    FILLED,
+    FROM,
+    LONGEST_TAG,
+    MOST_TAGS,
+    OWN,
+    RESTORED,
+    SWEPT,
+    UNFINISHED,
+    filled_tags,
+    is_own,
+    own_stream,
+)
 from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import is_same_store
@@ -216,10 +228,11 @@ class Target:
     def _final_configuration(self) -> StreamConfiguration:
         """Return the source's policies and tags. What has other segment numbers is told from the source by them."""
         configuration = self._plan.configuration
-        if all(old == new for old, new in self.segments.items()):
-            return configuration
-        tags = tuple(tag for tag in configuration.tags if not tag.startswith(RESTORED))
-        return replace(configuration, tags=tags)
+        tags = tuple(tag for tag in configuration.tags if not tag.startswith(FILLED))
+        if any(old != new for old, new in self.segments.items()):
+            tags = tuple(tag for tag in tags if not tag.startswith(RESTORED))
+        filled = sorted(place._replace(segment=self.segments[place.segment]) for place in self._plan.filled)
+        return replace(configuration, tags=(*tags, *filled_tags(filled, MOST_TAGS - len(tags))))
 
 
 def check_other_stream(source: OpenStream, target: OpenStream) -> None:

@@ -32,7 +32,16 @@ from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream, SegmentTruncated, StreamStoreError
 from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.own import COPY_OF, LONGEST_TAG, TARGET_LEDGER, is_own, stream_beside, tag_of, users_tags
+from streamvault.streamstore.own import (
+    COPY_OF,
+    FILLED,
+    LONGEST_TAG,
+    TARGET_LEDGER,
+    is_own,
+    stream_beside,
+    tag_of,
+    users_tags,
+)
 from streamvault.streamstore.services.lease import last_heartbeat
 from streamvault.streamstore.services.ledger import Ledger, LedgerNameTaken
 
@@ -143,7 +152,9 @@ class Copying:
             described, cuts = look.described, self.cuts
             import_id = self.import_id(described)
             tag = self.tag(import_id)
-            tagged = replace(described.configuration, tags=(*users_tags(described.configuration), tag))
+            given = described.configuration
+            filled = (one for one in given.tags if one.startswith(FILLED))
+            tagged = replace(given, tags=(*users_tags(given), *filled, tag))
             head = begin_of(described, cuts["from_cut"])
             begin = self._begin(import_id, head)
             look = replace(look, described=replace(described, configuration=tagged))

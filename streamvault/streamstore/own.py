@@ -8,16 +8,21 @@ take it like any other, but scopes are listed without it, and its tag is never c
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamvault.common.errors import Conflict
-from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.scale_note import SCALED, users_configuration
 
 if TYPE_CHECKING:
     from streamvault.streamstore.model import StreamConfiguration, StreamDescription
     from streamvault.streamstore.store import StreamStore
+
+_FILLED = re.compile(r"([0-9]{1,9})\.#epoch\.([0-9]{1,9}):([0-9]{1,19})-([0-9]{1,19})")
 
 LONGEST_TAG = 256
 """Pravega accepts no longer tag (characters)."""
@@ -48,6 +53,10 @@ JOIN = "join."
 
 MOVED_TO = "streamvault-moved-to:"
 """Prefix of the tag on the empty sealed stream that a move leaves; the URI of the moved stream follows."""
+
+FILLED = "streamvault-filled:"
+"""Prefix of the tags on a restored stream that say which of its bytes are filler in place of a gap: comma-separated
+``SEGMENT:START-END``, and ``+N`` for N more places that no tag has room for."""
 
 EPHEMERAL = "streamvault-ephemeral:"
 """Prefix of the tag on an ephemeral stream; its owner and its expiry follow (`manager.ephemeral`)."""
@@ -112,8 +121,41 @@ def tag_of(configuration: StreamConfiguration, prefix: str) -> str:
 
 def users_tags(configuration: StreamConfiguration) -> tuple[str, ...]:
     """Return a stream's tags without Streamvault's."""
-    ours = (UNFINISHED, FROM, COPY_OF, REPLICA_OF, RESTORED, MOVED_TO, EPHEMERAL, SWEPT, SCALED)
+    ours = (UNFINISHED, FROM, COPY_OF, REPLICA_OF, RESTORED, MOVED_TO, EPHEMERAL, SWEPT, SCALED, FILLED)
     return tuple(tag for tag in configuration.tags if tag != OWN and not tag.startswith(ours))
+
+
+class FilledPlace(NamedTuple):
+    """Bytes ``[start, end)`` of a segment that an import has filled with zeros, in place of a gap."""
+
+    segment: SegmentId
+    start: int
+    end: int
+
+
+def filled_tags(places: Iterable[FilledPlace], room: int) -> tuple[str, ...]:
+    """Return the tags that say where a stream has filler, at most ``room`` of them."""
+    texts = deque(f"{segment}:{start}-{end}" for segment, start, end in places)
+    tags: list[str] = []
+    while texts and len(tags) < room:
+        tag = FILLED
+        more = f",+{len(texts)}" if len(tags) == room - 1 else ""
+        while texts and len(tag) + len(texts[0]) + 1 + len(more) <= LONGEST_TAG:
+            tag += ("," if tag != FILLED else "") + texts.popleft()
+        tags.append(f"{tag},+{len(texts)}" if more and texts else tag)
+    return tuple(tags)
+
+
+def filled_places(configuration: StreamConfiguration) -> tuple[tuple[FilledPlace, ...], int]:
+    """Return where a stream has filler by its tags, in order, and in how many places more. Other texts are ignored."""
+    found, more = set[FilledPlace](), 0
+    for tag in configuration.tags:
+        for text in tag.removeprefix(FILLED).split(",") if tag.startswith(FILLED) else ():
+            if match := _FILLED.fullmatch(text):
+                found.add(FilledPlace(SegmentId(int(match[2]), int(match[1])), int(match[3]), int(match[4])))
+            elif text.startswith("+") and text[1:].isdecimal():
+                more += int(text[1:])
+    return tuple(sorted(found)), more
 
 
 def is_own(configuration: StreamConfiguration) -> bool:

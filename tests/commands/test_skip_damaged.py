@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from streamvault import check_archive, compact_archive, import_stream, write_table
+from streamvault import check_archive, compact_archive, export_stream, import_stream, write_table
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests.archive import damage as damaging
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.streamstore.model import EventPointer
+from streamvault.streamstore.model import EventPointer, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.own import LONGEST_TAG, FilledPlace, filled_places, filled_tags
 from tests.commands.importer import restores
 from tests.commands.importer.restores import BACK, stopped_after
 from tests.streams import digest_of, events_of
-from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
+from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, contents, data_keys, replace_object
 
 Change = Callable[[bytes], bytes | None]
 
@@ -183,6 +184,77 @@ def test_one_object_for_each_event_loses_as_little_as_the_listing_proves(
     # behind a missing object, nothing proves that an object is one of the archived events
     assert lost == {(str(first.segment), 1), (str(second.segment), second.events - 4)}
     is_restored(vault, report["damage"])
+
+
+def test_all_damage_of_a_range_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """One object is missing and another is cut short; that others are changed, nothing can show."""
+    vault = made(tmp_path, "events", largest=200)
+    row = max(rows_of(vault), key=lambda row: row.events)
+    spoil(vault, row, delete, 4)
+    spoil(vault, row, cut_short, 8)
+    report = check_archive(vault.archive, read_data=True, master="inline")
+    first, second = report.damage
+    assert "no object holds" in first.what
+    assert "bytes instead of" in second.what
+    assert f"the {row.events - 2} other objects of the range cannot be compared with its digest" in second.what
+    assert "cannot be compared" not in check_archive(vault.archive).damage[-1].what
+    assert restore(vault) == 3
+    (finding,) = report_of(capfd)["findings"]
+    assert "no object holds" in finding
+    assert "bytes instead of" in finding
+
+
+def test_filler_is_said_in_each_archive_of_what_was_restored(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    vault = made(tmp_path, "chunks", largest=200)
+    for place in ("middle", "end of a sealed segment"):
+        spoil(vault, places(vault)[place], delete)
+    assert restore(vault, "--numbers", "map") == 3
+    report = report_of(capfd)
+    filled = [(one["segment"], one["start"], one["end"]) for one in report["filled"]]
+    assert filled == [(one["segment"], one["start"], one["end"]) for one in report["damage"]]
+    assert {one["reason"] for one in report["filled"]} == {
+        f"one event of {end - start - 8:,} zero bytes" for _, start, end in filled
+    }
+    rescued = filler_after(vault, BACK)
+    again = replace(NAME, stream="again")
+    assert import_stream(rescued, vault.uri(again), master="inline").gaps == ()
+    filler_after(vault, again)
+    shifted = replace(NAME, stream="shifted")
+    assert not import_stream(
+        vault.archive, vault.uri(shifted), skip_damaged=True, offsets="shift", master="inline"
+    ).filled
+    with vault.store as store:
+        assert filled_places(store.describe(shifted).configuration) == ((), 0)
+
+
+def filler_after(vault: Vault, name: StreamName) -> str:
+    """Archive a restored stream: a check says which of its events are filler."""
+    with vault.store as store:
+        found, more = filled_places(store.describe(name).configuration)
+        held = {(p.segment, p.offset, p.offset + p.length) for p, payload in events_of(store, name) if not any(payload)}
+    assert more == 0
+    assert len(found) == 2
+    assert set(found) <= held
+    root = a_root()
+    export_stream(vault.uri(name), root, layout="events", master="inline")
+    report = check_archive(f"{root}/{name}", read_data=True, master="inline")
+    assert report.ok
+    (note,) = (note for note in report.notes if "zeros in place" in note)
+    for segment, start, end in found:
+        assert f"{segment.in_stream(name)} bytes {start} to {end} (one event of {end - start - 8:,} zero bytes)" in note
+    return f"{root}/{name}"
+
+
+def test_places_with_filler_fit_into_tags() -> None:
+    many = [FilledPlace(SegmentId(number, number), 10**18, 2 * 10**18) for number in range(2000)]
+    for count, room in ((0, 3), (1, 3), (2000, 3), (2000, 1), (2000, 500)):
+        tags = filled_tags(many[:count], room)
+        assert len(tags) <= room
+        assert all(len(tag) <= LONGEST_TAG for tag in tags)
+        found, more = filled_places(StreamConfiguration(tags=(*tags, "streamvault-filled:x,1:2-3", "other")))
+        assert list(found) == many[: len(found)]
+        assert len(found) + more == count
+    assert filled_tags(many, 0) == ()
 
 
 def test_object_that_may_be_a_stray_is_no_event(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

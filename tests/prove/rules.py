@@ -39,6 +39,7 @@ DELETE = "tests/commands/manifests/test_delete.py"
 LATE_MARKS = "tests/commands/manifests/test_late_marks.py"
 FALSE_CHAINS = "tests/commands/lake/test_false_chains.py"
 SHORTAGE = "tests/commands/manifests/test_shortage.py"
+SKIP_DAMAGED = "tests/commands/test_skip_damaged.py"
 LOST = "tests/commands/manifests/test_lost_manifest.py"
 REPLACED = "tests/unit/manifests/archive/test_replaced.py"
 
@@ -732,6 +733,38 @@ RULES: tuple[Mutant, ...] = (
         "if code in {-signal.SIGKILL, -signal.SIGTERM}:",
         "if False:",
         tests=(SHORTAGE,),
+    ),
+    Mutant(
+        "filler-recorded",
+        "import: a restored stream says where it has filler in place of a gap",
+        "importer/target.py",
+        "tags=(*tags, *filled_tags(filled, MOST_TAGS - len(tags)))",
+        "tags=tags",
+        tests=(SKIP_DAMAGED,),
+    ),
+    Mutant(
+        "filler-of-filler",
+        "import: what an earlier import has filled stays recorded",
+        "importer/plan.py",
+        "if place.segment == segment and low < high:",
+        "if False:",
+        tests=(SKIP_DAMAGED,),
+    ),
+    Mutant(
+        "filler-said",
+        "check: says where an archive has filler in place of lost data",
+        "manifests/verbs/check.py",
+        "if not places and not more:",
+        "if True:",
+        tests=(SKIP_DAMAGED,),
+    ),
+    Mutant(
+        "all-damage-named",
+        "import: all damage of a range is named",
+        "manifests/archive/damage.py",
+        "_all_within(hole, known) or what",
+        "what",
+        tests=(SKIP_DAMAGED,),
     ),
     Mutant(
         "merge-unverified",

@@ -60,6 +60,17 @@ def whole(row: ArchivedRange, what: str) -> Lost:
     return Lost(row.segment, row.start, row.end, row.events, what)
 
 
+def uncompared(damage: tuple[Lost, ...], listed: RangeCheck) -> tuple[Lost, ...]:
+    """Return the damage that a range's listing shows, with what cannot be known of the range's other objects.
+
+    A range has one digest. So nothing shows whether other objects are changed, if one is missing or has a wrong size.
+    """
+    if not damage or not listed.events:
+        return damage
+    rest = f"the {count_text(listed.events, 'other object')} of the range cannot be compared with its digest"
+    return (*damage[:-1], replace(damage[-1], what=f"{damage[-1].what}; {rest}"))
+
+
 def damage_of(place: Place, layout: str, row: ArchivedRange) -> tuple[Lost, ...]:
     """Read a range and compare its digest; return the damage: none, or one that covers the range."""
     try:
@@ -104,22 +115,31 @@ def find_remains(origin: RangeBytes) -> Remains | None:
     damage = damage_of(origin.place, origin.layout, origin.row)
     if not damage:
         return None
-    row = origin.row
-    rows = tuple(_intact_rows(origin)) if origin.layout in LAYOUTS else ()
+    row, rows, known, what = origin.row, tuple[ArchivedRange, ...](), tuple[Lost, ...](), damage[0].what
+    if origin.layout in LAYOUTS:
+        layout = open_layout(origin.layout)
+        listed = layout.check_range(origin.place, row.stored)
+        known = listed_damage(listed, row)
+        rows = tuple(_intact_rows(origin, listed)) if layout.one_object_per_event else ()
     left = row.events - sum(each.events for each in rows)
     holes = list(_holes(row, rows))
     counts = [None] * len(holes) if len(holes) > 1 else [left]
     return Remains(
         rows,
-        tuple(Lost(row.segment, *hole, count, damage[0].what) for hole, count in zip(holes, counts, strict=True)),
+        tuple(
+            Lost(row.segment, *hole, count, _all_within(hole, known) or what)
+            for hole, count in zip(holes, counts, strict=True)
+        ),
     )
 
 
-def _intact_rows(origin: RangeBytes) -> Iterator[ArchivedRange]:
-    place, row, layout = origin.place, origin.row, open_layout(origin.layout)
-    if not layout.one_object_per_event:
-        return
-    listed = layout.check_range(place, row.stored)
+def _all_within(hole: tuple[int, int], known: tuple[Lost, ...]) -> str:
+    """Return all that is known to be wrong in a hole."""
+    return "; ".join(one.what for one in known if hole[0] <= one.start < hole[1])
+
+
+def _intact_rows(origin: RangeBytes, listed: RangeCheck) -> Iterator[ArchivedRange]:
+    row = origin.row
     if listed.stray or not listed.damaged:
         return  # a stray object may have the place of a missing one; a digest does not show which object is wrong
     at = row.start

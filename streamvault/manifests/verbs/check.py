@@ -41,10 +41,14 @@ from streamvault.manifests.verbs.reports import CheckReport, damage_reports
 from streamvault.objectstore.errors import ObjectStoreError
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.arithmetic.framing import filler_text
 from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.own import filled_places
 
 MAX_FINDINGS = 1000
 MAX_STRAYS = 100
+MAX_FILLED = 20
+"""Places with filler that a note names."""
 
 T = TypeVar("T")
 
@@ -122,7 +126,7 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
         removed=removed,
         fingerprints={each.manifest.generation: each.fingerprint for each in scope.history.generations},
         unfinished_generation=scope.unfinished,
-        notes=(*notes, *unmarked, *_not_compared(found)),
+        notes=(*notes, *unmarked, *_not_compared(found), *_filled(scope.history)),
         seed=seed if options.subset is not None else None,
         seconds=round(time.monotonic() - began - start_seconds, 3),
     )
@@ -249,6 +253,22 @@ def _not_compared(found: CheckResult) -> tuple[str, ...]:
         if count
     )
     return (f"{objects} not compared, such as {found.not_compared}: {why}",)
+
+
+def _filled(history: History) -> tuple[str, ...]:
+    """Return what the archive has of filler that an import has put in place of lost data, as one note or none."""
+    places, more = filled_places(history.description.configuration)
+    if not places and not more:
+        return ()
+    content = history.generations[-1].manifest.content
+    texts = [
+        f"{place.segment.in_stream(history.stream)} bytes {place.start} to {place.end} ("
+        f"{filler_text(place.end - place.start, content)})"
+        for place in places[:MAX_FILLED]
+    ]
+    more += len(places) - len(texts)
+    texts += [count_text(more, "more place")] if more else []
+    return (f"an import has put zeros in place of data that were lost: {', '.join(texts)}",)
 
 
 def _repair(runner: Runner, history: History, source: Archive) -> int:

@@ -16,7 +16,7 @@ from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.layouts.object_keys import chunk_key
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.agreement import by_segment
-from streamvault.manifests.archive.damage import Lost, damage_of, listed_damage
+from streamvault.manifests.archive.damage import Lost, damage_of, listed_damage, uncompared
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.archive.sweeping import ranges_a_task
@@ -218,9 +218,9 @@ def check_ranges(task: RangesTask) -> CheckResult:
         strays += listed.strays
         stray += listed.stray
         damage = listed_damage(listed, row)
-        if is_read and not damage:
-            damage = damage_of(place, task.layout, row)
-            read += 1
+        if is_read:
+            read += not damage
+            damage = uncompared(damage, listed) if damage else damage_of(place, task.layout, row)
         found += max(listed.damaged, len(damage))
         findings += damage
         intact += () if damage else (row,)

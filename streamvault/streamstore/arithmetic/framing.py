@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from streamvault.streamstore.errors import StreamStoreError
-from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
+from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind
 
 MAX_APPEND_BYTES = HEADER_BYTES + MAX_EVENT_BYTES
 """The largest block (bytes) that can be appended at once: an event of 8 MiB."""
@@ -103,6 +103,16 @@ def filler(length: int) -> Iterator[bytes]:
             size -= HEADER_BYTES
         yield frame(bytes(size - HEADER_BYTES))
         length -= size
+
+
+def filler_text(length: int, content: ContentKind) -> str:
+    """Say what takes the place of a gap: ``one event of 1,234 zero bytes``."""
+    if content == "bytes" or length < HEADER_BYTES:
+        return f"{length:,} zero bytes"
+    sizes = [len(block) - HEADER_BYTES for block in filler(length)]
+    if len(sizes) == 1:
+        return f"one event of {sizes[0]:,} zero bytes"
+    return f"{len(sizes):,} events of {sum(sizes):,} zero bytes together"
 
 
 def zeros(length: int) -> Iterator[bytes]:
