@@ -118,7 +118,11 @@ class Export:
         address = RootAddress.parse(root).resolve()
         if options.line:
             address = address.below(line_folder(options.line))
-        layout = open_layout(layout_of(options.content or "events", options.layout), options.compress or "")
+        # without either, the archive's content decides, which is not read yet: see `stored_as`
+        is_told = options.content is not None or options.layout is not None
+        layout = open_layout(
+            layout_of(options.content or "events", options.layout), (options.compress or "") if is_told else ""
+        )
         check_window(options.window, layout.min_window(options.range_size or RANGE_SIZE))
         address = address.with_data_class(options.storage_class)
         return cls(source, name, address, exporting)

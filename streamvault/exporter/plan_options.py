@@ -8,7 +8,7 @@ from typing import Any
 from streamvault.common.errors import Usage
 from streamvault.common.sizes import size_text
 from streamvault.exporter.options import ExportOptions
-from streamvault.layouts.layout import LayoutName, layout_of
+from streamvault.layouts.layout import LayoutName, layout_of, open_layout
 from streamvault.manifests.archive.plan import Plan
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.options import RANGE_SIZE
@@ -46,7 +46,7 @@ def stored_as(options: ExportOptions, newest: Manifest | None) -> tuple[ContentK
     """Return content and layout of the generation after an archive's newest one, if there is one.
 
     Raises:
-        Usage: the archive has another content, or the layout cannot hold it.
+        Usage: the archive has another content, or the layout cannot hold it, or does not support the compression.
     """
     content = options.content or (newest.content if newest else "events")
     if newest is not None and content != newest.content:
@@ -55,7 +55,9 @@ def stored_as(options: ExportOptions, newest: Manifest | None) -> tuple[ContentK
             where=f"{newest.name}, generation {newest.generation}",
             todo=f"Omit --content, or export below another root with --content {content}.",
         )
-    return content, layout_of(content, options.layout)
+    layout = layout_of(content, options.layout)
+    open_layout(layout, options.compress or "")
+    return content, layout
 
 
 def check_same_options(plan: Plan, options: ExportOptions, where: str) -> None:

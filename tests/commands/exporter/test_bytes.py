@@ -140,6 +140,27 @@ def test_later_generations_continue_with_bytes(tmp_path: Path) -> None:
     assert import_stream(vault.archive, vault.uri(second), generation=2, **INLINE).bytes == 5003
 
 
+@pytest.mark.parametrize("verb", [export_stream, rotate_stream, follow_stream])
+def test_later_generations_are_compressed_without_saying_what_they_hold(tmp_path: Path, verb: Any) -> None:
+    vault = single(tmp_path, 3 * RANGE_SIZE)
+    export(vault, content="bytes")
+    add(vault, RANGE_SIZE)
+    more = {"lasting": 0.001, "retry_for": 0} if verb is follow_stream else {}
+    verb(vault.uri(), vault.root, compress="zstd", **more, **INLINE)
+    newest = archive_of(vault.root).manifest()
+    assert (newest.generation, newest.content, newest.compression) == (2, "bytes", "zstd")
+    assert check_archive(vault.archive, read_data=True, **INLINE).ok
+
+
+def test_events_cannot_be_compressed_one_by_one(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.make(events=5, largest=50)
+    for options in ({}, {"content": "events"}, {"layout": "events"}):
+        with pytest.raises(Usage, match="layout events does not support the compression"):
+            export_stream(vault.uri(), vault.root, compress="zstd", **INLINE, **options)
+    assert contents(vault.root) == {}
+
+
 def test_gap_is_filled_with_zeros(tmp_path: Path) -> None:
     """A gap of a byte stream can be shorter than an event."""
     vault = single(tmp_path, 5000)
