@@ -126,7 +126,7 @@ class ImportRun:
         self._segments = unfinished.check(self._plan)
         current = unfinished.described.epochs[-1].segments
         held = [(self._fill_task(old), unfinished.ends[new]) for old, new in self._segments.items() if new in current]
-        specs = [(replace(task, compare=min(compare, task.compare)), end) for task, end in held if end > task.head]
+        specs = [(replace(task, compare=compare), end) for task, end in held if end > task.head]
         for _ in InlineRunner(COMPARED_AT_ONCE).run(compare_segment, specs):
             pass
 
@@ -204,9 +204,12 @@ class ImportRun:
         Raises:
             TargetTaken: the target is not this import's; nothing was written to it.
             TargetBusy: another import is restoring into the target; nothing was written to it.
+            Conflict: the archive is another one than that with which the target was begun; nothing was written to it.
             Damaged: the archive is damaged.
             Failed: the restored stream differs from the archive, or was scaled by another process.
         """
+        if (unfinished := Unfinished.find(self._target)) is not None:
+            self.check_unfinished(unfinished)
         with finishing_under_lease(self._target, self._plan.import_id) as lease, reporting_lost_lease(lease):
             return self.restore(lease, runner, progress, then)
 

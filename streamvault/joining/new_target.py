@@ -50,13 +50,20 @@ class NewTarget:
         return self._stitching(described)
 
     def is_finished(self) -> bool:
-        """Return whether this join has made the stream, and nothing else was appended by the same sources since."""
+        """Return whether this join has made the stream, and nothing else was appended by the same sources since.
+
+        Raises:
+            AnotherSource: it has, of another source than there is now.
+        """
         described = self._stream.find()
         if described is None or is_own(described.configuration) or described.sealed:
             return False
         stitching, _ = self._stitching(described)
         record = stitching.newest()
-        return record is not None and record.stage is Stage.FINISHED and self._planner.has_sources_of(record)
+        if record is None or record.stage is not Stage.FINISHED:
+            return False
+        self._planner.check_sources(record)
+        return True
 
     def make(self) -> tuple[Stitching, StitchTarget]:
         """Create the stream, unless it is there, with the key ranges that all sources share.

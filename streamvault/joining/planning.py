@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from streamvault.common.errors import Conflict, Usage
+from streamvault.common.errors import Usage
 from streamvault.joining.filling import digest_of
 from streamvault.joining.record import LeftOut, SourceCuts, Stage, StitchRecord
-from streamvault.joining.sources import Sources, Stretch, has_history, history_digest
+from streamvault.joining.sources import Sources, Stretch
+from streamvault.reading.identity import SourcePosition
 from streamvault.reading.source import Source
 from streamvault.sparkrun.opening import Tasks
-from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.arithmetic.cut_option import Cut, parse_cut
 from streamvault.streamstore.arithmetic.cuts import later_of
 from streamvault.streamstore.model import KeyRange, SegmentId
@@ -57,12 +57,13 @@ class StitchPlanner:
         """Return whether a record's plan is to be finished: it has this run's sources and options, or is too far."""
         if record.stage is Stage.COMMITTING or record.is_committed:
             return True
-        same = record.distinct == self._distinct and self._to_cut in (None, record.parts[0].to_cut)
-        return same and self.has_sources_of(record)
+        return record.distinct == self._distinct and (self._to_cut is None or record.parts[0].to.is_at(self._to_cut))
 
-    def has_sources_of(self, record: StitchRecord) -> bool:
-        """Return whether no source was created again since a record."""
-        return all(self.sources.first_ids[part.uri] == part.first for part in record.parts)
+    def check_sources(self, record: StitchRecord) -> None:
+        """Look at the sources, and check that they are those of a record; errors as `SourcePosition.reached`."""
+        looks = Sources(self.sources.sources)
+        for part in record.parts:
+            part.between(looks.look_at(part))
 
     def plan(self, newest: StitchRecord | None, tasks: Tasks) -> StitchRecord | None:
         """Plan what the sources have now and was not appended yet; None if that is nothing.
@@ -72,7 +73,7 @@ class StitchPlanner:
             tasks: run what reads segments of equal length, if equal ones are to be left out.
 
         Raises:
-            Conflict: an archive is not the one that was appended before.
+            AnotherSource: a source is not the one that was appended before.
             InvalidCut: the cut lies inside an event, or before what was appended already.
         """
         self.sources = Sources(self.sources.sources)
@@ -129,31 +130,26 @@ class StitchPlanner:
         return [self._cuts(index, before.get(source.uri), begun=begun) for index, source in enumerate(sources)]
 
     def _cuts(self, index: int, before: SourceCuts | None, *, begun: bool) -> SourceCuts:
-        described, source = self.sources.looks[index].described, self.sources.sources[index]
+        look, source = self.sources.looks[index], self.sources.sources[index]
+        described = look.described
         begin = described.head
-        first = self.sources.first_ids[source.uri]
-        if before is not None and before.first != first:
-            self.warnings.append(f"{source.uri} was deleted and created again; it is appended from its head")
-        elif before is not None:
-            if not has_history(described, before.history):
-                todo = "Another archive is in its place; move that to another root."
-                raise Conflict("the source is not the one that was appended before", where=source.uri, todo=todo)
-            reached = before.from_cut if begun else before.to_cut
+        if before is not None:
+            from_cut, to_cut = before.between(look)
+            reached = from_cut if begun else to_cut
             begin = later_of(described, reached, described.head)
             if begin != reached:
                 self.warnings.append(
                     f"{source.uri} was truncated beyond what was appended; what is missing is left out"
                 )
+            if before.to.witness is None:
+                self.warnings.append(f"an earlier release has appended {source.uri}: only its history was compared")
         if self._to_cut is not None:
-            self.sources.looks[index].parts(begin, self._to_cut, known=(begin,))  # checks the cut
-        return SourceCuts(source.uri, first, begin, self._to_cut or described.tail, history_digest(described.epochs))
+            look.parts(begin, self._to_cut, known=(begin,))  # checks the cut
+        return SourceCuts(source.uri, begin, SourcePosition.at(look, self._to_cut or described.tail))
 
     def _by_source(self, record: StitchRecord) -> list[dict[SegmentId, list[Stretch]]]:
         """Return what each part of a record has, by segment."""
-        if not self.has_sources_of(record):
-            raise SourceTruncated("a source was deleted and created again", where=record.parts[0].uri)
-        places = {source.uri: index for index, source in enumerate(self.sources.sources)}
-        return [self.sources.stretches(places[part.uri], part.from_cut, part.to_cut) for part in record.parts]
+        return [self.sources.stretches(part) for part in record.parts]
 
     def _equal(self, held: Sequence[BySegment], tasks: Tasks) -> LeftOut:
         """Return the segments that have the same bytes as one of an earlier source; only those of one size are read."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from streamvault.joining.planning import StitchPlanner
 from streamvault.joining.record import SourceCuts, StitchRecord
-from streamvault.joining.sources import history_digest
+from streamvault.reading.identity import SourcePosition
 from streamvault.reading.source import Source
 from streamvault.streamstore.arithmetic.cut_option import Cut, parse_cut
 from streamvault.streamstore.arithmetic.cuts import is_before, later_of, segments_between
@@ -52,7 +52,9 @@ class RangePlanner(StitchPlanner):
     def _parts(self, newest: StitchRecord | None) -> list[SourceCuts]:
         """Return what the source still has of each range; the cuts are checked at first."""
         source, look = self.sources.sources[0], self.sources.looks[0]
-        described, found = look.described, []
+        described, found = look.described, list[SourceCuts]()
+        for part in newest.parts if newest is not None else ():
+            part.between(look)
         for given, until in self._ranges:
             begin = later_of(described, given, described.head)
             end = later_of(described, until, begin)
@@ -60,9 +62,7 @@ class RangePlanner(StitchPlanner):
                 self.warnings.append(f"{source.uri} was truncated beyond the beginning of a range")
             if newest is None:
                 look.parts(begin, end, known=() if begin == given else (begin,))
-            found.append(
-                SourceCuts(source.uri, self.sources.first_ids[source.uri], begin, end, history_digest(described.epochs))
-            )
+            found.append(SourceCuts(source.uri, begin, SourcePosition.at(look, end)))
         return found
 
 

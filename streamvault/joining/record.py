@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import Any, Self
 from uuid import UUID
 
+from streamvault.reading.identity import SourcePosition
+from streamvault.reading.source import SourceState
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
 from streamvault.streamstore.services.ledger import Ledger, LedgerConflict
 from streamvault.streamstore.store import StreamStore
@@ -44,28 +46,26 @@ class SourceCuts:
 
     Attributes:
         uri: the source.
-        first: which stream of that name it is, see `importer.ownership.first_segment_id`.
-        from_cut: from here on.
-        to_cut: up to here.
-        history: digest of the source's epochs up to ``to_cut``, see `joining.sources.history_digest`.
+        from_cut: from here on; use `between` to read it.
+        to: up to here.
     """
 
     uri: str
-    first: str
     from_cut: StreamCut
-    to_cut: StreamCut
-    history: str
+    to: SourcePosition
+
+    def between(self, look: SourceState) -> tuple[StreamCut, StreamCut]:
+        """Return the two cuts, after comparing the source; errors as `SourcePosition.reached`."""
+        return self.from_cut, self.to.reached(look, self.uri)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        cuts = {"from": self.from_cut.to_json(), "to": self.to_cut.to_json()}
-        return {"uri": self.uri, "first": self.first, "history": self.history, **cuts}
+        return {"uri": self.uri, "from": self.from_cut.to_json(), **self.to.to_json()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Parse the output of `to_json`."""
-        cuts = StreamCut.from_json(value["from"]), StreamCut.from_json(value["to"])
-        return cls(value["uri"], value["first"], *cuts, value["history"])
+        return cls(value["uri"], StreamCut.from_json(value["from"]), SourcePosition.from_json(value))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from streamvault.joining.reports import PlaceReport, StitchReport
 from streamvault.joining.sources import Stretch
 from streamvault.joining.stitching import Rehearsal, Stitched
 from streamvault.joining.target import StitchTarget
+from streamvault.reading.identity import AnotherSource
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.open_stream import OpenStream
 
@@ -76,7 +77,7 @@ class Reporting:
     def _stretches(self, record: StitchRecord) -> list[Stretch]:
         try:
             return self.planner.stretches(record)
-        except SourceTruncated:  # since it was appended
+        except (SourceTruncated, AnotherSource):  # since it was appended
             return []
 
     def _places(self, stitched: Stitched, record: StitchRecord, target: StitchTarget) -> Iterator[PlaceReport]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 from streamvault.common.errors import Usage
-from streamvault.importer.ownership import first_segment_id
+from streamvault.joining.record import SourceCuts
 from streamvault.reading.open_source import open_source
-from streamvault.reading.source import Source, SourcePart, SourceState
+from streamvault.reading.source import Source, SourcePart, SourceState, bytes_between
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.arithmetic.cuts import is_before
-from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamCut, StreamDescription
+from streamvault.streamstore.model import KeyRange, SegmentId
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ class Stretch:
             window: maximum data buffered in memory (bytes).
         """
         for part in self.parts:
-            yield from _compared(part, window)
+            yield from bytes_between(part.origin, part.start, part.end, window)
 
 
 class Sources:
@@ -84,14 +81,12 @@ class Sources:
             if look.content == "bytes":
                 raise Usage("an archive of a byte stream has no events to append", where=source.uri)
 
-    @cached_property
-    def first_ids(self) -> dict[str, str]:
-        """URI → which stream of that name it is, see `importer.ownership.first_segment_id`."""
-        pairs = zip(self.sources, self.looks, strict=True)
-        return {source.uri: first_segment_id(look.described) for source, look in pairs}
+    def look_at(self, part: SourceCuts) -> SourceState:
+        """Return the source of a part as it was looked at."""
+        return next(look for source, look in zip(self.sources, self.looks, strict=True) if source.uri == part.uri)
 
-    def stretches(self, index: int, from_cut: StreamCut, to_cut: StreamCut) -> dict[SegmentId, list[Stretch]]:
-        """Return what a source has between two cuts that are known to lie between events.
+    def stretches(self, part: SourceCuts) -> dict[SegmentId, list[Stretch]]:
+        """Return what a source has of a part, whose cuts are known to lie between events.
 
         Returns:
             Segment → its stretches in order, of each segment that has bytes there; in the stream's order. There are
@@ -100,31 +95,22 @@ class Sources:
         Raises:
             Damaged: an archive lacks bytes, and does not declare it.
             SourceTruncated: the source was truncated since this look.
+            AnotherSource: it is not the source of the part.
         """
-        source, look = self.sources[index], self.looks[index]
+        look = self.look_at(part)
+        from_cut, to_cut = part.between(look)
         if not is_before(look.described, look.described.head, from_cut):
-            raise SourceTruncated("the source was truncated meanwhile", where=source.uri, todo="Run it again.")
+            raise SourceTruncated("the source was truncated meanwhile", where=part.uri, todo="Run it again.")
         ranges = look.described.ranges()
         found: dict[SegmentId, list[Stretch]] = {}
         for segment, parts in look.parts(from_cut, to_cut, known=(from_cut, to_cut)).items():
             pieces = list(_without_holes(parts))
             for before, after in pairwise(pieces):
                 look.check_gap(segment, before[-1].end, after[0].start)
-            name = segment.in_stream(source.name)
+            name = segment.in_stream(look.described.name)
             if pieces:
-                found[segment] = [Stretch(source.uri, name, ranges[segment], tuple(piece)) for piece in pieces]
+                found[segment] = [Stretch(part.uri, name, ranges[segment], tuple(piece)) for piece in pieces]
         return dict(sorted(found.items()))
-
-
-def _compared(part: SourcePart, window: int) -> Iterator[bytes | memoryview]:
-    """Yield a part's bytes. Only a whole range of an archive has a digest, so all of it is read and compared."""
-    origin = part.origin
-    start, end = (origin.start, origin.end) if origin.digest else (part.start, part.end)
-    at = start
-    for block in origin.blocks(start, end, window):
-        if some := memoryview(block)[max(part.start - at, 0) : max(part.end - at, 0)]:
-            yield some
-        at += len(block)
 
 
 def _without_holes(parts: Iterable[SourcePart]) -> Iterator[list[SourcePart]]:
@@ -159,15 +145,3 @@ def open_sources(uris: Sequence[str], stack: ExitStack) -> list[Source]:
             raise Usage("the sources overlap: one is given twice", where=source.uri, todo="Give each source once.")
         found.append(source)
     return found
-
-
-def history_digest(epochs: Sequence[Epoch]) -> str:
-    """Return how many epochs a source has, and their digest: a source that goes on keeps its first ones."""
-    content = [[(s.value, keys.low, keys.high) for s, keys in epoch.segments.items()] for epoch in epochs]
-    return f"{len(epochs)}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"
-
-
-def has_history(described: StreamDescription, digest: str) -> bool:
-    """Return whether a source goes on from where an earlier look, with this `history_digest`, found it."""
-    count = int(digest.partition(".")[0])
-    return len(described.epochs) >= count and history_digest(described.epochs[:count]) == digest

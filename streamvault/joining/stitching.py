@@ -21,6 +21,7 @@ from streamvault.joining.planning import StitchPlanner
 from streamvault.joining.record import Stage, StitchLedger, StitchRecord
 from streamvault.joining.sources import Stretch
 from streamvault.joining.target import StitchTarget
+from streamvault.reading.identity import AnotherSource
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.errors import StreamStoreError
@@ -47,6 +48,7 @@ ENDED = (
 )
 DELETED = "the ledger that says what was appended was deleted meanwhile"
 DELETED_TODO = "Look whether the sources are in the stream. Run again, the command appends them from their heads."
+ANOTHER_TODO = "Nothing was appended. To append what is there now from its head, delete the stream"
 UNKNOWN = "the store no longer knows the transaction, so it is unknown whether an earlier run has appended the sources"
 
 
@@ -116,14 +118,15 @@ class Stitching:
         """Return what `run` would do; changes nothing. Errors as `run`."""
         record = self._ledger.newest()
         resumed = record is not None and not record.is_committed
-        if record is None or record.is_committed or not self._planner.keeps(record):
-            record = self._planner.plan(record, tasks)
-        if record is None:
-            return Rehearsal(None, resumed, None)
-        scale = None
-        if record.stage is not Stage.COMMITTING:
-            scale = self._target.scale_for(self._planner.stretches(record))
-        return Rehearsal(record, resumed, scale)
+        with self._saying_what_to_do():
+            if record is None or record.is_committed or not self._planner.keeps(record):
+                record = self._planner.plan(record, tasks)
+            if record is None:
+                return Rehearsal(None, resumed, None)
+            scale = None
+            if record.stage is not Stage.COMMITTING:
+                scale = self._target.scale_for(self._planner.stretches(record))
+            return Rehearsal(record, resumed, scale)
 
     def run(self, tasks: Tasks, progress: Progress) -> Stitched:
         """Append what is new in the sources, or finish what an earlier run has begun.
@@ -131,6 +134,7 @@ class Stitching:
         Raises:
             LeaseHeld: another process does the same.
             Conflict: the target is sealed, or was deleted and created again.
+            AnotherSource: a source is not the one that was appended before.
             Damaged: an archive is damaged.
             Failed: it is unknown whether an earlier run has committed.
         """
@@ -138,7 +142,8 @@ class Stitching:
         held = LeaseHeld("another process appends the same sources", where=where, todo="Wait for it.")
         lease = Lease.take(self._target.stream.store, self._lease_name, "append", held=held)
         try:
-            stitched = self._run(lease, tasks, progress)
+            with self._saying_what_to_do():
+                stitched = self._run(lease, tasks, progress)
         except (Problem, KeyboardInterrupt):
             with suppress(Problem):
                 self._give_back(lease)
@@ -255,6 +260,7 @@ class Stitching:
                         stitched.digests.update(zip(specs[index].keys, filled.digests, strict=True))
                         progress.advance(0, specs[index].size)
                 self._transactions.check_holds(Written(transaction, lengths))
+            self._planner.check_sources(record)  # they may have been replaced while they were read
         except OtherBytes:  # an earlier run has read a source that was damaged then, or is another one now
             planned = self._ledger.record(record.planned(), record)
             self._abort(transaction)
@@ -283,6 +289,15 @@ class Stitching:
             if (state := self._transactions.state(transaction)) is not TransactionState.ABORTING:
                 return state
         raise Failed("the transaction is not aborted yet", where=self._where(transaction), todo="Run it again.")
+
+    @contextmanager
+    def _saying_what_to_do(self) -> Iterator[None]:
+        """Say what to do if a source is another one."""
+        try:
+            yield
+        except AnotherSource as error:
+            todo = "Name another stream." if self._planner.joins else f"{ANOTHER_TODO} {self._ledger.name} first."
+            raise AnotherSource(error.what, where=error.where, todo=todo) from None
 
     @contextmanager
     def _explaining_end(self, record: StitchRecord) -> Iterator[None]:

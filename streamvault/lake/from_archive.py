@@ -59,12 +59,13 @@ class ArchiveOrigin(Origin):
     def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
         """See `Origin.draft`. Draft the first generation that the table does not have, or not completely."""
         after = 0 if last is None else last.generation
+        if last is not None:
+            self._check_same(last, where)
         generation = next((one for one in self._history.generations if one.manifest.generation > after), None)
         if generation is None:
             return None
         if last is not None:
             self._check_not_expired(after + 1, where)
-            self._check_same(last, where)
         return _draft(generation, last, where)
 
     def check(self, plan: TablePlan, where: str) -> None:
@@ -79,6 +80,9 @@ class ArchiveOrigin(Origin):
         """Reject a manifest of another archive, which has another generation with this number."""
         number = known.generation
         held = next((one.manifest for one in self._history.generations if one.manifest.generation >= number), None)
+        if held is None and self._archive.listing().newest < number:
+            todo = "Give the new table another name (--table), unless the archive has lost generations."
+            raise Conflict(f"the archive has no generation {number} any more, as the table has", where=where, todo=todo)
         if held is None or number < held.first:
             return  # published after this run began, or expired
         ends = [(one.generation, one.created, one.to) for one in held.replaces or (held,)]

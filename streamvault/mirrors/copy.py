@@ -124,6 +124,8 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
 
 def _copy_events(copying: EventCopying, options: CopyOptions, progress: Progress) -> CopyReport:
     copied = copying.rehearse() if options.dry_run else copying.run(progress)
+    for warning in copied.warnings:
+        progress.warn(warning)
     if copied.truncated:
         progress.warn("the source was truncated meanwhile; what is missing there is not copied")
     return CopyReport(
@@ -137,8 +139,10 @@ def _copy_events(copying: EventCopying, options: CopyOptions, progress: Progress
         segments=copied.segments,
         epochs=1,
         head=copied.head.to_json(),
-        tail=copied.tail.to_json(),
+        tail=copied.tail.to_json() if copied.tail else {},
+        behind_bytes=copied.behind,
         truncated=copied.truncated,
+        warnings=copied.warnings,
     )
 
 

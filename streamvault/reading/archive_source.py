@@ -6,14 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from streamvault.common.errors import Conflict, Damaged, Overtaken
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.archive.selection import RangePart, check_boundaries, select_parts
-from streamvault.reading.source import SourcePart
+from streamvault.manifests.format.archived_range import digest_of
+from streamvault.objectstore.bulk import WINDOW_BYTES
+from streamvault.reading.source import SourcePart, bytes_between
 from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.streamstore.errors import NoSuchSegment
 from streamvault.streamstore.model import ContentKind, SegmentId, StreamCut, StreamDescription
 
 
@@ -84,6 +88,31 @@ class ArchiveState:
         """See `SourceState.between`."""
         ends = segments_between(self.described, start, end)
         return {s: (low, (self.history.end(s) or low) if high is None else high) for s, (low, high) in ends.items()}
+
+    def last(self, segment: SegmentId, start: int, end: int) -> Sequence[tuple[int, int, str]]:
+        """See `SourceState.last`. A whole range, which may go on behind the end, has a digest: nothing is read."""
+        return [(one.start, one.end, one.digest) for one in self._ranges(segment, start, end)[-1:]]
+
+    def digest(self, segment: SegmentId, start: int, end: int) -> str:
+        """See `SourceState.digest`. The digest of a whole range is that of its manifest; of others all is read.
+
+        Raises:
+            Damaged: a range does not match the manifest.
+        """
+        held = self._ranges(segment, start, end)
+        if [(one.start, one.end) for one in held] == [(start, end)]:
+            return held[0].digest
+        if (self.history.end(segment) or 0) < end:
+            raise ValueError(f"the segment ends before {end}")
+        if not held or held[0].start > start or held[-1].end < end or any(a.end != b.start for a, b in pairwise(held)):
+            raise NoSuchSegment("the archive no longer has these bytes", where=f"{self.archive.uri}/{segment}: {start}")
+        return digest_of(block for one in held for block in bytes_between(one, start, end, WINDOW_BYTES))
+
+    def _ranges(self, segment: SegmentId, start: int, end: int) -> list[RangeBytes]:
+        """Return the ranges with bytes of a segment between two offsets, in order."""
+        ranges = self.history.ranges(segment)
+        address = self.archive.address
+        return [RangeBytes(address, layout, row) for layout, row in ranges if row.start < end and start < row.end]
 
     def check_gap(self, segment: SegmentId, start: int, end: int, *, also: Iterable[tuple[int, int]] = ()) -> None:
         """See `SourceState.check_gap`; ``also`` are other gaps of the segment (bytes), apart from the declared ones."""

@@ -19,8 +19,8 @@ from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.format.archived_range import ArchivedRange, digest_of
 from streamvault.manifests.format.manifest import Manifest
-from streamvault.reading.identity import WITNESS_BYTES, check_gone, check_same_stream, other_stream
-from streamvault.streamstore.arithmetic.cuts import later_of, sealed_ends, segments_between, successions
+from streamvault.reading.identity import WITNESS_BYTES, check_gone, check_same_stream, last_at_each_key, other_stream
+from streamvault.streamstore.arithmetic.cuts import later_of, sealed_ends, segments_between
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.store import StreamStore
@@ -178,8 +178,8 @@ def check_continues(
     if len(seen) == len(newest.to.offsets):
         return
     held = held_below(described, store, newest.to)
-    last = {segment: held[segment] for segment in _last_at_each_key(described, newest.to, held) if segment not in seen}
-    compared = compare(archive, store, last).equal if last else set()
+    last = (last_at_each_key(described, newest.to, held) & held.keys()) - seen
+    compared = compare(archive, store, {segment: held[segment] for segment in last}).equal if last else set()
     if seen or compared or same_stream or _begins_at_end(described.head, newest.to) or _is_empty(archive):
         return
     raise Conflict(
@@ -187,15 +187,6 @@ def check_continues(
         where=f"{store.uri}/{described.name}, {archive.uri}",
         todo="If it is the same, confirm it with --same-stream; otherwise archive it below another root.",
     )
-
-
-def _last_at_each_key(described: StreamDescription, cut: StreamCut, held: Mapping[SegmentId, Held]) -> set[SegmentId]:
-    """Return, of the segments that the source has below a cut, the last one with bytes at each key."""
-    last = set(cut.offsets)
-    for before, after in reversed(list(successions(described.ranges()))):
-        if after in last and after not in held:
-            last.add(before)
-    return last & held.keys()
 
 
 def _begins_at_end(head: StreamCut, end: StreamCut) -> bool:

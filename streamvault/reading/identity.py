@@ -3,20 +3,29 @@
 The name is not enough: a stream may have been deleted and recreated, and other clusters may have a stream of the
 same name. A stream is identified by its history (its epochs, and that it only grows) and by a *witness*: a digest of
 the last bytes before each segment's cut, which is compared as far as the source still has them.
+
+What continues a source, a stream or an archive, records a `SourcePosition`, and gets the cut back from it only with a
+source that was compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 from streamvault.common.errors import Conflict
 from streamvault.manifests.format.archived_range import digest_of
 from streamvault.manifests.format.entries import EpochEntry, Witness
 from streamvault.manifests.format.field_types import segment_key
 from streamvault.manifests.format.manifest import GenerationModel
-from streamvault.streamstore.arithmetic.cuts import segments_between
-from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.reading.source import SourceState
+from streamvault.streamstore.arithmetic.cuts import is_before, later_of, segments_between, successions
+from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.model import Epoch, SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 
 WITNESS_BYTES = 64 * 1024
@@ -82,20 +91,170 @@ def check_witness(store: StreamStore, known: GenerationModel) -> set[SegmentId]:
     Raises:
         Conflict: the bytes differ.
     """
+    witness = [LastBytes(segment_key(one.segment), one.offset, one.length, one.digest) for one in known.witness]
+    equal, difference = compare_witness(partial(_digest_in, store, known.name), witness)
+    if difference:
+        raise other_stream(store, known, difference)
+    return equal
+
+
+def _digest_in(store: StreamStore, stream: StreamName, segment: SegmentId, start: int, end: int) -> str:
+    return digest_of(store.read(stream, segment, start, end))
+
+
+class LastBytes(NamedTuple):
+    """A witness: the last bytes of a segment before a cut.
+
+    Attributes:
+        segment: the segment.
+        offset: offset of the first one (bytes).
+        length: how many (bytes).
+        digest: their SHA-256, hexadecimal.
+    """
+
+    segment: SegmentId
+    offset: int
+    length: int
+    digest: str
+
+
+def compare_witness(
+    digest: Callable[[SegmentId, int, int], str], witness: Iterable[LastBytes]
+) -> tuple[set[SegmentId], str]:
+    """Compare a source's bytes with a witness.
+
+    Args:
+        digest: returns the SHA-256 of some bytes of a segment, as `SourceState.digest`.
+        witness: of each segment, the last bytes; where it has several, the first that the source still has all of is
+            compared.
+
+    Returns:
+        The segments whose bytes are equal, and the first difference in words; empty if there is none.
+    """
     equal = set[SegmentId]()
-    for seen in known.witness:
-        segment, end = segment_key(seen.segment), seen.offset + seen.length
+    for segment, offset, length, expected in witness:
+        end = offset + length
+        if segment in equal:
+            continue
         try:
-            digest = digest_of(store.read(known.name, segment, seen.offset, end))
+            found = digest(segment, offset, end)
         except (SegmentTruncated, NoSuchSegment):
             continue
         except ValueError:  # the segment is shorter
-            digest = ""
-        if digest != seen.digest:
-            what = f"its bytes {seen.offset} to {end} of {segment} differ"
-            raise other_stream(store, known, what)
+            found = ""
+        if found != expected:
+            return equal, f"its bytes {offset} to {end} of {segment} differ"
         equal.add(segment)
-    return equal
+    return equal, ""
+
+
+class AnotherSource(Conflict):
+    """A source is not the one that is to be continued."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePosition:
+    """How far a source was read, and by what it is recognized when it is continued.
+
+    The cut is private: to continue from it, call `reached`.
+
+    Attributes:
+        history: number and digest of the source's epochs; empty in some records of earlier releases.
+        witness: the last bytes before the cut; None in records of earlier releases.
+    """
+
+    _cut: StreamCut
+    history: str
+    witness: tuple[LastBytes, ...] | None
+    _look: SourceState | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def at(cls, look: SourceState, cut: StreamCut) -> Self:
+        """Take the position of a cut in a source; at most 4 KiB of each segment are read.
+
+        If a segment has no bytes before the cut, its predecessors' last bytes are taken.
+
+        Raises:
+            SourceTruncated: the source was truncated since this look.
+            Problem: it cannot be read.
+        """
+        described = look.described
+        head = described.head.offsets
+        held: Mapping[SegmentId, tuple[int, int]]
+        held = {segment: (head.get(segment, 0), end) for segment, end in cut.offsets.items()}
+        if any(start >= end for start, end in held.values()):
+            held = look.between(described.head, later_of(described, cut, described.head))
+        held = {segment: bounds for segment, bounds in held.items() if bounds[0] < bounds[1]}
+        witness = (
+            LastBytes(segment, offset, end - offset, digest)
+            for segment in sorted(last_at_each_key(described, cut, held) & held.keys())
+            for offset, end, digest in look.last(segment, *held[segment])
+        )
+        return cls(cut, history_digest(described.epochs), tuple(witness), look)
+
+    def reached(self, look: SourceState, uri: str) -> StreamCut:
+        """Return the cut, after comparing a source with this position.
+
+        Args:
+            look: the source.
+            uri: its URI, for the message.
+
+        Raises:
+            AnotherSource: it is another one: its epochs or its bytes before the cut differ, or it is shorter.
+        """
+        if look is not self._look:
+            difference = self._difference(look)
+            if difference:
+                raise AnotherSource(
+                    f"the source is not the one that was read before: {difference} (deleted and recreated, replaced by"
+                    " another archive, or a different cluster?)",
+                    where=uri,
+                )
+        return self._cut
+
+    def _difference(self, look: SourceState) -> str:
+        described = look.described
+        count = int(self.history.partition(".")[0] or 0)
+        if self.history and history_digest(described.epochs[:count]) != self.history:
+            return "its epochs differ"
+        try:
+            if not is_before(described, self._cut, described.tail):
+                return "it is shorter"
+        except InvalidCut:
+            return "it never had such segments"
+        return compare_witness(look.digest, self.witness or ())[1]
+
+    def is_at(self, cut: StreamCut) -> bool:
+        """Return whether this is the position of a cut."""
+        return self._cut == cut
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        witness = [(str(segment), *rest) for segment, *rest in self.witness or ()]
+        known = {} if self.witness is None else {"witness": witness}
+        return {"to": self._cut.to_json(), "history": self.history, **known}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Parse the output of `to_json`; what is there besides is left out."""
+        rows = value.get("witness")
+        witness = None if rows is None else tuple(LastBytes(SegmentId.parse(name), *rest) for name, *rest in rows)
+        return cls(StreamCut.from_json(value["to"]), value["history"], witness)
+
+
+def history_digest(epochs: Sequence[Epoch]) -> str:
+    """Return how many epochs a source has, and their digest: a source that goes on keeps its first ones."""
+    content = [[(s.value, keys.low, keys.high) for s, keys in epoch.segments.items()] for epoch in epochs]
+    return f"{len(epochs)}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"
+
+
+def last_at_each_key(described: StreamDescription, cut: StreamCut, held: Container[SegmentId]) -> set[SegmentId]:
+    """Return a cut's segments and, for those that are not among the held ones, their predecessors, and so on."""
+    last = set(cut.offsets)
+    for before, after in reversed(list(successions(described.ranges()))):
+        if after in last and after not in held:
+            last.add(before)
+    return last
 
 
 def check_gone(store: StreamStore, stream: StreamName, segment: SegmentId) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -82,6 +82,22 @@ class SourceState(Protocol):
             SourceTruncated: the stream has lost a segment since.
         """
 
+    def last(self, segment: SegmentId, start: int, end: int) -> Sequence[tuple[int, int, str]]:
+        """Return digests of the last bytes of a segment between two offsets, by which the source is recognized later.
+
+        Returns:
+            First offset, end (bytes) and SHA-256, hexadecimal; of a stream, of fewer and fewer bytes, as it may be
+            truncated. Empty if there are none any more.
+        """
+
+    def digest(self, segment: SegmentId, start: int, end: int) -> str:
+        """Return the SHA-256 of some bytes of a segment, hexadecimal.
+
+        Raises:
+            SegmentTruncated, NoSuchSegment: the source no longer has all of them.
+            ValueError: the segment is shorter.
+        """
+
     def check_gap(self, segment: SegmentId, start: int, end: int) -> None:
         """Check that bytes of a segment that no part has are a declared gap.
 
@@ -126,6 +142,18 @@ class Source(Protocol):
         Raises:
             InvalidCut: it is open, or the source does not have it.
         """
+
+
+def bytes_between(origin: ByteSource, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
+    """Yield what an origin has between two offsets (bytes), as blocks; errors as `ByteSource.blocks`.
+
+    Only a whole range of an archive has a digest, so all of it is read and compared.
+    """
+    low, high = (origin.start, origin.end) if origin.digest else (max(start, origin.start), min(end, origin.end))
+    for block in origin.blocks(low, high, window):
+        if some := memoryview(block)[max(start - low, 0) : max(end - low, 0)]:
+            yield some
+        low += len(block)
 
 
 def bytes_after(look: SourceState, reached: StreamCut) -> int:

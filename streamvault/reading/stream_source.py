@@ -9,6 +9,7 @@ from datetime import datetime
 
 from streamvault.common.errors import Damaged
 from streamvault.common.times import now_utc
+from streamvault.manifests.format.archived_range import digest_of
 from streamvault.reading.source import SourcePart
 from streamvault.streamstore.arithmetic.byte_source import LiveSegment, SourceTruncated
 from streamvault.streamstore.arithmetic.cuts import live_between, live_ends, validate_cut
@@ -28,6 +29,9 @@ from streamvault.streamstore.own import describe_source
 
 PART_BYTES = 256 * 1024 * 1024
 """Size of the parts in which a segment is read, and read back."""
+
+LAST_BYTES = (4 * 1024, 512, 64, HEADER_BYTES)
+"""Of how many bytes before a cut digests are taken. Something of a stream that was truncated since can be compared."""
 
 
 class StreamSource:
@@ -93,6 +97,24 @@ class LiveState:
         except NoSuchSegment as error:
             raise SourceTruncated(error.what, where=error.where) from None
 
+    def last(self, segment: SegmentId, start: int, end: int) -> Sequence[tuple[int, int, str]]:
+        """See `SourceState.last`."""
+        low = max(start, end - LAST_BYTES[0])
+        while low < end:
+            try:
+                data = self.stream.store.read_bytes(self.stream.name, segment, low, end)
+            except SegmentTruncated as truncated:
+                low = max(truncated.start_offset, low + 1)
+            except NoSuchSegment:
+                return ()
+            else:
+                return digests_before(end, data)
+        return ()
+
+    def digest(self, segment: SegmentId, start: int, end: int) -> str:
+        """See `SourceState.digest`."""
+        return digest_of(self.stream.store.read(self.stream.name, segment, start, end))
+
     def check_gap(self, segment: SegmentId, start: int, end: int) -> None:
         """See `SourceState.check_gap`; a stream has no gaps after its head."""
         raise Damaged(
@@ -112,6 +134,12 @@ class LiveState:
             if describe_source(self.stream.store, self.stream.name).head == self.described.head:
                 raise
             raise SourceTruncated(error.what, where=error.where) from None
+
+
+def digests_before(end: int, data: bytes) -> list[tuple[int, int, str]]:
+    """Return what `SourceState.last` does of a segment's last bytes before an offset."""
+    sizes = sorted({min(size, len(data)) for size in LAST_BYTES} - {0}, reverse=True)
+    return [(end - size, end, digest_of([data[-size:]])) for size in sizes]
 
 
 def parts_of(stream: OpenStream, segment: SegmentId, start: int, end: int) -> Iterator[SourcePart]:

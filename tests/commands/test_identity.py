@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from streamvault import check_archive
+from streamvault import (
+    append_streams,
+    check_archive,
+    compact_archive,
+    convert_archive,
+    copy_stream,
+    export_stream,
+    follow_stream,
+    import_stream,
+    join_streams,
+    replicate_stream,
+    request_restore,
+    work_queue,
+    write_table,
+)
 from streamvault.common.errors import Conflict
 from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.run import ExportRun
 from streamvault.reading import identity
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
-from streamvault.streamstore.model import Epoch, KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import (
+    Epoch,
+    KeyRange,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+    StreamName,
+)
+from streamvault.streamstore.services.ledger import Ledger
+from streamvault.streamstore.transactions import Transactions, Written
+from tests.commands.joining.keyed import killed_at_stage
+from tests.commands.mirrors.streams import killed_at
+from tests.streams import events_of
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
 
 FIRST = SegmentId(0, 0)
@@ -154,3 +186,279 @@ def test_export_of_a_stream_recreated_meanwhile_is_not_published(
     with pytest.raises(Conflict, match=r"its bytes 0 to 26 of 0\.#epoch\.0 differ"):
         vault.export()
     assert archive_of(vault.root).generations() == []
+
+
+# What continues a source: it is replaced by another one of the same name and shape, and nothing is touched.
+
+SOURCE, TARGET = StreamName("scope", "stream"), StreamName("scope", "target")
+OLD = (b"these", b"are the bytes", b"of the stream")
+OTHERS = {
+    "as long": (b"THESE", b"ARE THE BYTES", b"OF THE STREAM"),
+    "longer": (b"others", b"of more", b"bytes than there were", b"before", b"and even more of them"),
+    "shorter": (b"o", b"x"),
+}
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A source, which may be an archive, and what continues it."""
+
+    folder: Path
+
+    @property
+    def vault(self) -> Vault:
+        return Vault(self.folder / "source", f"file://{self.folder}/vault")
+
+    @property
+    def source(self) -> str:
+        return self.vault.uri(SOURCE)
+
+    @property
+    def target(self) -> str:
+        return f"local://{self.folder}/target/{TARGET}"
+
+    @property
+    def archive(self) -> str:
+        return f"{self.vault.root}/{SOURCE}"
+
+    @property
+    def queue(self) -> str:
+        return f"local://{self.folder}/target/scope/queue"
+
+    def make(self, *payloads: bytes) -> None:
+        """Make the source, in place of the one that was there; and its archive."""
+        for folder in ("source", "vault"):
+            shutil.rmtree(self.folder / folder, ignore_errors=True)
+        made(self.folder / "source", *payloads, root=self.vault.root)
+        (self.folder / "vault").mkdir()
+        export_stream(self.source, self.vault.root, layout="chunks", master="inline[2]")
+
+    def make_target(self) -> None:
+        with LocalStore(self.folder / "target") as store:
+            store.create_stream_and_scope(TARGET, StreamConfiguration())
+
+    def appended(self) -> list[bytes]:
+        with LocalStore(self.folder / "target") as store:
+            return sorted(payload for _, payload in events_of(store, TARGET))
+
+    def touched(self) -> object:
+        """What the targets have, finished or not, and the tables."""
+        with LocalStore(self.folder / "target") as store:
+            own = ("streamvault-", "queue")
+            names = [name for name in store.list_streams("scope", own=True) if not name.stream.startswith(own)]
+            streams = {name: (store.describe(name), list(events_of(store, name))) for name in names}
+        tables = self.folder / "tables"
+        return streams, {str(path): path.stat().st_size for path in tables.rglob("*") if path.is_file()}
+
+
+def _append(place: Replaced, source: str) -> object:
+    return append_streams([source], place.target, master="inline[2]")
+
+
+def _join(place: Replaced, source: str) -> object:
+    return join_streams([source], place.target.replace("target", "joined"), master="inline[2]")
+
+
+def _copy(**options: Any) -> Callable[[Replaced, str], object]:
+    return lambda place, source: copy_stream(source, place.target + "-copy", master="inline[2]", **options)
+
+
+def _copy_range(place: Replaced, source: str) -> object:
+    with place.vault.store as store:
+        segments = list(store.describe(SOURCE).tail.offsets)
+    cuts = [{segment.in_stream(SOURCE): at for segment in segments} for at in (0, 13)]
+    return _copy(ranges=[tuple(cuts)])(place, source)
+
+
+def _replicate(place: Replaced, source: str) -> object:
+    return replicate_stream(source, place.target + "-copy", master="inline[2]")
+
+
+def _hand_off(place: Replaced, source: str) -> object:
+    return write_table(source, root=f"file://{place.folder}/tables", master="inline[1]")
+
+
+def _follow(place: Replaced, source: str) -> object:
+    return follow_stream(source, f"file://{place.folder}/tables", idle=0.05, every=0.01, master="inline[2]")
+
+
+def _work(place: Replaced, source: str) -> object:
+    request_restore(source, place.target + "-copy", queue=place.queue)
+    report = work_queue(place.queue, idle=0.0, master="inline[2]")
+    if report.failed:
+        assert report.failed_exit_codes == (4,)
+        raise Conflict("the request failed")
+    return report
+
+
+def _import(place: Replaced, source: str) -> object:
+    return import_stream(source, place.target + "-copy", master="inline[2]")
+
+
+CONTINUED: dict[str, tuple[Callable[[Replaced, str], object], str]] = {
+    "append": (_append, ""),
+    "append stopped": (_append, "filling"),
+    "join": (_join, ""),
+    "join stopped": (_join, "filling"),
+    "copy": (_copy(), ""),
+    "copy stopped": (_copy(), "update_stream"),
+    "copy by events": (_copy(method="events"), ""),
+    "copy by events stopped": (_copy(method="events"), "update_stream"),
+    "copy ranges": (_copy_range, ""),
+    "copy ranges stopped": (_copy_range, "filling"),
+    "replicate": (_replicate, ""),
+    "follow": (_follow, ""),
+    "handoff": (_hand_off, ""),
+    "import stopped": (_import, "update_stream"),
+    "work stopped": (_work, "update_stream"),
+}
+ONLY_STREAMS = ("copy", "follow")
+
+
+@contextmanager
+def stopped(at: str) -> Iterator[None]:
+    """Kill a run right after it has recorded a stage, or before it makes a stream its user's."""
+    if not at:
+        yield
+    elif at == "update_stream":
+        with killed_at("update_stream", replace(TARGET, stream="target-copy")):
+            yield
+    else:
+        with killed_at_stage(at, after=True):
+            yield
+
+
+@pytest.mark.parametrize("others", OTHERS)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (name, kind)
+        for name in CONTINUED
+        for kind in ("stream", "archive")
+        if not (kind == "archive" and name.startswith(ONLY_STREAMS))
+        and not (kind == "stream" and name.startswith(("import", "work")))
+    ],
+)
+def test_source_that_was_replaced_is_not_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str, others: str
+) -> None:
+    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    command, at = CONTINUED[name]
+    place = Replaced(tmp_path)
+    place.make(*OLD)
+    place.make_target()
+    (tmp_path / "tables").mkdir()
+    source = place.source if kind == "stream" else place.archive
+    with stopped(at):
+        command(place, source)
+    before = place.touched()
+    place.make(*OTHERS[others])
+    with pytest.raises(Conflict) as caught:
+        command(place, source)
+    assert caught.value.exit_code == 4
+    assert place.touched() == before
+
+
+def _emptied(place: Replaced, *, history: bool) -> None:
+    """Scale the source, so that its open segments are empty, as they are in any stream of this history."""
+    with place.vault.store as store:
+        ranges = [KeyRange(0.0, 0.25 if history else 0.75), KeyRange(0.25 if history else 0.75, 1.0)]
+        store.scale(SOURCE, list(store.describe(SOURCE).tail.offsets), ranges)
+
+
+@pytest.mark.parametrize("other_history", [False, True])
+def test_source_whose_segments_are_new_is_compared_by_what_was_before(tmp_path: Path, *, other_history: bool) -> None:
+    """Of the same bytes with another history, or of other bytes with the same one."""
+    place = Replaced(tmp_path)
+    place.make_target()
+    place.make(*OLD)
+    _emptied(place, history=False)
+    _append(place, place.source)
+    before = place.touched()
+    place.make(*(OLD if other_history else OTHERS["as long"]))
+    _emptied(place, history=other_history)
+    with pytest.raises(Conflict, match="its epochs differ" if other_history else "its bytes 0 to"):
+        _append(place, place.source)
+    assert place.touched() == before
+
+
+def test_source_that_was_truncated_is_compared_as_far_as_it_goes(tmp_path: Path) -> None:
+    place = Replaced(tmp_path)
+    place.make_target()
+    place.make(*OLD, b"last")
+    _append(place, place.source)
+    for more in ((b"later",), ()):
+        if more:
+            place.vault.add(*more)
+        else:
+            place.make(*OTHERS["as long"], b"LAST", b"later", b"yet later")
+        with place.vault.store as store:
+            at = dict.fromkeys(store.describe(SOURCE).tail.offsets, sum(8 + len(event) for event in OLD))
+            store.truncate(StreamCut(SOURCE, at))
+        if more:
+            assert not append_streams([place.source], place.target, master="inline[2]").warnings
+        else:
+            with pytest.raises(Conflict, match="differ"):
+                _append(place, place.source)
+    assert place.appended().count(b"later") == 2
+
+
+def test_source_that_is_replaced_while_it_is_read_is_not_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Replaced(tmp_path)
+    place.make_target()
+    place.make(*OLD)
+    before = place.touched()
+    real = Transactions.check_holds
+
+    def check_holds(self: Transactions, written: Written) -> None:
+        real(self, written)
+        place.make(*OTHERS["as long"])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transactions, "check_holds", check_holds)
+        with pytest.raises(Conflict, match="differ"):
+            _append(place, place.source)
+    assert place.touched() == before
+    place.make(*OLD)  # it is back: nothing of the other one is in what is appended
+    _append(place, place.source)
+    assert place.appended() == sorted([*OLD, *OLD])
+
+
+def test_archive_whose_generations_were_merged_or_converted_is_the_same(tmp_path: Path) -> None:
+    place = Replaced(tmp_path)
+    place.make_target()
+    place.make(*OLD)
+    _append(place, place.archive)
+    place.vault.add(b"later")
+    export_stream(place.source, place.vault.root, layout="chunks", master="inline[2]")
+    _append(place, place.archive)
+    assert compact_archive(place.archive, at_least=2, master="inline[2]").runs
+    convert_archive(place.archive, f"file://{tmp_path}/other", layout="events", master="inline[2]")
+    shutil.rmtree(tmp_path / "vault")
+    (tmp_path / "other").rename(tmp_path / "vault")
+    assert append_streams([place.archive], place.target, master="inline[2]").unchanged
+
+
+def test_record_of_an_earlier_release_is_continued_by_its_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Replaced(tmp_path)
+    place.make_target()
+    place.make(*OLD)
+    real = Ledger.record
+
+    def record(self: Ledger, what: Any) -> None:
+        for part in what.get("parts", ()):
+            del part["witness"]
+        real(self, what)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "record", record)
+        _append(place, place.source)
+    place.vault.add(b"later")
+    report = append_streams([place.source], place.target, master="inline[2]")
+    assert report.moved_bytes == 2 * 13
+    assert "only its history was compared" in report.warnings[0]
+    assert append_streams([place.source], place.target, master="inline[2]").warnings == ()

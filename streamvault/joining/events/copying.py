@@ -14,24 +14,28 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
 from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.common.progress import Progress
 from streamvault.importer.ownership import first_segment_id, marked_import
-from streamvault.importer.target import target_exists_error
+from streamvault.importer.target import OTHER_NAME, TargetTaken, target_exists_error
 from streamvault.joining.events.batches import BatchPlanner
 from streamvault.joining.events.fill import LEASE, BatchFiller, FilledBatch
 from streamvault.joining.events.keys import EventKey
-from streamvault.joining.events.record import BatchLedger, BatchRecord
+from streamvault.joining.events.record import BatchLedger, BatchRecord, FinishedRecord
 from streamvault.joining.events.shape import choose_count
+from streamvault.reading.identity import LastBytes, SourcePosition, history_digest
+from streamvault.reading.source import bytes_after
+from streamvault.reading.stream_source import StreamSource
 from streamvault.streamstore.arithmetic.cuts import segments_between
 from streamvault.streamstore.errors import (
     NoSuchSegment,
     SegmentSealed,
-    SegmentTruncated,
     StreamExists,
     TransactionEnded,
 )
@@ -49,12 +53,15 @@ from streamvault.streamstore.own import (
     LONGEST_TAG,
     OWN,
     UNFINISHED,
-    describe_source,
     is_own,
     tag_of,
     users_tags,
 )
 from streamvault.streamstore.transactions import Transaction, TransactionState, Written
+
+UNKNOWN = (
+    "it is not known how far the source was copied, as the record of it is gone or an earlier release made the copy"
+)
 
 Ends = Mapping[SegmentId, int]
 
@@ -65,23 +72,27 @@ class CopiedEvents:
 
     Attributes:
         head: where the copied part of the source begins.
-        tail: where it ends.
+        tail: where it ends; None if that is not known of a finished copy.
         segments: segments of the copy.
         bytes: bytes of the copy; of a rehearsal, what is still to be copied.
         moved_bytes: bytes that this run copied.
         resumed: whether an unfinished copy was resumed.
         unchanged: whether the copy had been finished before.
         truncated: whether events are missing in it because the source was truncated meanwhile.
+        behind: bytes that the source has and a finished copy does not have.
+        warnings: what the user is to be warned of.
     """
 
     head: StreamCut
-    tail: StreamCut
+    tail: StreamCut | None
     segments: int
     bytes: int
     moved_bytes: int = 0
     resumed: bool = False
     unchanged: bool = False
     truncated: bool = False
+    behind: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 class EventCopying:
@@ -107,7 +118,8 @@ class EventCopying:
         self.source = source
         self.target = target
         self._key = EventKey(key) if key else None
-        self._described = describe_source(source.store, source.name)
+        self._look = StreamSource(source).look()
+        self._described = self._look.described
         ranges, ends = self._described.ranges(), (self._described.head, self._described.tail)
         held = {segment: ranges[segment] for segment in segments_between(self._described, *ends)}
         current = len(self._described.epochs[-1].segments)
@@ -157,13 +169,18 @@ class EventCopying:
         newest = self._ledger.newest(target)
         resumed = newest is not None
         ends: Ends = dict.fromkeys(target.epochs[0].segments, 0)
-        begin, copied = None, 0
+        head, begin, copied = self._described.head, None, 0
+        witness: dict[SegmentId, list[LastBytes]] = {}
         if newest is not None:
-            self._check_source(newest)
-            newest = self._settled(newest)
-            ends, begin, copied = newest.after, newest.end, newest.copied
+            begin = newest.end.reached(self._look, self.source.uri)
+            for one in newest.end.witness or ():
+                witness.setdefault(one.segment, []).append(one)
+            newest, is_there = self._settled(newest)
+            begin = begin if is_there else newest.begin
+            head, ends, copied = newest.head, newest.after, newest.copied
         self._check_end(ends)
-        self._check_lasts(newest)
+        if newest is not None and not self._has(target, newest.lasts, newest.after):
+            raise self._changed()
         batches = BatchPlanner(self.source.store, self._described, begin)
         filler = BatchFiller(self.source, self._described, self._key)
         lasts = dict(newest.lasts) if newest else {}
@@ -177,14 +194,18 @@ class EventCopying:
             batches.copied(filled.ends)
             copied += moved
             after = {segment: end + filled.lengths.get(segment, 0) for segment, end in ends.items()}
-            noted = BatchRecord(begin, batches.cut, transaction.id, ends, after, lasts, copied, filled.witness)
+            # what is before the new cut: of other segments, what former batches had
+            fresh = {segment: [one for one in filled.witness if one.segment == segment] for segment in filled.ends}
+            witness = {s: lasts_of for s, lasts_of in witness.items() if s in batches.cut.offsets} | fresh
+            reached = self._position(batches.cut, witness)
+            noted = BatchRecord(head, begin, reached, transaction.id, ends, after, lasts, copied)
             self._commit(transaction, noted)
             ends = after
             self._check_end(ends)
         if batches.left:
             raise Failed("not all of the source was copied", where=self.source.uri, todo="Run it again.")
         progress.end()
-        self._finish(target)
+        self._finish(target, FinishedRecord(head, self._position(batches.cut, witness), ends, lasts))
         return replace(
             self._result(sum(ends.values())),
             moved_bytes=copied - before,
@@ -203,8 +224,39 @@ class EventCopying:
             return None
         if tag_of(found.configuration, COPY_OF) != self._tag.removeprefix(COPY_OF) or is_own(found.configuration):
             raise target_exists_error(self.target.store, found)
-        held = BatchPlanner(self.target.store, found, None).left
-        return replace(self._result(held), segments=len(found.epochs[-1].segments), unchanged=True)
+        record = self._ledger.finished(found)
+        segments, held = len(found.epochs[-1].segments), BatchPlanner(self.target.store, found, None).left
+        if record is None:
+            unknown = replace(self._result(held), segments=segments, unchanged=True, warnings=(UNKNOWN,))
+            return replace(unknown, tail=None)
+        tail = record.tail.reached(self._look, self.source.uri)
+        self._check_untouched(found, record)
+        behind = bytes_after(self._look, tail)
+        return CopiedEvents(record.head, tail, segments, held, unchanged=True, behind=behind)
+
+    def _check_untouched(self, found: StreamDescription, record: FinishedRecord) -> None:
+        """Compare a finished copy with its record, as far as it was not truncated.
+
+        Raises:
+            TargetTaken: it was written to or scaled since.
+        """
+        if (
+            len(found.epochs) > 1
+            or found.tail.offsets != record.ends
+            or not self._has(found, record.lasts, record.ends)
+        ):
+            raise TargetTaken("the copy was written to since", where=self.target.uri, todo=OTHER_NAME)
+
+    def _has(self, found: StreamDescription, lasts: Mapping[SegmentId, tuple[int, str]], ends: Ends) -> bool:
+        """Whether the last block of each of the target's segments is the one that was noted, if it is still there."""
+        store, name = self.target.store, self.target.name
+        for segment, (length, digest) in lasts.items():
+            start, end = ends[segment] - length, ends[segment]
+            if start < found.head.offsets[segment]:
+                continue
+            if hashlib.sha256(store.read_bytes(name, segment, start, end)).hexdigest() != digest:
+                return False
+        return True
 
     def _create(self) -> StreamDescription:
         """Create the target. It has as many tags as it will have, so that one too many is refused now."""
@@ -222,8 +274,11 @@ class EventCopying:
         """Whether a stream is the unfinished target of this copy, if perhaps not the one that this run began with."""
         return marked_import(described).startswith(f"{self._id}.")
 
-    def _settled(self, newest: BatchRecord) -> BatchRecord:
-        """Return the newest record with its commit finished; if it was aborted, as if the batch were empty."""
+    def _settled(self, newest: BatchRecord) -> tuple[BatchRecord, bool]:
+        """Finish the newest record's commit; return the record, and whether the batch is there.
+
+        If it was aborted, the record is as if the batch were empty.
+        """
         transactions = self.target.store.transactions()
         transaction = Transaction(self.target.name, newest.transaction, {})
         state = transactions.state(transaction)
@@ -232,10 +287,10 @@ class EventCopying:
         if state is TransactionState.UNKNOWN and self.target.describe().tail.offsets == newest.after:
             state = TransactionState.COMMITTED
         if state.is_committed:
-            return newest
+            return newest, True
         lasts = {s: last for s, last in newest.lasts.items() if newest.before[s] == newest.after[s]}
         dropped = sum(newest.after.values()) - sum(newest.before.values())
-        return replace(newest, end=newest.begin, after=newest.before, lasts=lasts, copied=newest.copied - dropped)
+        return replace(newest, after=newest.before, lasts=lasts, copied=newest.copied - dropped), False
 
     def _fill(
         self, filler: BatchFiller, stretches: Mapping[SegmentId, tuple[int, int]], ends: Ends, progress: Progress
@@ -279,39 +334,12 @@ class EventCopying:
         if found.sealed or len(found.epochs) > 1 or found.tail.offsets != ends:
             raise self._changed()
 
-    def _check_lasts(self, newest: BatchRecord | None) -> None:
-        """Compare the last block of each of the target's segments with the record."""
-        if newest is None:
-            return
-        store, name = self.target.store, self.target.name
-        for segment, (length, digest) in newest.lasts.items():
-            end = newest.after[segment]
-            if hashlib.sha256(store.read_bytes(name, segment, end - length, end)).hexdigest() != digest:
-                raise self._changed()
+    def _position(self, cut: StreamCut, witness: Mapping[SegmentId, Sequence[LastBytes]]) -> SourcePosition:
+        return SourcePosition(cut, history_digest(self._described.epochs), tuple(chain.from_iterable(witness.values())))
 
-    def _check_source(self, newest: BatchRecord) -> None:
-        """Compare the last bytes that were copied with the source, as far as it still has them.
-
-        Another cluster's stream may have this one's name and first segment.
-        """
-        store, name = self.source.store, self.source.name
-        for segment, (length, digest) in newest.witness.items():
-            end = newest.end.offsets[segment]
-            try:
-                held = store.read_bytes(name, segment, end - length, end)
-            except (SegmentTruncated, NoSuchSegment):
-                continue
-            except ValueError:  # it is shorter
-                held = b""
-            if hashlib.sha256(held).hexdigest() != digest:
-                raise Conflict(
-                    "the source is another stream than the one that was copied",
-                    where=segment.in_stream(name),
-                    todo=f"Give the stream with which the copy was begun, or delete {self.target.uri} and begin again.",
-                )
-
-    def _finish(self, target: StreamDescription) -> None:
-        """Make it an ordinary stream with the source's policies."""
+    def _finish(self, target: StreamDescription, record: FinishedRecord) -> None:
+        """Record what it has, and make it an ordinary stream with the source's policies."""
+        self._ledger.finish(target, record, partial(self._check_end, record.ends))
         given = self._described.configuration
         least = self.count if given.scaling.kind is ScaleKind.FIXED else min(given.scaling.min_segments, self.count)
         final = replace(

@@ -11,6 +11,8 @@ from functools import lru_cache, partial
 from streamvault.common.progress import Progress
 from streamvault.joining.events.keys import EventKey
 from streamvault.joining.placing import Places
+from streamvault.reading.identity import LastBytes
+from streamvault.reading.stream_source import LAST_BYTES, digests_before
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.arithmetic.splitting import EventBlock, EventSplitter
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
@@ -24,9 +26,6 @@ BATCH_BYTES = 64 * 1024 * 1024
 """Size of a batch, about; each segment of it has `LEAST_BYTES` at least, or what there is."""
 
 LEAST_BYTES = 1024 * 1024
-
-WITNESS_BYTES = 4 * 1024
-"""How many of the last bytes that were copied of a segment tell the source from other streams."""
 
 _KEYS = 10_000
 """Keys whose places are remembered."""
@@ -43,13 +42,13 @@ class FilledBatch:
         ends: how far the source's segments were copied (bytes).
         lengths: bytes in the transaction, by segment.
         lasts: length (bytes) and SHA-256 of the last block, by segment; segments without any are absent.
-        witness: length (bytes) and SHA-256 of the last bytes that were copied, by segment of the source.
+        witness: the last bytes that were copied of each segment of the source.
     """
 
     ends: Mapping[SegmentId, int]
     lengths: Mapping[SegmentId, int]
     lasts: Mapping[SegmentId, tuple[int, str]]
-    witness: Mapping[SegmentId, tuple[int, str]]
+    witness: tuple[LastBytes, ...]
 
 
 class BatchFiller:
@@ -82,17 +81,20 @@ class BatchFiller:
         with ExitStack() as stack, Pinger(transactions, transaction, LEASE) as pinger:
             buffers = _Buffers(transactions, transaction, stack)
             limit = max(BATCH_BYTES // len(stretches), LEAST_BYTES)
-            ends, witness = {}, {}
+            ends, witness = dict[SegmentId, int](), list[LastBytes]()
             for segment, (start, end) in stretches.items():
                 put = self._placer(buffers, transaction.segments, segment)
                 at, last = start, b""
                 for block in self._blocks(segment, start, min(end, start + limit), end):
                     put(block)
                     pinger.check()
-                    at, last = block.end, (last + block.data[-WITNESS_BYTES:])[-WITNESS_BYTES:]
+                    at, last = block.end, (last + block.data[-LAST_BYTES[0] :])[-LAST_BYTES[0] :]
                     progress.advance(block.count, len(block.data))
-                ends[segment], witness[segment] = at, (len(last), hashlib.sha256(last).hexdigest())
-            return FilledBatch(ends, buffers.finish(), buffers.lasts, witness)
+                ends[segment] = at
+                witness += [
+                    LastBytes(segment, low, high - low, digest) for low, high, digest in digests_before(at, last)
+                ]
+            return FilledBatch(ends, buffers.finish(), buffers.lasts, tuple(witness))
 
     def _blocks(self, segment: SegmentId, start: int, end: int, limit: int) -> Iterator[EventBlock]:
         """Yield the whole events before ``end``; at least one, for which bytes up to ``limit`` are read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +10,10 @@ from uuid import UUID
 
 from streamvault.common.errors import Conflict
 from streamvault.importer.ownership import first_segment_id
+from streamvault.reading.identity import LastBytes, SourcePosition
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
+from streamvault.streamstore.own import APPEND_LEDGER, TARGET_LEDGER, stream_beside
 from streamvault.streamstore.services.ledger import Ledger, LedgerConflict
 
 
@@ -21,24 +22,41 @@ class BatchRecord:
     """A batch, recorded before its transaction is committed.
 
     Attributes:
+        head: where the copied part of the source begins.
         begin: where the batch begins in the source.
-        end: where it ends, and the next one begins.
+        end: where it ends, and the next one begins; with the source's last bytes before it.
         transaction: id of its transaction.
         before: the ends of the target's segments before the commit (bytes).
         after: the same after it.
         lasts: length (bytes) and SHA-256 of the last block of each of the target's segments, if it has any.
         copied: bytes that were copied up to the end of the batch.
-        witness: length (bytes) and SHA-256 of the source's last bytes before ``end``, of segments of the batch.
     """
 
+    head: StreamCut
     begin: StreamCut
-    end: StreamCut
+    end: SourcePosition
     transaction: UUID
     before: Mapping[SegmentId, int]
     after: Mapping[SegmentId, int]
     lasts: Mapping[SegmentId, tuple[int, str]]
     copied: int
-    witness: Mapping[SegmentId, tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRecord:
+    """What a finished copy had when it was finished.
+
+    Attributes:
+        head: where the copied part of the source begins.
+        tail: where it ends.
+        ends: the ends of the copy's segments (bytes).
+        lasts: as `BatchRecord.lasts`.
+    """
+
+    head: StreamCut
+    tail: SourcePosition
+    ends: Mapping[SegmentId, int]
+    lasts: Mapping[SegmentId, tuple[int, str]]
 
 
 class BatchLedger:
@@ -68,15 +86,52 @@ class BatchLedger:
         if held is None or held.get("events") != self._id or held["target"] != self._first:
             return None
         return BatchRecord(
+            StreamCut(self._source, _parsed(held.get("head", held["begin"]))),
             StreamCut(self._source, _parsed(held["begin"])),
-            StreamCut(self._source, _parsed(held["end"])),
+            self._end(held),
             UUID(hex=held["transaction"]),
             _parsed(held["before"]),
             _parsed(held["after"]),
             _digests(held["lasts"]),
             held["copied"],
-            _digests(held["witness"]),
         )
+
+    def _end(self, held: Mapping[str, Any]) -> SourcePosition:
+        if "reached" in held:
+            return SourcePosition.from_json(held["reached"])
+        ends = _parsed(held["end"])  # by an earlier release
+        lasts = _digests(held["witness"]).items()
+        witness = (LastBytes(s, ends[s] - length, length, digest) for s, (length, digest) in lasts)
+        return SourcePosition(StreamCut(self._source, ends), "", tuple(witness))
+
+    def finished(self, described: StreamDescription) -> FinishedRecord | None:
+        """Return the record of this very finished copy; None if it is gone, or an earlier release has made the copy."""
+        held = self._of_finished(described).newest(create=False)
+        if held is None:
+            return None
+        head, tail = StreamCut.from_json(held["head"]), SourcePosition.from_json(held["reached"])
+        return FinishedRecord(head, tail, _parsed(held["ends"]), _digests(held["lasts"]))
+
+    def finish(self, described: StreamDescription, record: FinishedRecord, check: Callable[[], None]) -> None:
+        """Record what a copy has that is about to be finished; the record stays as long as the copy.
+
+        Args:
+            described: the copy.
+            record: what it has.
+            check: raises if the copy is finished already, or has something else. It is called after the ledger was
+                read, so no late run replaces the record of another one.
+        """
+        ledger = self._of_finished(described)
+        value = {"head": record.head.to_json(), "reached": record.tail.to_json(), "ends": _named(record.ends)}
+        while True:
+            ledger.newest(create=True)
+            check()
+            with suppress(LedgerConflict):
+                return ledger.record({"stage": "finished", "lasts": _listed(record.lasts), **value})
+
+    def _of_finished(self, described: StreamDescription) -> Ledger:
+        name = stream_beside(self._target.name, APPEND_LEDGER, first_segment_id(described), self._id)
+        return Ledger(self._target.store, name, self._target.name)
 
     def record(self, batch: BatchRecord) -> None:
         """Append a record after the newest one, which must have been read before.
@@ -87,14 +142,14 @@ class BatchLedger:
         value = {
             "events": self._id,
             "target": self._first,
+            "head": _named(batch.head.offsets),
             "begin": _named(batch.begin.offsets),
-            "end": _named(batch.end.offsets),
+            "reached": batch.end.to_json(),
             "transaction": batch.transaction.hex,
             "before": _named(batch.before),
             "after": _named(batch.after),
-            "lasts": {str(segment): list(last) for segment, last in batch.lasts.items()},
+            "lasts": _listed(batch.lasts),
             "copied": batch.copied,
-            "witness": {str(segment): list(last) for segment, last in batch.witness.items()},
         }
         try:
             self._ledger.record(value)
@@ -112,6 +167,10 @@ class BatchLedger:
 
 def _named(offsets: Mapping[SegmentId, int]) -> dict[str, int]:
     return {str(segment): offset for segment, offset in offsets.items()}
+
+
+def _listed(lasts: Mapping[SegmentId, tuple[int, str]]) -> dict[str, list[Any]]:
+    return {str(segment): list(last) for segment, last in lasts.items()}
 
 
 def _digests(named: Mapping[str, Sequence[Any]]) -> dict[SegmentId, tuple[int, str]]:

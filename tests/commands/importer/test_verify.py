@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from streamvault import import_stream
-from streamvault.common.errors import Damaged, Failed
+from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.importer import fill, jobs, run
 from streamvault.importer.fill import Filled, FillTask
 from streamvault.importer.reports import ImportReport
+from streamvault.importer.run import ImportRun
 from streamvault.importer.verify import VerifyTask
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import StreamName
@@ -133,13 +134,16 @@ def test_resumed_import_reads_back_what_the_earlier_run_appended_and_no_more(
     assert 0 < len(before) < len(all_ranges(vault))
 
 
-def test_wrong_bytes_of_an_earlier_run_are_found(vault: Vault) -> None:
-    """A resumed import reads back every byte that it has not appended itself."""
+def test_wrong_bytes_of_an_earlier_run_are_found(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed import compares the last bytes, and reads back every byte that it has not appended itself."""
     with pytest.MonkeyPatch.context() as patch:
         stopped = Stopped(patch, 0, wrong=True)
         with pytest.raises(Failed, match="stopped for a test"):
             restore(vault)
     assert any(stopped.offsets.values())
+    with pytest.raises(Conflict, match="the target has other bytes than the source"):
+        restore(vault)
+    monkeypatch.setattr(ImportRun, "check_unfinished", lambda *_: None)
     with pytest.raises(Failed, match="the restored bytes differ from the source's"):
         restore(vault)
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from streamvault import append_streams
 from streamvault.joining.reports import StitchReport
 from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.services.ledger import Ledger
+from tests.commands.mirrors.streams import leave_leases
+from tests.killed import Killed
 from tests.streams import append_events, events_of
 
 KEYS = 25
@@ -95,3 +101,21 @@ class Keyed:
         with self.store as store:
             every, users = store.list_streams(self.scope, own=True), set(store.list_streams(self.scope))
             return [name.stream for name in every if name not in users]
+
+
+@contextmanager
+def killed_at_stage(stage: str, *, after: bool) -> Iterator[None]:
+    """Kill the run when it is about to record a stage, or right after it."""
+    real = Ledger.record
+
+    def record(self: Ledger, what: Any) -> None:
+        if what.get("stage") != stage or after:
+            real(self, what)
+        if what.get("stage") == stage:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Ledger, "record", record)
+        leave_leases(patched)
+        with pytest.raises(Killed):
+            yield

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from streamvault.streamstore.local.transactions import LocalTransactions
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.transactions import TransactionState
-from tests.commands.joining.keyed import Keyed
+from tests.commands.joining.keyed import Keyed, killed_at_stage
 from tests.commands.joining.test_append import flip_byte
 from tests.commands.mirrors.streams import leave_leases
-from tests.killed import Killed, killed
+from tests.killed import killed
 
 STEPS = ["planned", "filling", "committing", "committed"]
 
@@ -35,28 +34,10 @@ def keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keyed:
     return keyed
 
 
-@contextmanager
-def killed_at(stage: str, *, after: bool) -> Iterator[None]:
-    """Kill the run when it is about to record a stage, or right after it."""
-    real = Ledger.record
-
-    def record(self: Ledger, what: Any) -> None:
-        if what.get("stage") != stage or after:
-            real(self, what)
-        if what.get("stage") == stage:
-            raise Killed
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Ledger, "record", record)
-        leave_leases(patched)
-        with pytest.raises(Killed):
-            yield
-
-
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("stage", STEPS)
 def test_interrupted_append_goes_on(keyed: Keyed, stage: str, *, after: bool) -> None:
-    with killed_at(stage, after=after):
+    with killed_at_stage(stage, after=after):
         keyed.append("one")
     keyed.write("target", 5)
     report = keyed.append("one")
@@ -70,7 +51,7 @@ def test_interrupted_append_goes_on(keyed: Keyed, stage: str, *, after: bool) ->
 
 
 def test_it_is_not_appended_again_if_the_outcome_is_unknown(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
-    with killed_at("committed", after=False):
+    with killed_at_stage("committed", after=False):
         keyed.append("one")
     before = keyed.payloads("target")
     monkeypatch.setattr(LocalTransactions, "state", lambda *_: TransactionState.UNKNOWN)
@@ -82,7 +63,7 @@ def test_it_is_not_appended_again_if_the_outcome_is_unknown(keyed: Keyed, monkey
 
 
 def test_other_options_replace_a_plan_that_was_not_committed(keyed: Keyed) -> None:
-    with killed_at("committing", after=False):
+    with killed_at_stage("committing", after=False):
         keyed.append("one")
     head = {f"scope/one/{segment}": 0 for segment in keyed.tail("one")}
     assert keyed.append("one", to_cut=head).unchanged
@@ -93,7 +74,7 @@ def test_other_options_replace_a_plan_that_was_not_committed(keyed: Keyed) -> No
 
 def test_distinct_replaces_a_plan_that_was_made_without(keyed: Keyed) -> None:
     copy_stream(keyed.uri("one"), keyed.uri("clone"), master="inline")
-    with killed_at("committing", after=False):
+    with killed_at_stage("committing", after=False):
         keyed.append("one", "clone")
     assert len(keyed.append("one", "clone", distinct=True).left_out) == 3
     assert len(keyed.payloads("target")) == 40
@@ -118,7 +99,7 @@ def test_transaction_that_ends_meanwhile_is_an_error_that_says_what_to_do(
 
 
 def test_target_that_is_sealed_meanwhile_gets_nothing(keyed: Keyed) -> None:
-    with killed_at("committing", after=True):
+    with killed_at_stage("committing", after=True):
         keyed.append("one")
     with keyed.store as store:
         store.seal(StreamName("scope", "target"))
@@ -145,7 +126,7 @@ def test_ledger_that_is_deleted_meanwhile_is_not_taken_for_nothing_to_do(
 
 def test_place_is_not_exact_if_a_later_transaction_may_have_it_as_well(keyed: Keyed) -> None:
     keyed.make("two", 3, events=30)  # as many bytes
-    with killed_at("committed", after=False):
+    with killed_at_stage("committed", after=False):
         keyed.append("one")
     keyed.append("two", own_segments=True)
     report = keyed.append("one")
@@ -153,7 +134,7 @@ def test_place_is_not_exact_if_a_later_transaction_may_have_it_as_well(keyed: Ke
 
 
 def test_commit_that_still_goes_on_is_waited_for(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
-    with killed_at("committing", after=True):
+    with killed_at_stage("committing", after=True):
         keyed.append("one")
     monkeypatch.setattr(LocalTransactions, "state", lambda *_: TransactionState.COMMITTING)
     report = keyed.append("one")

@@ -9,10 +9,13 @@ import pytest
 
 from streamvault import copy_stream
 from streamvault.cli import main
+from streamvault.importer.target import TargetTaken
+from streamvault.joining.events.record import BatchLedger
 from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, SegmentId, StreamConfiguration
 from streamvault.streamstore.own import users_tags
+from tests.streams import append_events
 from tests.told import assert_ends
 from tests.unit.joining.events.keyed_stream import SOURCE, TARGET, KeyedStream, by_key
 
@@ -46,6 +49,27 @@ def test_copy_with_other_segments(store: LocalStore, capfd: pytest.CaptureFixtur
     assert main(command) == 0
     assert "already copied" in capfd.readouterr().out
     assert main([*command[:-2], "--key", "/n"]) == 4  # a copy with other options
+
+
+def test_repeated_copy_says_what_both_have(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source grows, the copy is truncated to nothing, written to, or made by an earlier release."""
+    made = copy_stream(*uris(store), method="events", segments=1)
+    tail = store.describe(SOURCE).tail
+    again = copy_stream(*uris(store), method="events", segments=1)
+    assert (again.unchanged, again.bytes, again.behind_bytes) == (True, made.bytes, 0)
+    append_events(store, SOURCE, max(tail.offsets), [b"grown"] * 10)
+    again = copy_stream(*uris(store), method="events", segments=1, dry_run=True)
+    assert (again.bytes, again.behind_bytes, again.tail) == (made.bytes, 130, tail.to_json())
+    store.truncate(store.describe(TARGET).tail)
+    again = copy_stream(*uris(store), method="events", segments=1)
+    assert (again.unchanged, again.bytes, again.behind_bytes, again.tail) == (True, 0, 130, tail.to_json())
+    with monkeypatch.context() as patched:
+        patched.setattr(BatchLedger, "finished", lambda *_: None)
+        again = copy_stream(*uris(store), method="events", segments=1)
+        assert (again.tail, len(again.warnings)) == ({}, 1)
+    append_events(store, TARGET, SegmentId(0, 0), [b"mine"])
+    with pytest.raises(TargetTaken, match="was written to since"):
+        copy_stream(*uris(store), method="events", segments=1)
 
 
 def test_copy_has_the_sources_policies(store: LocalStore) -> None:

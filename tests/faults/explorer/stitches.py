@@ -18,6 +18,7 @@ import greenlet
 
 from streamvault import append_streams, copy_stream, join_streams
 from streamvault.common.errors import Problem
+from streamvault.reading.identity import AnotherSource
 from streamvault.streamstore.errors import NoSuchStream, StreamExists
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.own import is_own
@@ -276,8 +277,8 @@ class Watch:
         return wrong
 
     def _judge(self, name: StreamName, wanted: Sequence[str], *, foreign: bool) -> Iterator[str]:
-        # cuts of a stream that was created again are no longer possible
-        impossible = name == JOINED and "remake" in self._names and not {"join", "join-distinct"} & set(self._names)
+        # a stream that was created again is another source, and its former cuts are no longer possible
+        impossible = name == JOINED and "remake" in self._names
         try:
             target = self._cluster.find(name)
         except NoSuchStream:
@@ -383,9 +384,12 @@ def run(schedule: Schedule) -> tuple[list[str], list[Actor]]:
         done = [name for name, error in ended.items() if error is None]
         taken = TAKEN & set(names) or WANTED.keys() & set(done)
         for name, error in ended.items():
-            if error is not None and not sealed and not (name in WANTED and taken):
+            refused = sealed or ("remake" in names and isinstance(error, AnotherSource))
+            if error is not None and not refused and not (name in WANTED and taken):
                 watch.wrong.append(f"STUCK {name}: {type(error).__name__}: {error}")
-        return watch.judge(done, foreign=sealed), actors
+        return watch.judge(
+            done, foreign=sealed or any(isinstance(error, AnotherSource) for error in ended.values())
+        ), actors
 
 
 def _repeat(names: list[str], world: World) -> dict[str, BaseException | None]:
