@@ -307,6 +307,8 @@ class Stitching:
         except SourceTruncated:
             raise
         except StreamStoreError:
+            if self._ledger.newest() == record:
+                self._target.describe()  # raises if the stream is sealed, gone, or another one now
             if self._settled(_transaction_of(record)) is TransactionState.OPEN:
                 raise
             todo = "Run it again; if that takes longer than a day, append the source by cuts (--to)."

@@ -35,6 +35,9 @@ ALL_WITNESSES_BYTES = 64 * 1024 * 1024
 """Maximum bytes read from all segments together; with many segments, less is read from each."""
 
 
+COMPARED_SEGMENTS = 16
+"""Of how many segments Spark's batches compare the last bytes, as there may be a batch each second."""
+
 ANOTHER_LINE = "Archive it in a line of its own, as after a restore, with --line NAME, or below another root."
 
 
@@ -169,10 +172,15 @@ class SourcePosition:
     _look: SourceState | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def at(cls, look: SourceState, cut: StreamCut) -> Self:
+    def at(cls, look: SourceState, cut: StreamCut, *, most: int | None = None) -> Self:
         """Take the position of a cut in a source; at most 4 KiB of each segment are read.
 
         If a segment has no bytes before the cut, its predecessors' last bytes are taken.
+
+        Args:
+            look: the source.
+            cut: the cut.
+            most: how many segments to read at most; None for all.
 
         Raises:
             SourceTruncated: the source was truncated since this look.
@@ -187,32 +195,33 @@ class SourcePosition:
         held = {segment: bounds for segment, bounds in held.items() if bounds[0] < bounds[1]}
         witness = (
             LastBytes(segment, offset, end - offset, digest)
-            for segment in sorted(last_at_each_key(described, cut, held) & held.keys())
+            for segment in sorted(last_at_each_key(described, cut, held) & held.keys())[:most]
             for offset, end, digest in look.last(segment, *held[segment])
         )
         return cls(cut, history_digest(described.epochs), tuple(witness), look)
 
-    def reached(self, look: SourceState, uri: str) -> StreamCut:
+    def reached(self, look: SourceState, uri: str, todo: str = "") -> StreamCut:
         """Return the cut, after comparing a source with this position.
 
         Args:
             look: the source.
             uri: its URI, for the message.
+            todo: what to do if it is another one.
 
         Raises:
             AnotherSource: it is another one: its epochs or its bytes before the cut differ, or it is shorter.
         """
-        if look is not self._look:
-            difference = self._difference(look)
-            if difference:
-                raise AnotherSource(
-                    f"the source is not the one that was read before: {difference} (deleted and recreated, replaced by"
-                    " another archive, or a different cluster?)",
-                    where=uri,
-                )
+        if look is not self._look and (difference := self.difference(look)):
+            raise AnotherSource(
+                f"the source is not the one that was read before: {difference} (deleted and recreated, replaced by"
+                " another archive, or a different cluster?)",
+                where=uri,
+                todo=todo,
+            )
         return self._cut
 
-    def _difference(self, look: SourceState) -> str:
+    def difference(self, look: SourceState) -> str:
+        """Return in words by what a source is another one; empty if it is not."""
         described = look.described
         count = int(self.history.partition(".")[0] or 0)
         if self.history and history_digest(described.epochs[:count]) != self.history:
@@ -230,7 +239,7 @@ class SourcePosition:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        witness = [(str(segment), *rest) for segment, *rest in self.witness or ()]
+        witness = [[str(segment), *rest] for segment, *rest in self.witness or ()]
         known = {} if self.witness is None else {"witness": witness}
         return {"to": self._cut.to_json(), "history": self.history, **known}
 

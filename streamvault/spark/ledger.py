@@ -4,9 +4,9 @@ A write prepares a transaction with all of its events, records it, commits it, a
 the next run finds one of: no record, so nothing was committed; a prepared transaction, which is committed or aborted
 already, or still open and then committed now; or a committed one.
 
-A record is valid only for the same query and the same target. A query whose checkpoint was lost numbers its batches
-from 0 again, and a target that was deleted and recreated lacks the committed events. To treat new events as written
-would lose them silently, so both cases are rejected.
+A record is valid only for the same query and the same target, whose history and last bytes it has. A query whose
+checkpoint was lost numbers its batches from 0 again, and a target that was deleted and recreated lacks the committed
+events. To treat new events as written would lose them silently, so both cases are rejected.
 """
 
 from __future__ import annotations
@@ -15,10 +15,15 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from streamvault.common.errors import Conflict
+from streamvault.importer.ownership import first_segment_id
+from streamvault.importer.unfinished import look_again
+from streamvault.reading.identity import COMPARED_SEGMENTS, SourcePosition
+from streamvault.reading.stream_source import StreamSource
+from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import SPARK_LEDGER, stream_beside
 from streamvault.streamstore.services.ledger import Ledger, LedgerConflict, LedgerNameTaken
-from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import Transaction
 
 
@@ -43,16 +48,15 @@ class WriteLedger:
     """The records of one writer to one stream.
 
     Args:
-        store: the store of the target, and of the ledger in the same scope.
-        target: the stream that is written to.
+        stream: the stream that is written to; the ledger is in the same scope.
         app: name of the writer.
     """
 
-    def __init__(self, store: StreamStore, target: StreamName, app: str) -> None:
-        self._store = store
-        self._target = target
+    def __init__(self, stream: OpenStream, app: str) -> None:
+        self._source = StreamSource(stream)
+        self._target = target = stream.name
         self._app = app
-        self._ledger = Ledger(store, stream_beside(target, SPARK_LEDGER, app), target)
+        self._ledger = Ledger(stream.store, stream_beside(target, SPARK_LEDGER, app), target)
         self._first_segment_id = ""
 
     @property
@@ -71,7 +75,8 @@ class WriteLedger:
                 stream has the ledger's name.
             StreamStoreError: the ledger cannot be read.
         """
-        self._first_segment_id = _first_segment_id(self._store, self._target)
+        look = self._source.look()
+        self._first_segment_id = first_segment_id(look.described)
         try:
             last = self._ledger.newest()
         except LedgerNameTaken as taken:
@@ -79,9 +84,11 @@ class WriteLedger:
             raise LedgerNameTaken(taken.what, where=taken.where, todo=todo) from None
         if last is None:
             return None
-        if last["target"] != self._first_segment_id:
+        difference = "" if "reached" not in last else SourcePosition.from_json(last["reached"]).difference(look)
+        if last["target"] != self._first_segment_id or difference:
             raise Conflict(
-                "the target was deleted and recreated since the last write with this txnAppId",
+                "the target was deleted and recreated since the last write with this txnAppId, or is in another cluster"
+                + (f": {difference}" if difference else ""),
                 where=f"{self._app}, to {self._target}",
                 todo=f"Delete the stream {self.stream} to continue with the new target, or use another txnAppId.",
             )
@@ -95,6 +102,11 @@ class WriteLedger:
             )
         transaction = Transaction(self._target, UUID(last["transaction"]), {})
         return NamedWrite(last["version"], transaction, last["committed"], last["query"])
+
+    def _position(self) -> SourcePosition:
+        """Return where the target ends, so that it is recognized by the next write."""
+        look = self._source.look()
+        return SourcePosition.at(look, look.described.tail, most=COMPARED_SEGMENTS)
 
     def record(self, write: NamedWrite) -> None:
         """Append a record after the newest one, which must have been read before.
@@ -111,6 +123,7 @@ class WriteLedger:
                     "version": write.version,
                     "transaction": write.transaction.id.hex,
                     "committed": write.committed,
+                    "reached": look_again(self._position, SourceTruncated).to_json(),
                 }
             )
         except LedgerConflict:
@@ -119,8 +132,3 @@ class WriteLedger:
                 where=f"{self._app}, to {self._target}",
                 todo="Run one query at a time, or give each its own txnAppId.",
             ) from None
-
-
-def _first_segment_id(store: StreamStore, target: StreamName) -> str:
-    """Identify a stream among those of the same name: after a deletion, a new stream has higher segment numbers."""
-    return str(min(store.describe(target).epochs[0].segments))

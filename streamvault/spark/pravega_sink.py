@@ -19,6 +19,7 @@ from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.spark.ledger import NamedWrite, WriteLedger
 from streamvault.spark.task_writer import write_rows
 from streamvault.spark.writing import Writing
+from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import Transaction, TransactionState, Written
@@ -126,7 +127,8 @@ def _commit(writing: Writing, messages: Sequence[WriterCommitMessage | None], na
 
 
 def _commit_once(store: StreamStore, writing: Writing, parts: Sequence[Written], name: _Name) -> None:
-    transactions, ledger = store.transactions(), WriteLedger(store, writing.stream, name.app)
+    target = OpenStream(store, writing.address, writing.stream)
+    transactions, ledger = store.transactions(), WriteLedger(target, name.app)
     newest = ledger.newest(name.query)
     if newest is not None and _is_there(store, ledger, newest, name):
         _log.info("write %s of %s to %s was committed before", name.version, name.app, writing.stream)

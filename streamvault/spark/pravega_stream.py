@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from streamvault.common.times import now_utc
+from streamvault.reading.identity import COMPARED_SEGMENTS, SourcePosition
+from streamvault.reading.stream_source import LiveState
 from streamvault.spark.advancing import advance, share_out
 from streamvault.spark.batch_reader import PartPartition
 from streamvault.spark.columns import arrow_schema
@@ -24,11 +28,18 @@ from streamvault.spark.segment_parts import (
 )
 from streamvault.streamstore.arithmetic.cuts import is_before
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
+from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.store import StreamStore
+
+_KNOWN_BY = "recognized-by"
+"""What an offset has beside segments' names."""
 
 
 class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches and reads them. An offset is a stream cut, as JSON: ``{"scope/stream/N.#epoch.E": offset}``.
+    """Plans micro-batches and reads them.
+
+    An offset is a stream cut, as JSON: ``{"scope/stream/N.#epoch.E": offset}``. Besides, it has what the stream is
+    recognized by (`SourcePosition`), which is compared before a batch goes on from there.
 
     Args:
         reading: the options.
@@ -41,23 +52,23 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: StreamCut | None = reading.to_cut if isinstance(reading.to_cut, StreamCut) else None
         self._boundaries: dict[tuple[SegmentId, int, int], list[int]] = {}
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802  (Spark's name)
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Return where a query without a checkpoint begins."""
         with self._reading.look() as (store, described):
             start = as_cut(described, self._reading.from_cut)
             readable_parts(self._reading, store, described, start, described.tail)
-            return start.to_json()
+            return self._offset(store, described, start)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit set by ``maxBytesPerTrigger``."""
         most = self._reading.max_bytes
         return ReadAllAvailable() if most is None else ReadMaxBytes(most)
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the batch that begins at ``start`` ends; ``start`` itself if there is nothing to read."""
         reading = self._reading
         with reading.look() as (store, described):
-            begin = StreamCut.from_json(start, reading.stream)
+            begin = self._cut(store, described, start)
             infos = partial(infos_if_there, store, reading.stream)
             ahead = advance(described, infos, begin, self._until)
             end = StreamCut(reading.stream, ahead)
@@ -65,7 +76,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             readable_parts(reading, store, described, begin, end)
             if isinstance(limit, ReadMaxBytes):
                 end = StreamCut(reading.stream, self._bounded(store, begin, ahead, limit.max_bytes))
-            return end.to_json()
+            return start if end == begin else self._offset(store, described, end)
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """Return the stream's tail, for the query's progress."""
@@ -78,11 +89,11 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # the query's own end may lie before the tail
             self._until = _earlier(described, self._until, described.tail)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return a batch's parts, which contain the same events for the same two cuts."""
         reading = self._reading
         with reading.look() as (store, described):
-            begin, until = (StreamCut.from_json(cut, reading.stream) for cut in (start, end))
+            begin, until = self._cut(store, described, start, compare=False), self._cut(store, described, end)
             readable = readable_parts(reading, store, described, begin, until)
             size = reading.split_size(sum(whole.end - whole.start for whole in readable))
             return [PartPartition(part) for whole in readable for part in self._split(store, whole, size)]
@@ -91,6 +102,25 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield a part's events."""
         assert isinstance(partition, PartPartition)  # noqa: S101
         return read_events(self._reading, partition.part, self._schema)
+
+    def _offset(self, store: StreamStore, described: StreamDescription, cut: StreamCut) -> dict[str, Any]:
+        look = self._look(store, described)
+        known = SourcePosition.at(look, cut, most=COMPARED_SEGMENTS).to_json()
+        return {**known.pop("to"), _KNOWN_BY: known}
+
+    def _cut(
+        self, store: StreamStore, described: StreamDescription, offset: dict[str, Any], *, compare: bool = True
+    ) -> StreamCut:
+        """Return an offset's cut, after comparing the stream; an earlier release's offset is no more than a cut."""
+        cut = StreamCut.from_json({name: at for name, at in offset.items() if name != _KNOWN_BY}, self._reading.stream)
+        if not compare or _KNOWN_BY not in offset:
+            return cut
+        position = SourcePosition.from_json({"to": cut.to_json(), **offset[_KNOWN_BY]})
+        todo = "Start the query with another checkpoint to read this stream."
+        return position.reached(self._look(store, described), f"{self._reading.address.uri}/{described.name}", todo)
+
+    def _look(self, store: StreamStore, described: StreamDescription) -> LiveState:
+        return LiveState(OpenStream(store, self._reading.address, self._reading.stream), described, now_utc())
 
     def _bounded(
         self, store: StreamStore, begin: StreamCut, ahead: dict[SegmentId, int], most: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from streamvault import (
     append_streams,
@@ -31,6 +33,10 @@ from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.run import ExportRun
 from streamvault.reading import identity
+from streamvault.reading.identity import AnotherSource
+from streamvault.spark.pravega_sink import PravegaStreamSink
+from streamvault.spark.pravega_source import PravegaDataSource
+from streamvault.spark.pravega_stream import PravegaStreamReader
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import (
@@ -46,8 +52,9 @@ from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.transactions import Transactions, Written
 from tests.commands.joining.keyed import killed_at_stage
 from tests.commands.mirrors.streams import killed_at
-from tests.streams import events_of
+from tests.streams import append_events, events_of
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
+from tests.unit.spark_sinks import Place
 
 FIRST = SegmentId(0, 0)
 
@@ -462,3 +469,46 @@ def test_record_of_an_earlier_release_is_continued_by_its_history(
     assert report.moved_bytes == 2 * 13
     assert "only its history was compared" in report.warnings[0]
     assert append_streams([place.source], place.target, master="inline[2]").warnings == ()
+
+
+@pytest.mark.parametrize("others", OTHERS)
+def test_streaming_query_of_a_stream_that_was_replaced_is_refused(tmp_path: Path, others: str) -> None:
+    """Wherever its checkpoint is: at a batch that is to be repeated, or at the end of the last one."""
+    place = Replaced(tmp_path)
+    place.make(*OLD)
+    reader = _query(place)
+    start = json.loads(json.dumps(reader.initialOffset()))
+    end = json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert reader.partitions(start, end)
+    place.make(*OTHERS[others])
+    again = _query(place)
+    with pytest.raises(AnotherSource, match="another checkpoint"):
+        again.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(AnotherSource, match="another checkpoint"):
+        again.partitions(start, end)
+    earlier = {name: at for name, at in start.items() if name != "recognized-by"}
+    assert again.latestOffset(earlier, ReadAllAvailable())  # of an earlier release: only a cut
+
+
+def _query(place: Replaced) -> PravegaStreamReader:
+    made = PravegaDataSource({"path": place.source, "startingOffsets": "earliest"})
+    return made.streamReader(made.schema())
+
+
+@pytest.mark.parametrize("others", OTHERS)
+def test_named_write_to_a_stream_that_was_replaced_is_refused(tmp_path: Path, others: str) -> None:
+    place = Place(tmp_path / "streams")
+    sink = PravegaStreamSink(place.writing())
+    sink.commit([place.task(*OLD)], 0)
+    with place.store as store:
+        described = store.describe(StreamName("scope", "target"))
+    for path in (tmp_path / "streams" / "scope").glob("target*"):
+        shutil.rmtree(path)
+    with place.store as store:
+        store.create_stream(described.name, described.configuration)
+        append_events(store, described.name, min(described.tail.offsets), OTHERS[others])
+    before = place.events
+    with pytest.raises(Conflict, match=r"deleted and recreated .*(differ|shorter)"):
+        sink.commit([place.task(b"next")], 1)
+    assert place.events == before

@@ -37,7 +37,7 @@ QUEUE, UNFINISHED = replace(NAME, stream="restores"), replace(NAME, stream="unfi
 
 def a_ledger(vault: Vault) -> StreamName:
     with vault.store as store:
-        ledger = WriteLedger(store, NAME, "query")
+        ledger = WriteLedger(opened(store, NAME), "query")
         ledger.newest()
         return ledger.stream
 
@@ -153,7 +153,7 @@ def test_spark_sink_refuses_an_own_stream(tmp_path: Path) -> None:
 def test_users_stream_with_such_a_name_is_accepted(vault: Vault) -> None:
     """The name alone does not make a stream Streamvault's own: it is archived as any other."""
     with vault.store as store:
-        ledger = WriteLedger(store, NAME, "query")
+        ledger = WriteLedger(opened(store, NAME), "query")
         for name in (ledger.stream, lease_stream(NAME)):
             store.create_stream(name, StreamConfiguration(tags=("mine",)))
             append_events(store, name, next(iter(store.describe(name).tail.offsets)), [b"mine"])

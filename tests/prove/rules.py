@@ -1524,6 +1524,22 @@ RULES: tuple[Mutant, ...] = (
         tests=(IDENTITY,),
     ),
     Mutant(
+        "query-of-another",
+        "Spark: a query goes on from an offset only in the stream that it was taken of",
+        "spark/pravega_stream.py",
+        "        if not compare or _KNOWN_BY not in offset:\n",
+        "        if True:\n",
+        tests=(IDENTITY,),
+    ),
+    Mutant(
+        "write-to-another",
+        "Spark: a named write counts as written only in the stream that it was written to",
+        "spark/ledger.py",
+        '        if last["target"] != self._first_segment_id or difference:\n',
+        '        if last["target"] != self._first_segment_id:\n',
+        tests=(IDENTITY,),
+    ),
+    Mutant(
         "join-unfinished",
         "join: a stream becomes its user's only once everything is there",
         "joining/join.py",

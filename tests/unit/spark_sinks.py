@@ -118,7 +118,7 @@ class Place:
         yield self.store
 
     def writing(self, app: str = "", version: int | None = None, key: bool = False) -> Writing:
-        address: Any = SimpleNamespace(lend=self.lend)
+        address: Any = SimpleNamespace(lend=self.lend, uri=self.store.uri)
         return Writing(address, TARGET, 30, app, version, 0, 1 if key else None)
 
     def task(self, *events: bytes, query: str = "query") -> TaskDone:

@@ -304,6 +304,7 @@ class EventCopying:
             filled = filler.fill(transactions, transaction, stretches, progress)
             transactions.check_holds(Written(transaction, filled.lengths))
         except (NoSuchSegment, SegmentSealed, TransactionEnded):
+            self._check_end(ends)  # raises if the copy is another stream now
             what = "the transaction of a batch has ended; this process was paused, or the batch took too long"
             raise Failed(what, where=self.target.uri, todo="Run it again.") from None
         except BaseException:
@@ -330,7 +331,10 @@ class EventCopying:
         """Check that the target has what was copied, and nothing else."""
         found = self.target.describe()
         if marked_import(found) != self._mark:
-            raise self._taken_up()
+            if self._is_begun(found):
+                raise self._taken_up()
+            what = "another process has finished the copy, or another stream has its name now"
+            raise Conflict(what, where=self.target.uri, todo="Run it again, to see what it is.")
         if found.sealed or len(found.epochs) > 1 or found.tail.offsets != ends:
             raise self._changed()
 

@@ -98,6 +98,24 @@ def test_transaction_that_ends_meanwhile_is_an_error_that_says_what_to_do(
     assert len(keyed.payloads("target")) == 40
 
 
+def test_target_that_is_made_again_while_it_is_appended_to_is_named(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = LocalTransactions.ping
+
+    def ping(self: LocalTransactions, transaction: Any, lease: float) -> None:
+        with keyed.store as store:
+            store.delete(StreamName("scope", "target"))
+        keyed.make("target", 2)
+        real(self, transaction, lease)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalTransactions, "ping", ping)
+        with pytest.raises(Conflict, match="the stream was deleted and created again meanwhile"):
+            keyed.append("one")
+    assert keyed.payloads("target") == []
+
+
 def test_target_that_is_sealed_meanwhile_gets_nothing(keyed: Keyed) -> None:
     with killed_at_stage("committing", after=True):
         keyed.append("one")

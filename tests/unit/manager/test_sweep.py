@@ -42,7 +42,7 @@ from streamvault.streamstore.own import (
 from streamvault.streamstore.services import lease
 from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.transactions import Transaction
-from tests.streams import append_events
+from tests.streams import append_events, opened
 from tests.unit.manager.leftovers import (
     QUEUE,
     STAGING,
@@ -525,7 +525,7 @@ class TestLeasesAndLedgers:
 
     def test_ledger_of_a_spark_write(self, vault: Vault) -> None:
         with vault.store as store:
-            writes = WriteLedger(store, NAME, "app")
+            writes = WriteLedger(opened(store, NAME), "app")
             writes.newest()
             writes.record(NamedWrite(1, Transaction(NAME, uuid.uuid4(), {}), committed=False))
             store.delete(NAME)

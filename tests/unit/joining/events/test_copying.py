@@ -179,8 +179,9 @@ def test_another_process_at_any_call_changes_nothing_in_the_end() -> None:
             assert contents(world.store, TARGET) == expected
     assert said == {
         "a batch was not committed: its transaction is aborted",
+        "a transaction does not hold the data written to it (did its lease expire before the commit?)",
         "another process copies into this stream",
-        "the transaction of a batch has ended; this process was paused, or the batch took too long",
+        "another process has finished the copy, or another stream has its name now",
         "the unfinished copy was changed by another process",
     }
 

@@ -18,7 +18,7 @@ from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration
 from streamvault.streamstore.services import buffers
 from streamvault.streamstore.transactions import TransactionState
-from tests.streams import events_of
+from tests.streams import events_of, opened
 from tests.unit.spark_sinks import TARGET, Killed, Place
 
 
@@ -95,7 +95,7 @@ def test_commit_that_arrives_late_writes_the_batch_once(place: Place) -> None:
     with pytest.raises(Killed):
         PravegaStreamSink(place.writing()).commit([place.task(b"1")], 0)
     place.transactions.kill_before = ""
-    noted = WriteLedger(place.store, TARGET, "query").newest("query")
+    noted = WriteLedger(opened(place.store, TARGET), "query").newest("query")
     assert noted is not None
     PravegaStreamSink(place.writing()).commit([place.task(b"1")], 0)
     place.transactions.commit(noted.transaction)
@@ -142,7 +142,7 @@ def test_recreated_target_is_refused(place: Place, monkeypatch: pytest.MonkeyPat
         with pytest.raises(Conflict, match=r"deleted and recreated .*Delete the stream (scope/spark-writes-\w+)"):
             PravegaSink(place.writing("nightly", version)).commit([place.task(b"again")])
     assert place.events == []
-    ledger = WriteLedger(place.store, TARGET, "nightly").stream  # the remedy in the message
+    ledger = WriteLedger(opened(place.store, TARGET), "nightly").stream  # the remedy in the message
     place.store.seal(ledger)
     place.store.delete(ledger)
     PravegaSink(place.writing("nightly", 1)).commit([place.task(b"again")])
@@ -162,7 +162,7 @@ def test_forgotten_transaction_fails_the_commit(place: Place, monkeypatch: pytes
 
 
 def test_concurrent_runs_of_one_query_are_a_conflict(place: Place) -> None:
-    first, second = (WriteLedger(place.store, TARGET, "query") for _ in range(2))
+    first, second = (WriteLedger(opened(place.store, TARGET), "query") for _ in range(2))
     transactions = [place.transactions.begin(TARGET, 30) for _ in range(2)]
     assert first.newest() is second.newest() is None
     first.record(NamedWrite(0, transactions[0], committed=False))
@@ -188,11 +188,11 @@ def test_ledger_drops_old_records(place: Place, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("streamvault.streamstore.services.ledger.LONGEST_BYTES", 2000)
     transaction = place.transactions.begin(TARGET, 30)
     for version in range(60):
-        ledger = WriteLedger(place.store, TARGET, "query")
+        ledger = WriteLedger(opened(place.store, TARGET), "query")
         ledger.newest()
         ledger.record(NamedWrite(version, transaction, committed=False))
         ledger.record(NamedWrite(version, transaction, committed=True))
-    ledger = WriteLedger(place.store, TARGET, "query")
+    ledger = WriteLedger(opened(place.store, TARGET), "query")
     newest = ledger.newest()
     assert newest is not None
     assert (newest.version, newest.committed) == (59, True)
