@@ -17,7 +17,7 @@ from streamvault.streamstore.errors import NoSuchStream, ScaleRefused, StreamCha
 from streamvault.streamstore.model import Epoch, ScaleKind, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import MOST_TAGS
-from streamvault.streamstore.scale_note import MEANWHILE, ScaleNote, noted, users_configuration
+from streamvault.streamstore.scale_note import MEANWHILE, ScaleNote, noted, ranges_digest, users_configuration
 from streamvault.streamstore.services.lease import Lease, LeaseHeld
 
 _CHANGED = (ScaleRefused, StreamChanged, StreamSealed, NoSuchStream)
@@ -44,7 +44,7 @@ def make_room(stream: OpenStream, described: StreamDescription, scale: TargetSca
     """
     current = described.epochs[-1].number
     known = _note_of(described)
-    if known is not None and current > known.made:
+    if known is not None and current > _made_until(described, known):
         # somebody has scaled the stream since; what is left of an earlier append's scale is undone first
         give_back(stream, lease, known, may_go_on=True)
         return None
@@ -53,6 +53,7 @@ def make_room(stream: OpenStream, described: StreamDescription, scale: TargetSca
         first=first_segment_id(described),
         former=former,
         made=current + 1,
+        ranges=ranges_digest(scale.ranges),
         lease=lease.name.stream,
         scaling=users_configuration(described.configuration).scaling,
     )
@@ -131,7 +132,7 @@ def former_ranges(described: StreamDescription, note: ScaleNote | None = None) -
         return None
     former = described.epochs[note.former]
     # a commit that rolls opens other segments of the same numbers
-    merged = _numbers(described.epochs[min(note.made, current.number)]) - _numbers(former)
+    merged = _numbers(described.epochs[_made_until(described, note)]) - _numbers(former)
     parts = {
         segment: [one for one in former.segments.values() if held.low <= one.low and one.high <= held.high]
         for segment, held in current.segments.items()
@@ -146,6 +147,19 @@ def former_ranges(described: StreamDescription, note: ScaleNote | None = None) -
     if not split:
         return None
     return TargetScale(tuple(split), tuple(held for ranges in split.values() for held in ranges))
+
+
+def _made_until(described: StreamDescription, note: ScaleNote) -> int:
+    """Return the last epoch that was made for an append.
+
+    Somebody else's scale may have come before the one that the note announces.
+    """
+    current = described.epochs[-1].number
+    if current < note.made:
+        return current
+    before, made = described.epochs[note.made - 1 : note.made + 1]
+    new = [held for segment, held in made.segments.items() if segment not in before.segments]
+    return note.made if ranges_digest(new) == note.ranges else note.made - 1
 
 
 def _note_of(described: StreamDescription) -> ScaleNote | None:

@@ -8,10 +8,12 @@ read the stream, it has the policy that its user has set.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from streamvault.streamstore.model import ScaleKind, Scaling, StreamConfiguration
+from streamvault.streamstore.model import KeyRange, ScaleKind, Scaling, StreamConfiguration
 
 SCALED = "streamvault-scaled:"
 """Prefix of the tag that has the note."""
@@ -27,7 +29,8 @@ class ScaleNote:
     Attributes:
         first: which stream it is about, see `importer.ownership.first_segment_id`.
         former: the epoch that has the key ranges.
-        made: the epoch that the newest scale for an append makes.
+        made: the epoch that the newest scale for an append makes; the epochs between are of earlier ones.
+        ranges: tells the key ranges of that scale's new segments from others, see `ranges_digest`.
         lease: name of the lease of the append that has set it, in the stream's scope.
         scaling: the policy.
     """
@@ -35,13 +38,14 @@ class ScaleNote:
     first: str
     former: int
     made: int
+    ranges: str
     lease: str
     scaling: Scaling
 
     def tag(self) -> str:
         """Return the tag."""
         policy = self.scaling
-        fields = (self.first, self.former, self.made, self.lease)
+        fields = (self.first, self.former, self.made, self.ranges, self.lease)
         return SCALED + ",".join(
             map(str, (*fields, policy.kind.value, policy.target, policy.factor, policy.min_segments))
         )
@@ -52,9 +56,12 @@ class ScaleNote:
         for tag in configuration.tags:
             with suppress(ValueError):
                 if tag.startswith(SCALED):
-                    first, former, made, lease, kind, *numbers = tag.removeprefix(SCALED).split(",")
+                    first, former, made, ranges, lease, kind, *numbers = tag.removeprefix(SCALED).split(",")
                     target, factor, least = map(int, numbers)
-                    return cls(first, int(former), int(made), lease, Scaling(ScaleKind(kind), target, factor, least))
+                    if not 0 <= int(former) < int(made):
+                        raise ValueError
+                    scaling = Scaling(ScaleKind(kind), target, factor, least)
+                    return cls(first, int(former), int(made), ranges, lease, scaling)
         return None
 
 
@@ -73,6 +80,11 @@ def users_configuration(configuration: StreamConfiguration) -> StreamConfigurati
 def noted(configuration: StreamConfiguration, note: ScaleNote) -> StreamConfiguration:
     """Return the configuration of a stream that is scaled for an append."""
     return replace(configuration, scaling=MEANWHILE, tags=(*_without_note(configuration), note.tag()))
+
+
+def ranges_digest(ranges: Iterable[KeyRange]) -> str:
+    """Return a short digest of key ranges, in any order."""
+    return hashlib.sha256(repr(sorted((held.low, held.high) for held in ranges)).encode()).hexdigest()[:16]
 
 
 def _without_note(configuration: StreamConfiguration) -> tuple[str, ...]:

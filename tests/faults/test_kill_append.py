@@ -16,7 +16,7 @@ from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import APPEND_LEDGER
 from streamvault.streamstore.store import StreamStore
 from tests.faults.commands import run, started, wait_until
-from tests.integration.test_append import make
+from tests.integration.test_append import check_as_before, make
 from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, events_of, make_stream
 
@@ -44,8 +44,9 @@ def test_killed_append_is_resumed(
     target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "target")
     mine = [b"mine"] if verb == "append" else []
     if mine:
-        make(store, target, 2)
+        make(store, target, 3)
         append_events(store, target, max(store.describe(target).tail.offsets), mine)
+    before = store.describe(target) if mine else None
     command = (verb, f"{pravega.uri}/{source}", "--into", f"{pravega.uri}/{target}", "--master", "inline", "--json")
 
     def has_begun() -> bool:
@@ -63,6 +64,8 @@ def test_killed_append_is_resumed(
     expected = sorted([*mine, *(payload for _, payload in events_of(store, source))])
     assert sorted(payload for _, payload in events_of(store, target)) == expected
     assert run(*command, environment=dict(os.environ)).report["unchanged"]
+    if before is not None:
+        check_as_before(store, before)
     left = [name for name in store.list_streams(target.scope, own=True) if name != target]
     assert [replace(name, stream=name.stream[: len(APPEND_LEDGER)]) for name in left] == [
         StreamName(target.scope, APPEND_LEDGER)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from tests.integration.conftest import Place
+from tests.integration.test_append import check_as_before
 from tests.pages import DOCS, Page, command_lines
 from tests.streams import append_events, events_of, make_stream
 
@@ -51,10 +51,9 @@ def test_stream_deleted(
     append = page.left["Restore"].pop()
     page.run("Restore")
     assert payloads() == before
-    page.command(append, 4)
-    configuration = store.describe(orders).configuration
-    store.update_stream(orders, replace(configuration, scaling=Scaling(min_segments=1)))
+    restored = store.describe(orders)
     page.command(append)
+    check_as_before(store, restored)
     assert payloads() == sorted([*before, *[b"too early"] * 3])
     Path("cut.json").write_text(json.dumps(page.command(["show", "s3://vault/backups/shop/orders"])["to"]))
     page.run("Readers and writers")

@@ -20,8 +20,9 @@ from streamvault import append_streams, copy_stream, join_streams
 from streamvault.common.errors import Problem
 from streamvault.reading.identity import AnotherSource
 from streamvault.streamstore.errors import NoSuchStream, StreamExists
-from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.model import KeyRange, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.own import is_own
+from streamvault.streamstore.scale_note import users_configuration
 from streamvault.streamstore.store import StreamStore
 from tests.faults.explorer.memory import StreamState
 from tests.faults.explorer.scenes import CLUSTER, open_source
@@ -122,7 +123,8 @@ def retain(_: World) -> None:
 def make(name: StreamName, word: str, segments: int = 2, by: str = "") -> None:
     with open_source() as store:
         store.create_stream(name, StreamConfiguration(Scaling(min_segments=segments)))
-        store.update_stream(name, StreamConfiguration(Scaling(min_segments=1)))
+        if name != TARGET:
+            store.update_stream(name, StreamConfiguration(Scaling.never()))
         _add(store, name, word, 2, by)
 
 
@@ -136,6 +138,12 @@ def remake(name: StreamName, world: World) -> None:
 def _seal(_: World) -> None:
     with open_source() as store:
         store.seal(TARGET)
+
+
+def _target_configure(_: World) -> None:
+    """Somebody replaces the whole configuration."""
+    with open_source() as store:
+        store.update_stream(TARGET, StreamConfiguration(Scaling(ScaleKind.BY_KBYTES, 100, 2, 1), tags=("mine",)))
 
 
 def hour(world: World) -> None:
@@ -168,6 +176,7 @@ OUTSIDE: dict[str, Callable[[World], object]] = {
     "clone-write": partial(write_to, CLONE),
     "target-write": partial(write_to, TARGET),
     "target-scale": lambda _: scale_to(TARGET, [0.2, 0.5]),
+    "target-configure": _target_configure,
     "target-seal": _seal,
     "target-remake": partial(remake, TARGET),
     "joined-drop": _joined_drop,
@@ -195,7 +204,11 @@ def _scene() -> World:
 
 
 class Watch:
-    """Looks at each change of the streams, and judges the result."""
+    """Looks at each change of the streams, and judges the result.
+
+    Attributes:
+        wrong: what was wrong.
+    """
 
     def __init__(self, world: World, names: Sequence[str]) -> None:
         self._cluster = world.cluster(CLUSTER)
@@ -205,6 +218,7 @@ class Watch:
         self.wrong: list[str] = []
         for name in (ONE, TWO, CLONE, TARGET):
             self._keep(name, self._cluster.find(name))
+        self._ranges = _ranges(self._cluster.find(TARGET))
         self._cluster.changed = self._changed
 
     def _joined_changed(self, command: str, before: StreamState | None, after: StreamState | None) -> Iterator[str]:
@@ -236,11 +250,13 @@ class Watch:
                 self.wrong.append(f"HARMED {command} made or deleted the target")
             elif name == TARGET and before is not None and after is not None:
                 same = (
-                    before.record.configuration == after.record.configuration,
+                    users_configuration(before.record.configuration) == users_configuration(after.record.configuration),
                     before.record.sealed == after.record.sealed,
                 )
                 if not all(same) or before.record.head != after.record.head:
                     self.wrong.append(f"HARMED {command} changed the target")
+        elif name == TARGET and after is not None and (before is None or before.record.epochs != after.record.epochs):
+            self._ranges = _ranges(after)
         if name == JOINED and command in VERBS:
             self.wrong += self._joined_changed(command, before, after)
         if name in {ONE, TWO, CLONE, TARGET} and after is not None:
@@ -274,7 +290,18 @@ class Watch:
             wrong += self._judge(JOINED, wanted, foreign=foreign or "append" in self._names)
         if set(self._names) & VERBS.keys() - WANTED.keys() - {"append-joined"}:
             wrong += self._judge(TARGET, [""], foreign=foreign)
+            if "target-seal" not in self._names:
+                wrong += self._not_as_before()
         return wrong
+
+    def _not_as_before(self) -> Iterator[str]:
+        """The target has the key ranges and the policy that it had, or that its user has made since."""
+        target = self._cluster.find(TARGET)
+        if users_configuration(target.record.configuration) != target.record.configuration:
+            yield "POLICY of the target is that of an append"
+        # who replaces the configuration of a stream removes the note of an append that was killed
+        if _ranges(target) != self._ranges and "target-configure" not in self._names:
+            yield f"RANGES of the target are {_ranges(target)}, not {self._ranges}"
 
     def _judge(self, name: StreamName, wanted: Sequence[str], *, foreign: bool) -> Iterator[str]:
         # a stream that was created again is another source, and its former cuts are no longer possible
@@ -337,6 +364,10 @@ class Watch:
                 f"ORDER {event} is before {other}" for at, k, other in before if k.overlaps(keys) and at > place
             )
             before.append((place, keys, event))
+
+
+def _ranges(state: StreamState) -> list[KeyRange]:
+    return list(state.record.current.segments.values())
 
 
 def users_part(state: StreamState | None) -> object:

@@ -21,6 +21,7 @@ FAMILIES = (
     "append,scale,write,append",
     "append,target-scale",
     "append,target-scale,append",
+    "append,target-configure,append",
     "append,target-seal",
     "append,target-remake",
     "append,append-one",
