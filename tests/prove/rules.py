@@ -29,6 +29,7 @@ MANAGER = "tests/unit/manager"
 STITCHES = "tests/faults/explorer/test_stitches.py"
 STOPPED = f"{STITCHES}::test_append_stopped_at_a_call_is_right"
 RANGES = "tests/commands/joining/test_ranges.py"
+ROOM = "tests/commands/joining/test_room.py"
 EVENTS = "tests/unit/joining/events/test_copying.py"
 LOCAL = "tests/unit/streamstore/local/test_local_transactions.py"
 ARCHIVED_GROUPS = "tests/commands/importer/test_archived_groups.py"
@@ -1408,7 +1409,7 @@ RULES: tuple[Mutant, ...] = (
         "append: a transaction may be committed only if it is of the ledger's target",
         "joining/target.py",
         "        _, parents = _epochs_like(self.describe(), transaction)\n",
-        "        _, parents = _epochs_like(describe_source(self.stream.store, self.stream.name), transaction)\n",
+        "        _, parents = _epochs_like(self.stream.describe(), transaction)\n",
         tests=(STITCHES,),
     ),
     Mutant(
@@ -1418,6 +1419,120 @@ RULES: tuple[Mutant, ...] = (
         "            if Places(transaction.segments).scale_for(stretch.keys for stretch in stretches) is None:\n",
         "            if True:\n",
         tests=(STITCHES,),
+    ),
+    Mutant(
+        "room-not-noted",
+        "append: the former key ranges and the policy are noted before the scale",
+        "joining/room.py",
+        "        _set_note(stream, described, note)\n        made",
+        "        stream.store.update_stream(stream.name, replace(described.configuration, scaling=MEANWHILE))\n"
+        "        made",
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-kept",
+        "append: the key ranges and the policy are given back",
+        "joining/stitching.py",
+        "            if warning := self._give_back(lease):\n",
+        '            if warning := "":\n',
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-kept-after-error",
+        "append: they are given back also if it fails",
+        "joining/stitching.py",
+        "                self._give_back(lease)\n            raise\n",
+        "                pass\n            raise\n",
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-kept-by-sweep",
+        "append: they are given back by a sweep if it was killed",
+        "manager/sweep.py",
+        '"" if self._options.dry_run else give_back(stream)',
+        '""',
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-ranges-kept",
+        "append: the key ranges are given back, not only the policy",
+        "joining/room.py",
+        "            if (scale := former_ranges(described, note)) is not None:\n",
+        "            if False:\n",
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-policy-kept",
+        "append: the policy is given back, not only the key ranges",
+        "streamstore/scale_note.py",
+        "    scaling = note.scaling if configuration.scaling == MEANWHILE else configuration.scaling\n",
+        "    scaling = configuration.scaling\n",
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-over-users-policy",
+        "append: a policy that the user has set meanwhile is kept",
+        "streamstore/scale_note.py",
+        "    scaling = note.scaling if configuration.scaling == MEANWHILE else configuration.scaling\n",
+        "    scaling = note.scaling\n",
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-over-late-policy",
+        "append: a policy that is given back names the configuration that it replaces",
+        "joining/room.py",
+        "stream.store.update_stream(stream.name, after, was=before)",
+        "stream.store.update_stream(stream.name, after)",
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-fixed-number",
+        "append: a fixed number of segments that is given back is not below the open ones",
+        "joining/room.py",
+        " or fixed.min_segments >= count:",
+        " or True:",
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-of-others",
+        "append: only what its own scale has merged is split",
+        "joining/room.py",
+        "return note.made if ranges_digest(new) == note.ranges else note.made - 1",
+        "return note.made",
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-of-another-stream",
+        "append: a note of another stream gives no key ranges",
+        "joining/room.py",
+        "    if note is None or note.first != first_segment_id(described) or",
+        "    if note is None or",
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-in-use",
+        "append: while it goes on, nobody else gives back what it needs",
+        "joining/room.py",
+        "    others = Lease.take(stream.store, StreamName(stream.name.scope, note.lease), None, held=held)\n"
+        "    try:\n        yield\n    finally:\n        others.release(remove=True)\n",
+        "    yield\n",
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-late",
+        "append: a scale that comes after everything was given back is noted again",
+        "joining/room.py",
+        "and (_note_of(now) is None or made != note.made):",
+        "and False:",
+        tests=(ROOM,),
+    ),
+    Mutant(
+        "room-seen",
+        "append: who reads a stream meanwhile finds the policy that its user has set",
+        "streamstore/own.py",
+        "    return replace(described, configuration=users_configuration(described.configuration))\n",
+        "    return described\n",
+        tests=(ROOM,),
     ),
     Mutant(
         "stitch-not-reached",

@@ -332,10 +332,9 @@ def test_scale_that_was_made_by_nobody_is_not_undone(keyed: Keyed) -> None:
     """A killed append has not merged; what its user merges later stays."""
     with killed_at("scale", 1, after=False):
         keyed.append("one")
-    keyed.scale("target", [0.5])
-    keyed.scale("target", [])
+    keyed.scale("target", [0.7])
     sweep_scope(f"local://{keyed.folder}/scope/")
-    assert (bounds(keyed), described(keyed).configuration) == ([], USERS)
+    assert (bounds(keyed), described(keyed).configuration) == ([0.7], USERS)
 
 
 def test_note_of_another_stream_gives_no_key_ranges(keyed: Keyed) -> None:
