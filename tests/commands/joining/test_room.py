@@ -140,7 +140,6 @@ def killed_at(call: str, number: int, *, after: bool) -> Iterator[None]:
 NEXT: dict[str, Callable[[Keyed], object]] = {
     "append": lambda keyed: keyed.append("one"),
     "append of another source": lambda keyed: keyed.append("two"),
-    "append of nothing": lambda keyed: keyed.append("empty"),
     "sweep": lambda keyed: sweep_scope(f"local://{keyed.folder}/scope/"),
 }
 
@@ -151,7 +150,6 @@ NEXT: dict[str, Callable[[Keyed], object]] = {
 def test_killed_append_is_put_right_by_the_next_run(
     keyed: Keyed, call: str, number: int, following: str, *, after: bool
 ) -> None:
-    keyed.make("empty")
     with killed_at(call, number, after=after):
         keyed.append("one")
     keyed.write("target", 20)
@@ -162,6 +160,14 @@ def test_killed_append_is_put_right_by_the_next_run(
     appended = keyed.payloads("target")
     assert sorted(appended) == sorted([*keyed.payloads("one"), *(one for one in appended if " one " not in one)])
     assert NEXT["sweep"](keyed).scaled == ()  # type: ignore[attr-defined]
+
+
+def test_append_that_has_nothing_to_append_puts_it_right(keyed: Keyed) -> None:
+    keyed.make("empty")
+    with killed_at("scale", 2, after=False):
+        keyed.append("one")
+    assert keyed.append("empty").unchanged
+    check_as_before(keyed)
 
 
 def test_sweep_says_what_it_has_given_back(keyed: Keyed, capfd: pytest.CaptureFixture[str]) -> None:
@@ -307,7 +313,7 @@ def test_two_appends_that_merge_more_and_more(keyed: Keyed) -> None:
 
 
 @pytest.mark.parametrize("scaling", [FIXED, Scaling.never()])
-def test_scale_that_comes_late_is_undone_too(keyed: Keyed, scaling: Scaling, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scale_that_comes_late_is_undone_too(keyed: Keyed, scaling: Scaling) -> None:
     """The process is paused before it merges, and everything is given back meanwhile, by a sweep."""
     users = replace(USERS, scaling=scaling)
     configure(keyed, users)
@@ -319,10 +325,10 @@ def test_scale_that_comes_late_is_undone_too(keyed: Keyed, scaling: Scaling, mon
             configure(keyed, users)
         return real(self, *given)
 
-    monkeypatch.setattr(LocalStore, "scale", scale)
-    with killed_at("scale", 2, after=False):
-        keyed.append("one")
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(LocalStore, "scale", scale)
+        with killed_at("scale", 2, after=False):
+            keyed.append("one")
     assert paused != [None]
     sweep_scope(f"local://{keyed.folder}/scope/", older_than=0)
     check_as_before(keyed, users)
@@ -346,8 +352,8 @@ def test_note_of_another_stream_gives_no_key_ranges(keyed: Keyed) -> None:
         store.delete(TARGET)
         store.create_stream(TARGET, StreamConfiguration(FIXED))
         store.update_stream(TARGET, configuration)
-        for _ in range(2):
-            store.scale(TARGET, list(store.describe(TARGET).epochs[-1].segments), [KeyRange(0.0, 1.0)])
+    keyed.scale("target", BOUNDS)
+    keyed.scale("target", [])
     sweep_scope(f"local://{keyed.folder}/scope/")
     assert (bounds(keyed), described(keyed).configuration) == ([], USERS)
     keyed.append("two")
