@@ -12,7 +12,7 @@ from tests.faults.explorer.explore import at_each_point, run
 from tests.faults.explorer.families import family, mirrored, systematic
 from tests.faults.explorer.former import NoFormer, beside_former, load_former
 from tests.faults.explorer.many import Order, Tally, explore
-from tests.faults.explorer.phases import drawn, drawn_mirrors
+from tests.faults.explorer.phases import drawn, drawn_mirrors, drawn_stitches
 from tests.faults.explorer.schedule import Schedule
 from tests.prove import replicas
 from tests.prove.flips import flip
@@ -22,7 +22,13 @@ from tests.prove.mutants import try_mutants
 from tests.prove.rules import RULES
 from tests.prove.servers import Tried, try_servers
 
-SECTIONS = ("injuries", "flips", "hostile", "servers", "replicas", "versions", "mirrors", "schedules")
+SECTIONS = ("injuries", "flips", "hostile", "servers", "replicas", "versions", "mirrors", "stitches", "schedules")
+ORDERS: dict[str, tuple[str, Order, Order]] = {
+    "mirrors": ("copies, replicas, moves: ", drawn_mirrors, mirrored),
+    "stitches": ("appends, joins, copies by events: ", drawn_stitches, drawn_stitches),
+    "schedules": ("", drawn, systematic),
+}
+"""What is told of each, and the order of few schedules and of many: there are days of some one after the other."""
 TOLD = 40
 FEW = 100_000
 """Up to so many schedules are drawn from all phases; more are taken one phase after the other."""
@@ -92,10 +98,9 @@ def prove_all(options: argparse.Namespace) -> int:
             found, failures = prove(count, options.seed)
         elif section == "versions":
             found, failures = prove_versions(options.versions, options.seed, options.processes)
-        elif section in {"schedules", "mirrors"}:
-            left, mirrors = until - time.monotonic(), section == "mirrors"
-            limits = schedules, options.seed, options.processes, left / 2 if mirrors else left
-            found, failures = prove_schedules(*limits, mirrors=mirrors)
+        elif section in ORDERS:
+            left = (until - time.monotonic()) / (1 if section == "schedules" else 2)
+            found, failures = prove_schedules(schedules, options.seed, options.processes, left, section)
         elif section == "servers":
             found, failures = rows_of(try_servers(options.runs, options.seed, until - time.monotonic()), options.seed)
         else:
@@ -119,13 +124,12 @@ def prove_all(options: argparse.Namespace) -> int:
 
 
 def prove_schedules(
-    schedules: int, seed: int, processes: int, seconds: float, *, mirrors: bool
+    schedules: int, seed: int, processes: int, seconds: float, section: str
 ) -> tuple[list[Row], list[str]]:
-    """The table's rows for schedules of archives, or of copies, replicas and moves; and what went wrong."""
-    few = schedules <= FEW  # there are days of them one after the other
-    order = (drawn_mirrors if few else mirrored) if mirrors else drawn if few else systematic
-    tally = schedules_of(schedules, seed, processes, seconds, order)
-    rows, of = [], "copies, replicas, moves: " if mirrors else ""
+    """The table's rows for the schedules of a section of `ORDERS`; and what went wrong."""
+    of, few, many = ORDERS[section]
+    tally = schedules_of(schedules, seed, processes, seconds, few if schedules <= FEW else many)
+    rows = []
     for kind, name in (("preemptions", "schedules"), ("kills", "crash points"), ("errors", "errors of a store")):
         bad = tally.lost[kind], tally.doubled[kind], tally.other[kind]
         count = tally.kinds[kind]

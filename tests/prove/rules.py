@@ -1183,6 +1183,23 @@ RULES: tuple[Mutant, ...] = (
         tests=(EVENTS,),
     ),
     Mutant(
+        "events-merged",
+        "copy by events: an unfinished copy can be finished though its source does not fit into it any more",
+        "joining/events/batches.py",
+        "set(filter(fits, self._ends))",
+        "set(self._ends)",
+        tests=(EVENTS,),
+        families=("copies copy,merge,write,copy !",),
+    ),
+    Mutant(
+        "events-chosen",
+        "copy by events: the number of segments is chosen only once",
+        "joining/events/copying.py",
+        "        if self._found is not None:  # if",
+        "        if False:  # if",
+        families=("copies copy,merge,write,copy",),
+    ),
+    Mutant(
         "events-begun-again",
         "copy by events: only the stream that was filled is finished",
         "joining/events/copying.py",
@@ -1379,6 +1396,7 @@ RULES: tuple[Mutant, ...] = (
         "                if stored.difference(block) is not None:\n",
         "                if False:\n",
         tests=("tests/commands/joining/test_stitching.py",),
+        families=("stitch change;append-archive,put-back +!", "stitch change;join-archive,put-back +!"),
     ),
     Mutant(
         "stitch-lengths",

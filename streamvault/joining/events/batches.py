@@ -7,7 +7,7 @@ one segment within a batch, and in the stream's order from batch to batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -39,17 +39,25 @@ class BatchPlanner:
         store: the stream's store.
         described: the stream, up to whose tail it is copied.
         begin: what lies before this cut was copied; None at the beginning.
+        fits: tells segments that can be copied from those that cannot; what follows these is not copied either.
 
     Attributes:
         cut: where the next batch begins.
         truncated: whether the source was truncated beyond ``begin``.
-        left: bytes that are still to be copied.
+        left: bytes that are still to be copied, or cannot be.
+        is_cut_short: whether there are segments that cannot be copied.
 
     Raises:
         SourceTruncated: the source was truncated since it was described.
     """
 
-    def __init__(self, store: StreamStore, described: StreamDescription, begin: StreamCut | None) -> None:
+    def __init__(
+        self,
+        store: StreamStore,
+        described: StreamDescription,
+        begin: StreamCut | None,
+        fits: Callable[[SegmentId], bool] = lambda _: True,
+    ) -> None:
         self.cut = described.head if begin is None else later_of(described, begin, described.head)
         self.truncated = begin is not None and self.cut != begin
         between = segments_between(described, self.cut, described.tail)
@@ -61,8 +69,10 @@ class BatchPlanner:
             raise SourceTruncated("the source was truncated meanwhile", where=gone.in_stream(described.name), todo=todo)
         self._ends = {segment: ends[segment] if end is None else end for segment, (_, end) in between.items()}
         self.left = sum(self._ends[segment] - start for segment, (start, _) in between.items())
+        self._fitting = set(filter(fits, self._ends))
+        self.is_cut_short = self._fitting != self._ends.keys()
         self._successions = [
-            one for pair in pairwise(described.epochs) for one in _successions(*pair) if one.after <= self._ends.keys()
+            one for pair in pairwise(described.epochs) for one in _successions(*pair) if one.after <= self._fitting
         ]
 
     def next(self) -> Mapping[SegmentId, tuple[int, int]]:
@@ -79,7 +89,7 @@ class BatchPlanner:
         return {
             segment: (offset, self._ends[segment])
             for segment, offset in self.cut.offsets.items()
-            if offset < self._ends[segment]
+            if offset < self._ends[segment] and segment in self._fitting
         }
 
     def copied(self, ends: Mapping[SegmentId, int]) -> None:

@@ -28,7 +28,8 @@ from streamvault.joining.events.batches import BatchPlanner
 from streamvault.joining.events.fill import LEASE, BatchFiller, FilledBatch
 from streamvault.joining.events.keys import EventKey
 from streamvault.joining.events.record import BatchLedger, BatchRecord, FinishedRecord
-from streamvault.joining.events.shape import choose_count
+from streamvault.joining.events.shape import choose_count, fitting_count
+from streamvault.joining.placing import Places
 from streamvault.reading.identity import LastBytes, SourcePosition, history_digest
 from streamvault.reading.source import bytes_after
 from streamvault.reading.stream_source import StreamSource
@@ -40,6 +41,7 @@ from streamvault.streamstore.errors import (
     TransactionEnded,
 )
 from streamvault.streamstore.model import (
+    KeyRange,
     ScaleKind,
     Scaling,
     SegmentId,
@@ -120,8 +122,6 @@ class EventCopying:
         self._key = EventKey(key) if key else None
         self._look = StreamSource(source).look()
         self._described = self._look.described
-        ranges, ends = self._described.ranges(), (self._described.head, self._described.tail)
-        held = {segment: ranges[segment] for segment in segments_between(self._described, *ends)}
         current = len(self._described.epochs[-1].segments)
         text = json.dumps([source.address.uri, str(source.name), first_segment_id(self._described), key, segments])
         self._digest = hashlib.sha256(text.encode()).hexdigest()
@@ -129,9 +129,19 @@ class EventCopying:
         self._ledger = BatchLedger(target, source.name, self._id)
         self._found = target.find()
         self._mark = ""
-        if self._found is not None and self._is_begun(self._found):
-            segments = len(self._found.epochs[0].segments)
-        self.count = (segments or current) if self._key else choose_count(source.name, held, current, segments)
+        if self._found is not None:  # if it is this copy's, its segments are chosen
+            self.count = len(self._found.epochs[0].segments)
+        elif self._key:
+            self.count = segments or current
+        else:
+            self.count = choose_count(source.name, self._held, current, segments)
+
+    @property
+    def _held(self) -> dict[SegmentId, KeyRange]:
+        """The source's segments that are to be copied."""
+        described = self._described
+        ranges, ends = described.ranges(), (described.head, described.tail)
+        return {segment: ranges[segment] for segment in segments_between(described, *ends)}
 
     @property
     def _tag(self) -> str:
@@ -181,7 +191,13 @@ class EventCopying:
         self._check_end(ends)
         if newest is not None and not self._has(target, newest.lasts, newest.after):
             raise self._changed()
-        batches = BatchPlanner(self.source.store, self._described, begin)
+        places, ranges = Places(target.epochs[0].segments), self._described.ranges()
+        batches = BatchPlanner(
+            self.source.store,
+            self._described,
+            begin,
+            lambda segment: self._key is not None or len(places.of(ranges[segment])) == 1,
+        )
         filler = BatchFiller(self.source, self._described, self._key)
         lasts = dict(newest.lasts) if newest else {}
         progress.begin("copying", batches.left + copied, copied)
@@ -202,16 +218,34 @@ class EventCopying:
             self._commit(transaction, noted)
             ends = after
             self._check_end(ends)
-        if batches.left:
+        cut_short = self._cut_short(batches.left, copied) if batches.left and batches.is_cut_short else ""
+        if batches.left and not cut_short:
             raise Failed("not all of the source was copied", where=self.source.uri, todo="Run it again.")
         progress.end()
         self._finish(target, FinishedRecord(head, self._position(batches.cut, witness), ends, lasts))
         return replace(
             self._result(sum(ends.values())),
+            tail=batches.cut if cut_short else self._described.tail,
             moved_bytes=copied - before,
             resumed=resumed,
             truncated=batches.truncated,
+            warnings=(cut_short,) if cut_short else (),
         )
+
+    def _cut_short(self, left: int, copied: int) -> str:
+        """Return the warning about what cannot be copied, as its segments do not fit into those of the copy.
+
+        The source's segments fitted when the copy was begun, so that is what was written since.
+
+        Raises:
+            Conflict: nothing was copied.
+        """
+        what = f"the source was scaled since the copy was begun, and {left} bytes do not fit into its segments"
+        again = f"with --key, or with --segments {fitting_count(self._held, self.count)}"
+        if not copied:
+            todo = f"Delete the unfinished copy, and begin again {again}."
+            raise Conflict(what, where=self.target.uri, todo=todo)
+        return f"{what}; the copy ends before them; to have them, delete it, and copy again {again}"
 
     def _finished(self) -> CopiedEvents | None:
         """Return what a finished copy has; None if there is none.

@@ -14,9 +14,18 @@ from streamvault.joining.placing import Places
 from streamvault.reading.identity import LastBytes
 from streamvault.reading.stream_source import LAST_BYTES, digests_before
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
+from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.arithmetic.splitting import EventBlock, EventSplitter
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamvault.streamstore.model import HEADER_BYTES, EventPointer, KeyRange, SegmentId, StreamDescription
+from streamvault.streamstore.model import (
+    HEADER_BYTES,
+    LARGEST_EVENT_BYTES,
+    MAX_EVENT_BYTES,
+    EventPointer,
+    KeyRange,
+    SegmentId,
+    StreamDescription,
+)
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.services.buffers import TransactionBuffers
 from streamvault.streamstore.services.pinger import Pinger
@@ -97,24 +106,43 @@ class BatchFiller:
             return FilledBatch(ends, buffers.finish(), buffers.lasts, tuple(witness))
 
     def _blocks(self, segment: SegmentId, start: int, end: int, limit: int) -> Iterator[EventBlock]:
-        """Yield the whole events before ``end``; at least one, for which bytes up to ``limit`` are read."""
-        store, name = self._source.store, self._source.name
-        splitter = EventSplitter(start, segment.in_stream(name))
-        low = start
+        """Yield the whole events before ``end``; at least one, for which bytes up to ``limit`` are read.
+
+        A larger event than 8 MiB is the last one, and comes in pieces, unless its key is to be found in it.
+        """
         try:
-            while low < end:
-                for data in store.read(name, segment, low, end):
-                    yield from splitter.feed(data)
-                low = end
-                if splitter.offset == start:  # its first event goes on
-                    end = min(start + splitter.next_length, limit)
-                elif end == limit:
-                    splitter.finish()
-            if splitter.offset == start:
-                splitter.finish()
+            try:
+                yield from self._whole(segment, start, end, limit)
+            except NotAnEvent as found:
+                if not 0 < found.length <= limit - found.offset:
+                    raise
+                yield from self._pieces(segment, found.offset, found.offset + found.length)
         except (SegmentTruncated, NoSuchSegment) as error:
             todo = "Nothing of this batch was copied. Run it again, to go on at the source's head."
             raise SourceTruncated("the source was truncated while it was read", where=error.where, todo=todo) from None
+
+    def _whole(self, segment: SegmentId, start: int, end: int, limit: int) -> Iterator[EventBlock]:
+        store, name = self._source.store, self._source.name
+        largest = LARGEST_EVENT_BYTES if self._key else MAX_EVENT_BYTES
+        splitter = EventSplitter(start, segment.in_stream(name), largest=largest)
+        low = start
+        while low < end:
+            for data in store.read(name, segment, low, end):
+                yield from splitter.feed(data)
+            low = end
+            if splitter.offset == start:  # its first event goes on
+                end = min(start + splitter.next_length, limit)
+            elif end == limit:
+                splitter.finish()
+        if splitter.offset == start:
+            splitter.finish()
+
+    def _pieces(self, segment: SegmentId, start: int, end: int) -> Iterator[EventBlock]:
+        """Yield one event, as blocks of which the last one counts."""
+        at = start
+        for data in self._source.store.read(self._source.name, segment, start, end):
+            at += len(data)
+            yield EventBlock(at - len(data), data, int(at == end))
 
     def _placer(
         self, buffers: _Buffers, segments: Mapping[SegmentId, KeyRange], segment: SegmentId
@@ -130,8 +158,9 @@ class BatchFiller:
 
         def put(block: EventBlock) -> None:
             for offset, payload in block.events():
-                pointer = partial(EventPointer, name, segment, offset, HEADER_BYTES + len(payload))
-                buffers.add(index_of(key.of(bytes(payload), pointer)), payload)
+                begin, size = offset - block.offset, HEADER_BYTES + len(payload)
+                index = index_of(key.of(bytes(payload), partial(EventPointer, name, segment, offset, size)))
+                buffers.add_framed(index, block.data[begin : begin + size])
 
         return put
 

@@ -23,8 +23,7 @@ def choose_count(stream: StreamName, ranges: Ranges, current: int, asked: int | 
     Raises:
         Usage: a segment of the source does not fit into one of the target.
     """
-    divided = _divided(ranges, asked or current)
-    fitting = next(n for n in range(asked or current, 0, -1) if _divided(ranges, n) is None) if divided else current
+    divided, fitting = _divided(ranges, asked or current), fitting_count(ranges, asked or current)
     if asked is None or divided is None:
         return asked or fitting
     held = ranges[divided]
@@ -34,6 +33,11 @@ def choose_count(stream: StreamName, ranges: Ranges, current: int, asked: int | 
         where=divided.in_stream(stream),
         todo=f"Give --key, or --segments {fitting}.",
     )
+
+
+def fitting_count(ranges: Ranges, most: int) -> int:
+    """Return the largest number of segments, up to ``most``, into one of which each of the source's fits."""
+    return next(count for count in range(most, 0, -1) if _divided(ranges, count) is None)
 
 
 def _divided(ranges: Ranges, count: int) -> SegmentId | None:

@@ -10,6 +10,7 @@ import greenlet
 import pytest
 
 from streamvault import copy_stream
+from streamvault.common.errors import Conflict, Usage
 from streamvault.joining.events import fill
 from streamvault.streamstore.errors import NoSuchStream, StreamExists
 from streamvault.streamstore.model import StreamName
@@ -66,6 +67,7 @@ ALL: dict[str, Callable[[World], object]] = {
     **VERBS,
     "write": partial(write_to, ONE),
     "scale": lambda _: scale_to(ONE, [0.5, 0.75]),
+    "merge": lambda _: scale_to(ONE, []),
     "retain": retain,
     "remake": partial(remake, ONE),
     "copy-drop": _drop,
@@ -109,15 +111,22 @@ class CopyWatch:
         if name == COPY and (after is None or (is_users and users_part(before) != users_part(after))):
             self.wrong.append(f"HARMED {command} changed a user's stream, or deleted one")
 
-    def judge(self) -> Iterator[str]:
-        """Judge the copy as it is at the end."""
+    def judge(self, *, refused: bool) -> Iterator[str]:
+        """Judge the copy as it is at the end.
+
+        Args:
+            refused: whether the source was merged, and had nothing (any more) that fits into the copy.
+        """
         yield from self.wrong
         try:
             copy = self._cluster.find(COPY)
         except NoSuchStream:
-            yield "LOST the copy"
+            if not refused:
+                yield "LOST the copy"
             return
-        if is_ours(copy) and not STRANGE & set(self._names):
+        if refused and not STRANGE & set(self._names) and any(copy.data.values()):
+            yield "STUCK with a part of the source"
+        if is_ours(copy) and not refused and not STRANGE & set(self._names):
             yield "UNFINISHED the copy"
         found = [event for _, event in ordered(copy)]
         if any(event.startswith("mine") for event in found):
@@ -140,7 +149,7 @@ class CopyWatch:
                     yield f"MISSING {event}"
 
 
-def run_copies(schedule: Schedule) -> tuple[list[str], list[Actor]]:
+def run(schedule: Schedule) -> tuple[list[str], list[Actor]]:
     """Run a schedule and judge its result, as `stitches.run`."""
     world, names = _scene().copy(), list(schedule.commands)
     with in_memory(world), pytest.MonkeyPatch.context() as patch:
@@ -155,6 +164,7 @@ def run_copies(schedule: Schedule) -> tuple[list[str], list[Actor]]:
             names.append("copy")
             again = Actor(len(names) - 1, lambda: _copy(world))
             again.go_on()
-        if again.error is not None and not STRANGE & set(names):
+        refused = "merge" in names and isinstance(again.error, Usage | Conflict)
+        if again.error is not None and not refused and not STRANGE & set(names):
             watch.wrong.append(f"STUCK: {type(again.error).__name__}: {again.error}")
-        return list(watch.judge()), actors
+        return list(watch.judge(refused=refused)), actors

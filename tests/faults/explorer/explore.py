@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 
-from tests.faults.explorer import judge, mirrors
+from tests.faults.explorer import event_copies, judge, mirrors, stitches
 from tests.faults.explorer.commands import COMMANDS, MIRRORS
 from tests.faults.explorer.scenes import scene_of
 from tests.faults.explorer.schedule import Schedule, Step
 from tests.faults.explorer.world import Actor, in_memory, perform
 
 ALL = {**COMMANDS, **MIRRORS}
+STITCH, COPIES = "stitch", "copies"
+"""The scenes of appends and joins, and of copies by events; each has commands of its own."""
+PLAYS = {STITCH: stitches.run, COPIES: event_copies.run}
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Outcome:
 
 def run(schedule: Schedule) -> Outcome:
     """Run a schedule and judge its result."""
+    if schedule.scene in PLAYS:
+        return _outcome(schedule, *PLAYS[schedule.scene](schedule))
     scene = scene_of(schedule.scene)
     names = schedule.commands
     world = scene.world.copy()
@@ -60,15 +65,18 @@ def run(schedule: Schedule) -> Outcome:
         for name, actor in zip(names, actors, strict=True):
             if name.startswith("hold") and actor.error is None:
                 ledger.held.update(actor.result.generations)  # type: ignore[attr-defined]
-        calls = tuple(actor.calls for actor in actors)
         if watched is not None:
             wrong = watched.judge(scene, actors)
         else:
             wrong = judge.judge(scene, world, ledger, names, actors)
+    return _outcome(schedule, wrong, actors)
+
+
+def _outcome(schedule: Schedule, wrong: Sequence[str], actors: Sequence[Actor]) -> Outcome:
     return Outcome(
         schedule,
-        wrong,
-        calls,
+        tuple(wrong),
+        tuple(actor.calls for actor in actors),
         tuple("ok" if a.error is None else f"{type(a.error).__name__}: {a.error}" for a in actors),
         tuple(tuple(actor.trace) for actor in actors),
         tuple(tuple(actor.touched) for actor in actors),
@@ -110,6 +118,32 @@ def pairs_of_points(scene: str, commands: Sequence[str], faults: Sequence[str] =
                 yield Schedule(scene, tuple(commands), (*begun, Step(0, None, fault), *others, Step(1)))
 
 
+def two_stops(
+    rng: random.Random, scene: str, commands: Sequence[str], faults: Sequence[str] = ("",)
+) -> Iterator[Schedule]:
+    """As `at_each_point`, but it is stopped twice, and the others run in between; endless, at random points."""
+    stopped = commands.index(";") if ";" in commands else 0
+    names = tuple(name for name in commands if name != ";")
+    calls = calls_of(scene, names[: stopped + 1])[stopped]
+    while True:
+        first = rng.randrange(1, calls + 1)
+        steps = [*map(Step, range(stopped)), Step(stopped, first)]
+        for place in range(stopped + 1, len(names)):
+            until = None if is_outside(scene, names[place]) or rng.random() < 0.5 else rng.randrange(1, calls + 1)
+            fault = rng.choice(faults) if until and rng.random() < 0.5 else ""
+            steps += [Step(place, until), *([Step(place, None, fault)] if fault else [])]
+        steps.append(Step(stopped, first + rng.randrange(1, calls + 1), rng.choice(("", "", ":unavailable"))))
+        steps += map(Step, range(stopped + 1, len(names)))
+        yield Schedule(scene, names, tuple(steps))
+
+
+def is_outside(scene: str, name: str) -> bool:
+    """Whether a command is an event outside the product, which is atomic and does not fail."""
+    if scene in PLAYS:
+        return name not in {**stitches.VERBS, **stitches.OF_ARCHIVES, **event_copies.VERBS}
+    return ALL[name].outside
+
+
 def three_stops(rng: random.Random, scene: str, before: Sequence[str], pair: tuple[str, str]) -> Schedule:
     """Draw a schedule of two commands: the first stops, the second stops, the first stops again, the second ends.
 
@@ -136,15 +170,20 @@ def random_schedules(
     rng = random.Random(seed)
     for _ in count():
         names = tuple(rng.choice(commands) for _ in range(rng.randrange(2, 6)))
-        steps = []
-        at = [0] * len(names)
-        for _ in range(rng.randrange(2, 9)):
-            place = rng.randrange(len(names))
-            at[place] += rng.choice((rng.randrange(1, 6), rng.randrange(1, 60)))
-            is_ours = not ALL[names[place]].outside  # events outside the product do not fail
-            fault = rng.choice(faults) if is_ours and rng.random() < 0.2 else ""
-            steps.append(Step(place, None if rng.random() < 0.25 else at[place], fault))
-        yield Schedule(rng.choice(scenes), names, tuple(steps))
+        yield random_schedule(rng, rng.choice(scenes), names, faults)
+
+
+def random_schedule(rng: random.Random, scene: str, names: tuple[str, ...], faults: Sequence[str]) -> Schedule:
+    """Draw a schedule of some commands that are preempted at random points."""
+    steps = []
+    at = [0] * len(names)
+    for _ in range(rng.randrange(2, 9)):
+        place = rng.randrange(len(names))
+        at[place] += rng.choice((rng.randrange(1, 6), rng.randrange(1, 60)))
+        outside = is_outside(scene, names[place])
+        fault = rng.choice(faults) if not outside and rng.random() < 0.2 else ""
+        steps.append(Step(place, None if rng.random() < 0.25 or (outside and scene in PLAYS) else at[place], fault))
+    return Schedule(scene, names, tuple(steps))
 
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:

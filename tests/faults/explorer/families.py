@@ -9,7 +9,7 @@ from itertools import islice, product
 
 from tests.faults.explorer.commands import COMMANDS, MIRRORS
 from tests.faults.explorer.compacting import compacting
-from tests.faults.explorer.explore import at_each_point, pairs_of_points, random_schedules
+from tests.faults.explorer.explore import COPIES, STITCH, at_each_point, pairs_of_points, random_schedules
 from tests.faults.explorer.schedule import Schedule
 from tests.faults.explorer.variant_families import is_left_out
 from tests.faults.explorer.variants import MIRROR_VARIANTS, VARIANTS
@@ -267,6 +267,98 @@ AT_TARGET = (
     "target-make",
     "target-flip",
 )
+
+
+STITCHED: dict[str, tuple[str, ...]] = {
+    STITCH: (
+        "append",
+        "append,append",
+        "append,write,append",
+        "append,hour,append",
+        "append,retain,write,append",
+        "append,hour,retain,append,write",
+        "append,remake",
+        "append,hour,append,remake",
+        "append,scale,write,append",
+        "append,target-scale",
+        "append,target-scale,append",
+        "append,target-configure,append",
+        "append,target-seal",
+        "append,target-remake",
+        "append,append-one",
+        "append-own,target-write,append-own",
+        "append-own,append",
+        "append-distinct",
+        "append-distinct,append-distinct",
+        "append-distinct,write,append-distinct",
+        "append-distinct,hour,clone-write,append-distinct",
+        "append-distinct,retain",
+        "append-distinct,remake",
+        "join",
+        "join,join",
+        "join,hour,join",
+        "join,write,scale,join",
+        "join,retain,join",
+        "join,remake",
+        "join,joined-drop",
+        "join,joined-drop,join",
+        "join,joined-take",
+        "join,join,joined-write",
+        "join,join,joined-configure",
+        "join,join,write,append-joined",
+        "join-distinct",
+        "join-distinct,hour,join-distinct",
+        "join-distinct,write,join-distinct",
+        "join-distinct,retain,join-distinct",
+        "join-distinct,remake",
+        "join-distinct,join",
+        "ranges",
+        "ranges,ranges",
+        "ranges,hour,ranges",
+        "ranges,write,scale,ranges",
+        "ranges,retain,ranges",
+        "ranges,remake",
+        "ranges,joined-drop,ranges",
+        "ranges,joined-take",
+        "ranges,ranges-other",
+        "ranges,join",
+        "append-archive",
+        "append-archive,append-archive",
+        "append-archive,change",
+        "append-archive,lose",
+        "append-archive,hour,export,append-archive",
+        "append-archive,compact,hour,compact",
+        "append-archive,retain",
+        "change;append-archive,put-back",
+        "change;append-archive,hour,put-back,append-archive",
+        "lose;append-archive,put-back",
+        "join-archive",
+        "join-archive,join-archive",
+        "join-archive,change",
+        "join-archive,lose,put-back,join-archive",
+        "join-archive,remake",
+        "change;join-archive,put-back",
+        "change;join-archive,put-back,join-archive",
+    ),
+    COPIES: (
+        "copy",
+        "copy,copy",
+        "copy,hour,copy",
+        "copy,write,scale,copy",
+        "copy,retain,copy",
+        "copy,hour,retain,write,copy",
+        "copy,remake,copy",
+        "copy,copy-drop",
+        "copy,copy-drop,copy",
+        "copy,copy-take",
+        "copy,copy,copy-write",
+        "copy,merge,write,copy",
+        "copy,scale,merge,copy",
+    ),
+}
+"""Families of appends and joins, and of copies by events, by their scene."""
+STITCH_ENDINGS = ("", "!", "+!", ":unavailable", "+unavailable", ":late")
+"""The outcomes of their calls."""
 
 
 def mirror_families(seed: int) -> list[tuple[str, tuple[str, ...]]]:

@@ -12,8 +12,27 @@ from itertools import chain, islice
 
 from tests.faults.explorer.commands import COMMANDS
 from tests.faults.explorer.deleting import BESIDE, STOPPED, beside, stopped
-from tests.faults.explorer.explore import at_each_point, pairs_of_points, random_schedules, three_stops
-from tests.faults.explorer.families import BASES, ENDINGS, KNOWN, LAYOUTS, MIRRORED, combinations, family
+from tests.faults.explorer.explore import (
+    COPIES,
+    STITCH,
+    at_each_point,
+    pairs_of_points,
+    random_schedule,
+    random_schedules,
+    three_stops,
+    two_stops,
+)
+from tests.faults.explorer.families import (
+    BASES,
+    ENDINGS,
+    KNOWN,
+    LAYOUTS,
+    MIRRORED,
+    STITCH_ENDINGS,
+    STITCHED,
+    combinations,
+    family,
+)
 from tests.faults.explorer.families import mirror_families as of_mirrors
 from tests.faults.explorer.schedule import Schedule
 from tests.faults.explorer.variant_families import MIRROR_VARIED, VARIED, is_left_out
@@ -27,6 +46,13 @@ BYTES = [
     for base in ("bytes", "bytes-grown")
     for harsh in ("", "/harsh")
 ]
+BESIDE_STITCHES = {
+    STITCH: tuple(
+        "write scale retain hour target-write target-scale export compact check change lose put-back".split()  # noqa: SIM905
+    ),
+    COPIES: ("write", "scale", "merge", "retain", "hour", "copy"),
+}
+"""What may be done beside any append, join or copy."""
 NOT_OF_BYTES = frozenset("handoff handoff-stream export-other-layout convert convert-restart other remake".split())  # noqa: SIM905
 FEW = 4
 """Schedules that are drawn of a family before the next one: the first takes a run of its own to count calls."""
@@ -103,6 +129,32 @@ def _mirror_pairs(rng: random.Random) -> Iterator[Schedule]:
         yield from _some(rng, pairs_of_points(scene, commands))
 
 
+def _stitch_points(rng: random.Random) -> Iterator[Schedule]:
+    while True:
+        scene, commands = _stitched(rng)
+        yield from _some(rng, at_each_point(scene, commands, STITCH_ENDINGS))
+
+
+def _stitch_stops(rng: random.Random) -> Iterator[Schedule]:
+    while True:
+        yield from islice(two_stops(rng, *_stitched(rng), STITCH_ENDINGS), FEW)
+
+
+def _stitch_chance(rng: random.Random) -> Iterator[Schedule]:
+    """A family with up to two other things between its commands, stopped anywhere."""
+    while True:
+        scene, commands = _stitched(rng)
+        names = [name for name in commands if name != ";"]
+        for _ in range(rng.randrange(3)):
+            names.insert(rng.randrange(len(names) + 1), rng.choice(BESIDE_STITCHES[scene]))
+        yield random_schedule(rng, scene, tuple(names), STITCH_ENDINGS)
+
+
+def _stitched(rng: random.Random) -> tuple[str, tuple[str, ...]]:
+    scene = rng.choices(list(STITCHED), [len(texts) for texts in STITCHED.values()])[0]
+    return family(f"{scene} {rng.choice(STITCHED[scene])}")[:2]
+
+
 PHASES: dict[str, Phase] = {
     "known": _known(KNOWN, ENDINGS),
     "variants": _known(VARIED, HARSH),
@@ -113,6 +165,12 @@ PHASES: dict[str, Phase] = {
     "bytes": _chance(BYTES, NOT_OF_BYTES, HARSH),
     "three stops": _three_stops,
     "deletions": _deletions,
+}
+
+STITCH_PHASES: dict[str, Phase] = {
+    "points": _stitch_points,
+    "two stops": _stitch_stops,
+    "chance": _stitch_chance,
 }
 
 MIRROR_PHASES: dict[str, Phase] = {
@@ -129,7 +187,7 @@ def _in_turn(phases: Mapping[str, Phase], seed: int, part: int) -> Iterator[Sche
     rounds = (
         one for phase in iter(lambda: drawn_of, None) for one in chain.from_iterable(islice(of, 1) for of in phase)
     )
-    return (one for one in rounds if not is_left_out(one.commands))
+    return (one for one in rounds if one.scene in STITCHED or not is_left_out(one.commands))
 
 
 def drawn(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
@@ -140,6 +198,11 @@ def drawn(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
         parts: how many there are.
     """
     return _in_turn(PHASES, seed, part)
+
+
+def drawn_stitches(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
+    """As `drawn`, of appends, joins and copies by events."""
+    return _in_turn(STITCH_PHASES, seed, part)
 
 
 def drawn_mirrors(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:

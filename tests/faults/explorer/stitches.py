@@ -1,12 +1,12 @@
 """Appends under the explorer: what is appended is there once, in order, all at once, and nothing else is touched.
 
 The streams are small, and each event's content is unlike any other's. Sources and target have different histories, so
-the target is scaled first. At the end the appends are repeated, as after a kill.
+the target is scaled first. A source may be an archive, which may be damaged for a while. At the end the archive is put
+right, and the appends are repeated, as after a kill.
 """
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import greenlet
 
-from streamvault import append_streams, copy_stream, join_streams
+from streamvault import append_streams, check_archive, compact_archive, copy_stream, export_stream, join_streams
 from streamvault.common.errors import Problem
 from streamvault.reading.identity import AnotherSource
 from streamvault.streamstore.errors import NoSuchStream, StreamExists
@@ -25,30 +25,34 @@ from streamvault.streamstore.own import is_own
 from streamvault.streamstore.scale_note import users_configuration
 from streamvault.streamstore.store import StreamStore
 from tests.faults.explorer.memory import StreamState
-from tests.faults.explorer.scenes import CLUSTER, open_source
-from tests.faults.explorer.schedule import Schedule, Step
+from tests.faults.explorer.scenes import CLUSTER, RANGE_SIZE, ROOT, open_source
+from tests.faults.explorer.schedule import Schedule
 from tests.faults.explorer.world import Actor, World, in_memory, perform
 from tests.killed import Killed
 from tests.streams import append_events
 
 ONE, TWO, CLONE, TARGET, JOINED = (StreamName("scope", name) for name in ("one", "two", "clone", "target", "joined"))
+ARCHIVE = f"{ROOT}/{ONE}"
 BEFORE = "before"
 """How the events begin that the sources have from the start on."""
 TAKEN = frozenset({"joined-take", "append-joined", "remake"})
 """After these, another stream may have the name, or what is joined has more, or is of another source."""
-ENDINGS = ("", "!", "+!", ":unavailable", "+unavailable", ":late")
 
 
 def uri(name: StreamName) -> str:
     return f"local://{CLUSTER}/{name}"
 
 
-def _append(*sources: StreamName, into: StreamName = TARGET, **options: bool) -> Callable[[World], object]:
-    return lambda _: append_streams(list(map(uri, sources)), uri(into), master="inline", **options)
+def _uris(sources: Iterable[StreamName | str]) -> list[str]:
+    return [source if isinstance(source, str) else uri(source) for source in sources]
 
 
-def _join(*sources: StreamName, **options: bool) -> Callable[[World], object]:
-    return lambda _: join_streams(list(map(uri, sources)), uri(JOINED), master="inline", **options)
+def _append(*sources: StreamName | str, into: StreamName = TARGET, **options: bool) -> Callable[[World], object]:
+    return lambda _: append_streams(_uris(sources), uri(into), master="inline", **options)
+
+
+def _join(*sources: StreamName | str, **options: bool) -> Callable[[World], object]:
+    return lambda _: join_streams(_uris(sources), uri(JOINED), master="inline", **options)
 
 
 def _copy_ranges(*ranges: tuple[tuple[int, int], tuple[int, int]]) -> Callable[[World], object]:
@@ -146,6 +150,44 @@ def _target_configure(_: World) -> None:
         store.update_stream(TARGET, StreamConfiguration(Scaling(ScaleKind.BY_KBYTES, 100, 2, 1), tags=("mine",)))
 
 
+def _export(_: World) -> None:
+    export_stream(uri(ONE), ROOT, layout="chunks", range_size=RANGE_SIZE, master="inline")
+
+
+def _compact(_: World) -> None:
+    compact_archive(ARCHIVE, target=1 << 30, master="inline")
+
+
+class Damage:
+    """What is wrong with the archive's chunks, of which the first that is right is damaged next."""
+
+    def __init__(self, world: World) -> None:
+        self._bucket = world.bucket(ROOT.removeprefix("memory://"))
+        self._was: dict[str, bytes] = {}
+
+    def change(self) -> None:
+        """Change a byte of an event."""
+        for key, data in self._next():
+            self._bucket.put(key, data[:9] + bytes([data[9] ^ 1]) + data[10:])
+
+    def lose(self) -> None:
+        """Delete a chunk."""
+        for key, _ in self._next():
+            self._bucket.delete(key)
+
+    def put_back(self) -> None:
+        """Put everything right."""
+        for key, data in self._was.items():
+            self._bucket.put(key, data)
+        self._was.clear()
+
+    def _next(self) -> list[tuple[str, bytes]]:
+        chunks = [key for key in self._bucket.keys(f"{ONE}/chunks/") if key not in self._was]
+        found = [(key, self._bucket.objects[key]) for key in chunks[:1]]
+        self._was.update(found)
+        return found
+
+
 def hour(world: World) -> None:
     world.sleep(7200)
 
@@ -156,6 +198,8 @@ VERBS: dict[str, Callable[[World], object]] = {
     "append-distinct": _append(ONE, TWO, CLONE, distinct=True),
     "append-one": _append(ONE),
     "append-joined": _append(ONE, TWO, into=JOINED),
+    "append-archive": _append(ARCHIVE, TWO),
+    "join-archive": _join(TWO, ARCHIVE),
     "join": _join(ONE, TWO),
     "join-distinct": _join(ONE, TWO, CLONE, distinct=True),
     "ranges": _copy_ranges(((0, 0), (0, 1)), ((1, 1), (1, 2))),
@@ -163,6 +207,7 @@ VERBS: dict[str, Callable[[World], object]] = {
 }
 WANTED = {
     "join": "",
+    "join-archive": "",
     "join-distinct": "",
     "ranges": r"before one .*epoch\.0 0|before2 one .* 1",
     "ranges-other": r"before one .*epoch\.0 1|before2 one .* 1",
@@ -185,7 +230,17 @@ OUTSIDE: dict[str, Callable[[World], object]] = {
     "joined-take": _joined_take,
     "hour": hour,
 }
-ALL = {**VERBS, **OUTSIDE}
+OF_ARCHIVES: dict[str, Callable[[World], object]] = {
+    "export": _export,
+    "compact": _compact,
+    "check": lambda _: check_archive(ARCHIVE, read_data=True, master="inline"),
+}
+"""The older verbs, which are stopped beside the others, and not repeated at the end."""
+DAMAGE: dict[str, Callable[[Damage], None]] = {
+    "change": Damage.change,
+    "lose": Damage.lose,
+    "put-back": Damage.put_back,
+}
 
 
 @cache
@@ -195,9 +250,12 @@ def _scene() -> World:
         store.create_scope("scope")
         for name in (ONE, CLONE):
             make(name, BEFORE, by=ONE.stream)
+            if name == ONE:
+                _export(world)
             scale_to(name, [0.25, 0.5])
             with open_source() as again:
                 _add(again, name, f"{BEFORE}2", 2, by=ONE.stream)
+        _export(world)
         make(TWO, BEFORE, 1)
         make(TARGET, "target", 3)
     return world
@@ -305,7 +363,7 @@ class Watch:
 
     def _judge(self, name: StreamName, wanted: Sequence[str], *, foreign: bool) -> Iterator[str]:
         # a stream that was created again is another source, and its former cuts are no longer possible
-        impossible = name == JOINED and "remake" in self._names
+        impossible = name == JOINED and "remake" in self._names and "join-archive" not in self._names
         try:
             target = self._cluster.find(name)
         except NoSuchStream:
@@ -323,18 +381,30 @@ class Watch:
             places[event] = place, segment
         first = [event for event in places if event.startswith(BEFORE)]
         yield from (f"EXTRA {e}" for e in first if not all(re.match(pattern, e) for pattern in wanted))
+        known = {event for source in self._sources.values() for event in _events(source)}
+        yield from (f"DAMAGED {e}" for e in places if e not in known and f" {name.stream} " not in e)
         mine = self._targets.get(target.number)
         yield from (f"LOST {e}" for e in (_events(mine) if mine else ()) if " target " in e and e not in places)
-        # a join that is finished gets nothing more
-        is_fixed = name == JOINED and "append-joined" not in self._names
-        for (source_name, number), source in self._sources.items():
-            if source_name == CLONE and not self._has_clone:
-                continue
-            yield from self._misplaced(source, target, places)
+        for (source_name, _), source in self._sources.items():
+            # of the clone, what the source has truncated is not left out, and comes behind the source's later events
+            is_behind = source_name == ONE and self._has_clone and "retain" in self._names
+            if not is_behind and (source_name != CLONE or self._has_clone):
+                yield from self._misplaced(source, target, places)
+        yield from (f"MISSING {e}" for e in self._expected(name, wanted, foreign=foreign) if e not in places)
+
+    def _expected(self, name: StreamName, wanted: Sequence[str], *, foreign: bool) -> Iterator[str]:
+        """The events of the sources that a target must have."""
+        # a join that is finished gets nothing more, and an archive has only what was exported
+        is_fixed = self._has_archive or (name == JOINED and "append-joined" not in self._names)
+        for source_name, number in self._sources:
             now = self._cluster.find(source_name)
-            if number == now.number and not foreign and not (is_fixed and "remake" in self._names):
+            if self._has_archive and source_name == ONE:  # it has what the stream perhaps has not any more
+                yield from _events(_scene().cluster(CLUSTER).find(ONE))
+            elif (source_name == CLONE and not self._has_clone) or number != now.number or foreign:
+                continue
+            elif not (is_fixed and "remake" in self._names):
                 held = [e for e in _events(now, readable=True) if any(re.match(pattern, e) for pattern in wanted)]
-                yield from (f"MISSING {e}" for e in held if e not in places and (BEFORE in e or not is_fixed))
+                yield from (e for e in held if BEFORE in e or not is_fixed)
 
     def _twice(self, event: str) -> bool:
         """Whether two commands with other ledgers append it, or it is in two segments that are not equal any more."""
@@ -343,6 +413,10 @@ class Watch:
         return {"append", "append-own", "append-distinct"} & set(self._names) != set() and (
             "append-one" in self._names and f" {ONE.stream} " in event
         )
+
+    @property
+    def _has_archive(self) -> bool:
+        return bool({"append-archive", "join-archive"} & set(self._names))
 
     @property
     def _has_clone(self) -> bool:
@@ -405,10 +479,13 @@ def run(schedule: Schedule) -> tuple[list[str], list[Actor]]:
     """Run a schedule and judge its result; return what was wrong, and its actors."""
     world, names = _scene().copy(), list(schedule.commands)
     with in_memory(world):
-        watch = Watch(world, names)
-        actors = [Actor(place, lambda name=name: ALL[name](world)) for place, name in enumerate(names)]
+        watch, damage = Watch(world, names), Damage(world)
+        works = {name: partial(work, world) for name, work in {**VERBS, **OF_ARCHIVES, **OUTSIDE}.items()}
+        works |= {name: partial(work, damage) for name, work in DAMAGE.items()}
+        actors = [Actor(place, works[name]) for place, name in enumerate(names)]
         perform(schedule, actors)
         world.settle()
+        damage.put_back()
         watch.wrong += bugs(names, actors)
         sealed = "target-seal" in names
         ended = _repeat(names, world)
@@ -429,50 +506,7 @@ def _repeat(names: list[str], world: World) -> dict[str, BaseException | None]:
     for name in dict.fromkeys(one for one in names if one in VERBS):
         for _ in range(2):
             names.append(name)
-            again = Actor(len(names) - 1, lambda name=name: ALL[name](world))
+            again = Actor(len(names) - 1, partial(VERBS[name], world))
             again.go_on()
             ended[name] = ended.get(name) or again.error
     return ended
-
-
-Play = Callable[[Schedule], tuple[list[str], list[Actor]]]
-"""As `run`."""
-
-
-@cache
-def calls_of(commands: tuple[str, ...], place: int, play: Play = run) -> int:
-    """How many calls a command makes if they run one after the other."""
-    return play(Schedule("stitch", commands))[1][place].calls
-
-
-def at_each_point(commands: Sequence[str], faults: Sequence[str] = ENDINGS, play: Play = run) -> Iterator[Schedule]:
-    """The first command is stopped before each of its calls, the others run, and it continues."""
-    names = tuple(commands)
-    others = tuple(Step(place) for place in range(1, len(names)))
-    for until in range(1, calls_of(names[:1], 0, play) + 1):
-        for fault in faults:
-            yield Schedule("stitch", names, (Step(0, until), *others, Step(0, None, fault)))
-
-
-def two_stops(rng: random.Random, commands: Sequence[str], play: Play = run) -> Iterator[Schedule]:
-    """The first command is stopped twice, and the others run in between; endless, at random points."""
-    names = tuple(commands)
-    while True:
-        calls = calls_of(names[:1], 0, play)
-        first = rng.randrange(1, calls + 1)
-        steps = [Step(0, first)]
-        for place in range(1, len(names)):
-            until = None if names[place] in OUTSIDE or rng.random() < 0.5 else rng.randrange(1, calls + 1)
-            fault = rng.choice(ENDINGS) if until and rng.random() < 0.5 else ""
-            steps += [Step(place, until), *([Step(place, None, fault)] if fault else [])]
-        steps.append(Step(0, first + rng.randrange(1, calls + 1), rng.choice(("", "", ":unavailable"))))
-        steps += [Step(place) for place in range(1, len(names))]
-        yield Schedule("stitch", names, tuple(steps))
-
-
-def check(schedules: Iterable[Schedule], play: Play = run) -> None:
-    """Run schedules, of which there must be some, and assert that nothing goes wrong."""
-    found = [(str(schedule), play(schedule)[0]) for schedule in schedules]
-    wrong = [f"{schedule}: {lines[0]}" for schedule, lines in found if lines]
-    assert found
-    assert not wrong, f"{len(wrong)} of {len(found)} schedules, the first: {wrong[0]}"

@@ -1,88 +1,50 @@
-"""Appends under the explorer: nothing is appended twice, by half, out of order, or to another stream."""
+"""Appends, joins and copies by events under the explorer: nothing is there twice, by half, damaged or out of order."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from itertools import islice
 
 import pytest
 
-from tests.faults.explorer.stitches import ENDINGS, at_each_point, check, two_stops
+from tests.faults.explorer.explore import at_each_point, run, two_stops
+from tests.faults.explorer.families import STITCH_ENDINGS, STITCHED, family
+from tests.faults.explorer.schedule import Schedule
 
-FAMILIES = (
-    "append",
-    "append,append",
-    "append,write,append",
-    "append,hour,append",
-    "append,retain,write,append",
-    "append,hour,retain,append,write",
-    "append,remake",
-    "append,hour,append,remake",
-    "append,scale,write,append",
-    "append,target-scale",
-    "append,target-scale,append",
-    "append,target-configure,append",
-    "append,target-seal",
-    "append,target-remake",
-    "append,append-one",
-    "append-own,target-write,append-own",
-    "append-own,append",
-    "append-distinct",
-    "append-distinct,append-distinct",
-    "append-distinct,write,append-distinct",
-    "append-distinct,hour,clone-write,append-distinct",
-    "append-distinct,retain",
-    "append-distinct,remake",
-    "join",
-    "join,join",
-    "join,hour,join",
-    "join,write,scale,join",
-    "join,retain,join",
-    "join,remake",
-    "join,joined-drop",
-    "join,joined-drop,join",
-    "join,joined-take",
-    "join,join,joined-write",
-    "join,join,joined-configure",
-    "join,join,write,append-joined",
-    "join-distinct",
-    "join-distinct,hour,join-distinct",
-    "join-distinct,write,join-distinct",
-    "join-distinct,retain,join-distinct",
-    "join-distinct,remake",
-    "join-distinct,join",
-    "ranges",
-    "ranges,ranges",
-    "ranges,hour,ranges",
-    "ranges,write,scale,ranges",
-    "ranges,retain,ranges",
-    "ranges,remake",
-    "ranges,joined-drop,ranges",
-    "ranges,joined-take",
-    "ranges,ranges-other",
-    "ranges,join",
-)
+FAMILIES = [pytest.param(f"{scene} {text}", id=text) for scene, texts in STITCHED.items() for text in texts]
 POINTS = 15
 """Schedules of each family in which a call fails that a short run draws; it stops before each call, too."""
 
-STOPPED_TWICE = 500
+STOPPED_TWICE = 10
+"""Schedules of each family with two stops."""
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_append_stopped_at_a_call_is_right(family: str) -> None:
-    commands = family.split(",")
-    failing = list(at_each_point(commands, ENDINGS[1:]))
-    check([*at_each_point(commands, ENDINGS[:1]), *random.Random(family).sample(failing, POINTS)])
+def check(schedules: Iterable[Schedule]) -> None:
+    """Run schedules, of which there must be some, and assert that nothing goes wrong."""
+    found = list(map(run, schedules))
+    wrong = [f"{one.schedule}: {one.wrong[0]}" for one in found if one.wrong]
+    assert found
+    assert not wrong, f"{len(wrong)} of {len(found)} schedules, the first: {wrong[0]}"
+
+
+@pytest.mark.parametrize("text", FAMILIES)
+def test_append_stopped_at_a_call_is_right(text: str) -> None:
+    scene, commands, _ = family(text)
+    failing = list(at_each_point(scene, commands, STITCH_ENDINGS[1:]))
+    check([*at_each_point(scene, commands), *random.Random(text).sample(failing, POINTS)])
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_append_stopped_at_each_call_is_right(family: str) -> None:
-    check(at_each_point(family.split(",")))
+@pytest.mark.parametrize("text", FAMILIES)
+def test_append_stopped_at_each_call_is_right(text: str) -> None:
+    scene, commands, _ = family(text)
+    check(at_each_point(scene, commands, STITCH_ENDINGS))
 
 
 def test_append_stopped_twice_is_right() -> None:
     rng = random.Random(3)
-    drawn = [two_stops(rng, family.split(",")) for family in FAMILIES if "," in family]
-    check(schedule for each in drawn for schedule in islice(each, STOPPED_TWICE // len(drawn)))
+    found = [family(f"{scene} {text}") for scene, texts in STITCHED.items() for text in texts if "," in text]
+    for scene, commands, _ in found:
+        check(islice(two_stops(rng, scene, commands, STITCH_ENDINGS), STOPPED_TWICE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -125,6 +126,75 @@ def test_batch_has_no_segment_and_its_successor() -> None:
     source.write()
     assert world.copy(key="", segments=1).segments == 1
     assert is_equal(world)
+
+
+def make_four() -> World:
+    """A source of four segments, which may be merged."""
+    world = World()
+    KeyedStream(world.store, segments=4).write(100)
+    world.store.update_stream(SOURCE, StreamConfiguration(Scaling(min_segments=1), tags=("a-users",)))
+    return world
+
+
+def test_copy_of_a_source_that_is_merged_meanwhile_ends_before_that() -> None:
+    """Wherever it was killed, it can be finished with the same options, and has what was there when it was begun."""
+    origin = make_four()
+    undisturbed, expected = origin.fork(), by_key(origin.store, SOURCE)
+    tail = origin.store.describe(SOURCE).tail
+    undisturbed.copy("", None)
+    ended: set[int] = set()
+    for at in range(1, undisturbed.calls):
+        world = origin.fork()
+        world.at, world.before = at, killed
+        with suppress(Killed):
+            world.copy("", None)
+        world.at = -1
+        is_begun = world.store.exists(TARGET)
+        is_finished = is_begun and OWN not in world.store.describe(TARGET).configuration.tags
+        world.store.scale(SOURCE, list(tail.offsets), [KeyRange(0.0, 1.0)])
+        append(world, SOURCE, SegmentId(1, 4), frame(b'{"key": "key-1", "n": -1}'))
+        report = world.copy("", None)
+        ended.add(len(report.warnings))
+        if is_begun and not is_finished:
+            assert report.warnings[0].startswith("the source was scaled since the copy was begun, and 33 bytes do not")
+            assert report.warnings[0].endswith("copy again with --key, or with --segments 1")
+            assert (report.segments, report.tail) == (4, tail)
+        elif not is_begun:
+            assert (report.segments, report.warnings) == (1, ())
+        assert by_key(world.store, TARGET) == (expected if is_begun else by_key(world.store, SOURCE))
+        assert world.copy("", None).unchanged
+    assert ended == {0, 1}
+
+
+def test_nothing_that_fits_says_what_to_do() -> None:
+    """A copy was begun, and what it would have copied was truncated after a merge."""
+    world = make_four()
+    world.at, world.before = 12, killed
+    with pytest.raises(Killed):
+        world.copy("", None)
+    world.at = -1
+    world.store.scale(SOURCE, list(world.store.describe(SOURCE).tail.offsets), [KeyRange(0.0, 1.0)])
+    world.store.truncate(world.store.describe(SOURCE).tail)
+    append(world, SOURCE, SegmentId(1, 4), frame(b"late"))
+    assert not any(contents(world.store, TARGET).values())
+    with pytest.raises(Conflict, match=r"12 bytes do not fit.* begin again with --key, or with --segments 1\."):
+        world.copy("", None)
+    world.store.delete(TARGET)
+    assert world.copy("", 1).bytes == 12
+
+
+@pytest.mark.parametrize("key", ["", "/key"])
+def test_large_events_are_copied(key: str) -> None:
+    """They are read in pieces, and end a batch, unless their key is to be found."""
+    world = World()
+    world.store.create_stream_and_scope(SOURCE, StreamConfiguration(tags=("a-users",)))
+    sizes = (10, 9 << 20, 10, 8 << 20, 9 << 20, 20 << 20, 10)
+    events = [b'{"key": "k", "n": %d, "pad": "%s"}' % (n, b"x" * size) for n, size in enumerate(sizes)]
+    data = b"".join(struct.pack(">q", len(event)) + event for event in events)
+    for at in range(0, len(data), 1 << 20):
+        append(world, SOURCE, SegmentId(0, 0), data[at : at + (1 << 20)])
+    report = world.copy(key, 1)
+    assert (report.bytes, contents(world.store, TARGET)) == (len(data), {SegmentId(0, 0): data})
 
 
 def test_kill_before_or_after_any_call_changes_nothing_in_the_end() -> None:
