@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from streamvault.common.errors import Overtaken
 from streamvault.importer.ownership import first_segment_id, marked_import
-from streamvault.importer.target import target_exists_error
+from streamvault.importer.target import OTHER_NAME, TargetTaken, target_exists_error
 from streamvault.joining.placing import shared_ranges
 from streamvault.joining.planning import StitchPlanner
 from streamvault.joining.record import Stage
@@ -34,7 +34,8 @@ class NewTarget:
         self._stream = stream
         self._planner = planner
         self._window = window
-        self._join_id = f"{JOIN}{hashlib.sha256(json.dumps(planner.names).encode()).hexdigest()[:32]}"
+        asked = json.dumps([planner.names, planner.order, planner.distinct])
+        self._join_id = f"{JOIN}{hashlib.sha256(asked.encode()).hexdigest()[:32]}"
 
     def find(self) -> tuple[Stitching, StitchTarget] | None:
         """Return the stitch into this join's unfinished target; None if there is no stream of that name.
@@ -54,6 +55,7 @@ class NewTarget:
 
         Raises:
             AnotherSource: it has, of another source than there is now.
+            TargetTaken: it was joined of the same sources in another order, or with other options.
         """
         described = self._stream.find()
         if described is None or is_own(described.configuration) or described.sealed:
@@ -62,6 +64,9 @@ class NewTarget:
         record = stitching.newest()
         if record is None or record.stage is not Stage.FINISHED:
             return False
+        if not self._planner.is_asked(record):
+            what = "the stream was joined of these sources in another order, or with another --distinct"
+            raise TargetTaken(what, where=self._stream.uri, todo=OTHER_NAME)
         self._planner.check_sources(record)
         return True
 

@@ -32,7 +32,7 @@ class StitchPlanner:
 
     Attributes:
         sources: the sources as they were when they were last looked at.
-        joins: see above.
+        distinct, joins: see above.
         warnings: what the user is to be warned of.
 
     Raises:
@@ -48,7 +48,7 @@ class StitchPlanner:
         self.sources = Sources(sources)
         self.joins = joins
         self.warnings: list[str] = []
-        self._distinct = distinct
+        self.distinct = distinct
         self._to_cut = parse_cut(to_cut, sources[0].name, sources[0].end_of)
         self._window = window
         self._known: tuple[StitchRecord, list[Stretch]] | None = None
@@ -57,13 +57,23 @@ class StitchPlanner:
         """Return whether a record's plan is to be finished: it has this run's sources and options, or is too far."""
         if record.stage is Stage.COMMITTING or record.is_committed:
             return True
-        return record.distinct == self._distinct and (self._to_cut is None or record.parts[0].to.is_at(self._to_cut))
+        return self.is_asked(record) and (self._to_cut is None or record.parts[0].to.is_at(self._to_cut))
 
     def check_sources(self, record: StitchRecord) -> None:
         """Look at the sources, and check that they are those of a record; errors as `SourcePosition.reached`."""
         looks = Sources(self.sources.sources)
         for part in record.parts:
             part.between(looks.look_at(part))
+
+    def is_asked(self, record: StitchRecord) -> bool:
+        """Return whether a record is of this run's sources, in this order, and of its options."""
+        order = list(dict.fromkeys(part.uri for part in record.parts))
+        return (order, record.distinct) == (self.order, self.distinct)
+
+    @property
+    def order(self) -> list[str]:
+        """The URIs of the sources, in the order in which they are appended."""
+        return [source.uri for source in self.sources.sources]
 
     def plan(self, newest: StitchRecord | None, tasks: Tasks) -> StitchRecord | None:
         """Plan what the sources have now and was not appended yet; None if that is nothing.
@@ -79,20 +89,20 @@ class StitchPlanner:
         self.sources = Sources(self.sources.sources)
         self._known = None
         self.warnings = []
-        planned = StitchRecord(Stage.PLANNED, tuple(self._parts(newest)), self._distinct, frozenset())
+        planned = StitchRecord(Stage.PLANNED, tuple(self._parts(newest)), self.distinct, frozenset())
         held = self._by_source(planned)
         if not any(held) and not self.joins:
             return None
-        return replace(planned, left_out=self._equal(held, tasks)) if self._distinct else planned
+        return replace(planned, left_out=self._equal(held, tasks)) if self.distinct else planned
 
     @property
     def names(self) -> list[str]:
         """What tells a stitch of these sources from others into the same target."""
-        return sorted(source.uri for source in self.sources.sources)
+        return sorted(self.order)
 
     def ranges(self) -> list[KeyRange]:
         """Return the key ranges of all segments that have bytes to append, whether or not they are left out."""
-        held = self._by_source(StitchRecord(Stage.PLANNED, tuple(self._parts(None)), self._distinct, frozenset()))
+        held = self._by_source(StitchRecord(Stage.PLANNED, tuple(self._parts(None)), self.distinct, frozenset()))
         return [stretch.keys for some in held for stretches in some.values() for stretch in stretches]
 
     def stretches(self, record: StitchRecord) -> list[Stretch]:

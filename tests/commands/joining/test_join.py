@@ -64,6 +64,32 @@ def test_repeated_join_changes_nothing_and_append_adds_what_is_new(keyed: Keyed)
     assert keyed.by_key("all") == keyed.expected(("one", range(30)), ("two", range(10)), ("one", range(30, 50)))
 
 
+@pytest.mark.parametrize(("swapped", "distinct"), [(True, False), (False, True)])
+@pytest.mark.parametrize("finished", [True, False])
+def test_join_in_another_order_or_with_other_options_is_another_one(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch, *, swapped: bool, distinct: bool, finished: bool
+) -> None:
+    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    keyed.make("one", events=30)
+    keyed.make("two", events=30)
+    uris = [keyed.uri("one"), keyed.uri("two")]
+    if finished:
+        join_streams(uris, keyed.uri("all"), master="inline")
+    else:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Stitching, "run", killed)
+            leave_leases(patched)
+            with pytest.raises(Killed):
+                join_streams(uris, keyed.uri("all"), master="inline")
+    other = list(reversed(uris)) if swapped else uris
+    said = "in another order, or with another distinct" if finished else "the unfinished target of another"
+    for dry_run in (True, False):
+        with pytest.raises(TargetTaken, match=said):
+            join_streams(other, keyed.uri("all"), master="inline", distinct=distinct, dry_run=dry_run)
+    assert join_streams(uris, keyed.uri("all"), master="inline").unchanged == finished
+    assert keyed.by_key("all") == keyed.expected(("one", range(30)), ("two", range(30)))
+
+
 def test_unfinished_join_is_left_alone_by_others_and_resumed(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
     keyed.make("one", 2, events=30)

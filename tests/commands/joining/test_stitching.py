@@ -80,6 +80,14 @@ def test_distinct_replaces_a_plan_that_was_made_without(keyed: Keyed) -> None:
     assert len(keyed.payloads("target")) == 40
 
 
+def test_another_order_replaces_a_plan_that_was_not_committed(keyed: Keyed) -> None:
+    keyed.make("two", events=30)
+    with killed_at_stage("committing", after=False):
+        keyed.append("one", "two")
+    keyed.append("two", "one")
+    assert keyed.by_key("target") == keyed.expected(("target", range(10)), ("two", range(30)), ("one", range(30)))
+
+
 def test_transaction_that_ends_meanwhile_is_an_error_that_says_what_to_do(
     keyed: Keyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
