@@ -10,7 +10,7 @@ import pytest
 from tests.pages import DOCS, Page, blocks, command_lines
 
 TUTORIAL = ("first-archive", "first-restore", "first-table", "disaster-drill")
-OTHERS = ["ls /data/vault/demo/orders/events/0000000001.0000000003 | head -n 3", "rm -r /tmp/trial/streams/demo/sales"]
+OTHERS = ["ls ~/tour/vault/demo/orders/events/0000000001.0000000003 | head -n 3", "rm -r /tmp/trial/streams/demo/sales"]
 """The commands that are not Streamvault's."""
 
 EVENTS = 300
@@ -21,7 +21,7 @@ def test_tutorials(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setenv("STREAMVAULT_MASTER", "inline")
     trial = tmp_path / "trial"
     reports = {}
-    tour = Page("../README.md", {"/data": str(trial)}, capfd)
+    tour = Page("../README.md", {"$HOME/tour": str(trial), "~/tour": str(trial)}, capfd)
     for name in TUTORIAL:
         page = Page(f"tutorial/{name}.md", {"/tmp/trial": str(trial)}, capfd)
         text = (DOCS / page.file).read_text()
