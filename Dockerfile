@@ -2,7 +2,9 @@
 # The command line with a Java runtime for Spark, as an ordinary user. The steps are in bin/image.
 
 FROM python:3.11-slim AS build
-ENV STREAMVAULT_CACHE=/var/cache/streamvault UV_LINK_MODE=copy UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
+ENV STREAMVAULT_CACHE=/var/cache/streamvault UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1
+# with 0, a cache of uv that the build mounts at /root/.cache/uv saves the downloads
+ARG UV_NO_CACHE=1
 WORKDIR /src
 COPY . .
 RUN bin/image /opt/streamvault

@@ -20,8 +20,10 @@ fail() {
     exit 1
 }
 
+# Functions that need variables run in a subshell, `( … )`, so that none of them is the caller's.
+
 # A Python that can run the project (3.11 to 3.13), 3.11 first.
-find_python() {
+find_python() (
     for python in python3.11 python3 python python3.12 python3.13; do
         if "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' >/dev/null 2>&1; then
             command -v "$python"
@@ -29,19 +31,22 @@ find_python() {
         fi
     done
     return 1
-}
+)
 
 # Makes `uv` callable: the one on PATH, or one of our own that is installed from PyPI into the cache once.
 find_uv() {
     if uv --version >/dev/null 2>&1; then
         return 0
     fi
-    folder=$cache/uv
-    PATH=$folder/bin:$PATH
+    PATH=$cache/uv/bin:$PATH
     export PATH
-    if uv --version >/dev/null 2>&1; then
-        return 0
+    if ! uv --version >/dev/null 2>&1; then
+        install_uv
     fi
+}
+
+install_uv() (
+    folder=$cache/uv
     python=$(find_python) || fail "no Python 3.11 to 3.13 was found. Install one, or uv."
     say "installing uv into $folder"
     mkdir -p "$cache"
@@ -55,10 +60,10 @@ find_uv() {
         fail "$python has neither venv nor pip. Install one of them (python3-venv), or uv."
     fi
     uv --version >/dev/null 2>&1 || fail "uv could not be installed into $folder."
-}
+)
 
 # Whether a Java of version 17 or later is at hand, where Spark would look for it.
-have_java() {
+have_java() (
     for java in ${JAVA_HOME:+"$JAVA_HOME/bin/java"} java; do
         version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
         if [ "${version:-0}" -ge 17 ]; then
@@ -66,7 +71,7 @@ have_java() {
         fi
     done
     return 1
-}
+)
 
 # Brings the environment .venv to the lock file: `install demo` to run the product, `install dev` to work on it.
 install() {

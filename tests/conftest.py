@@ -1,7 +1,7 @@
 """Real servers as fixtures, one of each per test session, started by the first test that asks for it.
 
 A server that can't be had skips the tests that need it, or fails them where it is required: see `is_required`. The
-names there are airflow, chromium, iceberg-rest, pravega, minio, versitygw, moto, spark and trino.
+names there are airflow, buildah, chromium, iceberg-rest, pravega, minio, versitygw, moto, spark and trino.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from streamvault.objectstore.memory import _STORES
 from streamvault.objectstore.uri import _open
 from tests.servers.airflow import AirflowServer
 from tests.servers.availability import Unavailable, is_required
+from tests.servers.buildah import Buildah, find_base
 from tests.servers.chromium import find_chromium
 from tests.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
 from tests.servers.java import find_java
@@ -59,6 +60,7 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
     "iceberg_rest": (find_java, iceberg_rest_jars),
     "airflow": (find_java,),
     "chromium": (find_chromium,),
+    "buildah": (find_base,),
 }
 ROOT = Path(__file__).parents[1]
 FAST = {"unit", "commands", "contract"}
@@ -203,6 +205,13 @@ def chromium(request: pytest.FixtureRequest) -> Iterator[str]:
     """The path of a Chromium."""
     with started(request, "chromium", lambda: nullcontext(find_chromium())) as path:
         yield path
+
+
+@pytest.fixture(scope="session")
+def buildah(request: pytest.FixtureRequest) -> Iterator[Buildah]:
+    """Builds container images on the base image of the Dockerfile."""
+    with started(request, "buildah", Buildah) as builder:
+        yield builder
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ from streamvault.sparkrun.errors import SparkFailed, last_line
 from streamvault.sparkrun.java import java_home
 from streamvault.sparkrun.jvm import Jvm, call_in_thread
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.settings import PAGES_FILE, environment_for, settings_for
+from streamvault.sparkrun.settings import PAGES_FILE, environment_for, own_name, settings_for
 
 START_SECONDS = 180.0
 """How long a session may take to start; with a wrong standalone master Spark tries for 60 s."""
@@ -130,8 +130,9 @@ class Session:
         """The gateway to a new Java process, and the settings it has."""
         home = java_home()
         classes = ClassArchive(home, Path(_find_spark_home()))
+        named = own_name(self._folder) if self.master.kind == "local" else ""
         while True:
-            settings = settings_for(self.master, self._folder, self._preload, classes.options)
+            settings = settings_for(self.master, self._folder, self._preload, classes.options + named)
             self._jvm = Jvm(classes)
             self._check_not_stopped()
             try:

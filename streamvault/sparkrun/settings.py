@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,6 +59,27 @@ def settings_for(master: Master, folder: Path, preload: Sequence[str] = (), java
         settings[f"spark.executorEnv.{daemon.PRELOAD}"] = ",".join(preload)
         settings[f"spark.executorEnv.{TUNABLES}"] = ":".join(filter(None, (os.environ.get(TUNABLES), LARGE_PAGES)))
     return settings
+
+
+def own_name(folder: Path) -> str:
+    """Return a Java option, with a leading space, that makes this machine's name known; empty if it can be resolved.
+
+    Spark looks the name up where the environment has AWS credentials, and does not start without an address. Many
+    containers have a name that resolves nowhere. With the option, Java knows no other names but ``localhost``; it needs
+    none, unless a user's ``PYSPARK_SUBMIT_ARGS`` have it fetch something. Tasks are Python processes, which know all.
+
+    Args:
+        folder: for the file that the option names.
+    """
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        if "PYSPARK_SUBMIT_ARGS" not in os.environ:
+            hosts = folder / "hosts"
+            hosts.write_text(f"{LOOPBACK} localhost\n{LOOPBACK} {name}\n")
+            return f" -Djdk.net.hosts.file={hosts}"
+    return ""
 
 
 def environment_for(master: Master, java_home: Path) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -37,6 +39,24 @@ def java_client(tmp_path_factory: pytest.TempPathFactory) -> JavaClient:
         return JavaClient.compile(tmp_path_factory.mktemp("java"))
     except Unavailable as error:
         absent("jdk", str(error))
+
+
+@pytest.fixture(scope="session")
+def without_uv(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which no uv is found: the first of our scripts installs one into a cache that they share."""
+    tools = tmp_path_factory.mktemp("tools")
+    folders = [Path(entry) for entry in os.environ["PATH"].split(os.pathsep)]
+    for number, folder in enumerate(folders):
+        if (folder / "uv").exists():
+            folders[number] = tools / str(number)
+            folders[number].mkdir()
+            for tool in folder.iterdir():
+                if tool.name not in {"uv", "uvx"}:
+                    (folders[number] / tool.name).symlink_to(tool)
+    path = os.pathsep.join(map(str, folders))
+    assert shutil.which("uv", path=path) is None
+    cache = tmp_path_factory.mktemp("cache")
+    return {**os.environ, "PATH": path, "STREAMVAULT_CACHE": str(cache)}
 
 
 @pytest.fixture

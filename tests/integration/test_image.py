@@ -1,9 +1,8 @@
-"""The container image's steps, run into a folder: no container engine is needed to test them."""
+"""The container image, built from the Dockerfile and used."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import tomllib
@@ -11,23 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.buildah import Buildah
+
 ROOT = Path(__file__).parents[2]
-
-FILL = """
-import sys
-from streamvault.streamstore.arithmetic.framing import frame_many
-from streamvault.streamstore.model import StreamConfiguration
-from streamvault.streamstore.uri import parse_stream
-
-place, name = parse_stream(sys.argv[1])
-with place.open() as store:
-    store.create_scope(name.scope)
-    store.create_stream(name, StreamConfiguration())
-    [segment] = store.describe(name).tail.offsets
-    with store.appender(name, segment) as appender:
-        for block in frame_many(b"event %d" % number for number in range(100)):
-            appender.append(block)
-"""
+HOME = "/home/streamvault"
+EVENTS = 500
 
 
 def context(folder: Path) -> Path:
@@ -51,55 +38,35 @@ def test_docker_build_gets_every_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(900)
-def test_image_works_on_its_own(tmp_path: Path) -> None:
-    source, image, home = context(tmp_path / "source"), tmp_path / "image", tmp_path / "home"
-    home.mkdir()
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_", "JAVA_"))
-    }
-    subprocess.run([source / "bin" / "image", image], check=True, timeout=600, env=environment)
-    # everything that the image must not need is removed now
-    shutil.rmtree(source)
-    program = image / "bin" / "streamvault"
-    bare = {
-        "HOME": str(home),
-        "PATH": _tools_without_java(tmp_path / "tools"),
-        "LANG": "C.UTF-8",
-    }
+@pytest.mark.timeout(1200)
+def test_image_is_built_and_works_as_its_user(buildah: Buildah) -> None:
+    """With the machine's cache of uv, which only saves downloads: the image has nothing of it."""
+    kept = Path(subprocess.run(["uv", "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip())
+    built = buildah.build(ROOT, "streamvault", "--volume", f"{kept}:/root/.cache/uv", "--build-arg", "UV_NO_CACHE=0")
+    assert built.returncode == 0, built.stderr
+    container = buildah.container("streamvault")
 
-    shown = subprocess.run([program, "--version"], check=True, capture_output=True, text=True, env=bare)
-    assert shown.stdout.startswith("streamvault ")
+    def run(*command: str) -> str:
+        shown = buildah.run(container, *command)
+        assert shown.returncode == 0, (command, shown.stderr)
+        return shown.stdout
 
-    stream, vault = f"local://{tmp_path}/streams/shop/orders", tmp_path / "vault"
-    vault.mkdir()
-    subprocess.run([image / "bin" / "python", "-c", FILL, stream], check=True, env=bare)
+    def report(*command: str) -> dict[str, object]:
+        found = json.loads(run("streamvault", *command, "--json"))
+        assert isinstance(found, dict)
+        return found
+
+    assert run("id", "-u").strip() == "10001"
+    assert run("pwd").strip() == HOME
+    assert run("streamvault", "--version").startswith("streamvault ")
+    # its queries run on Spark, with the Java of the image and with credentials in the environment
+    assert report("demo", "--events", str(EVENTS), "--keep", f"{HOME}/demo")["events"] == EVENTS
+    stream, vault = f"local://{HOME}/demo/streams/demo/orders", f"file://{HOME}/vault"
     for command in (
-        ["export", stream, vault.as_uri()],
-        ["check", f"{vault.as_uri()}/shop/orders", "--read-data"],
-        ["import", f"{vault.as_uri()}/shop/orders", f"{stream}-restored"],
+        ("export", stream, vault, "--master", "local[2]"),
+        ("check", f"{vault}/demo/orders", "--read-data"),
+        ("import", f"{vault}/demo/orders", f"{stream}-restored"),
     ):
-        shown = subprocess.run(
-            [program, *command, "--json", "--master", "local[2]"],
-            check=False,
-            capture_output=True,
-            text=True,
-            env=bare,
-            timeout=300,
-        )
-        assert (shown.returncode, shown.stderr) == (0, "")
-        assert json.loads(shown.stdout)["events"] == 100
-    assert {path.name for path in (home / ".cache" / "streamvault").iterdir()}, "Java was not the bundled one"
-
-    megabytes = sum(file.lstat().st_size for file in image.rglob("*")) / 1e6
+        assert report(*command)["events"] == EVENTS, command
+    megabytes = int(run("du", "-sm", "/opt/streamvault").split()[0])
     assert megabytes < 1100, "the image has grown: look at what bin/image leaves in"
-
-
-def _tools_without_java(folder: Path) -> str:
-    """A PATH with the system's tools but no Java."""
-    folder.mkdir()
-    for place in ("/usr/bin", "/bin"):
-        for tool in Path(place).iterdir():
-            if not tool.name.startswith(("java", "jre", "python")) and not (folder / tool.name).exists():
-                (folder / tool.name).symlink_to(tool)
-    return str(folder)

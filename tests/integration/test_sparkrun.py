@@ -21,6 +21,7 @@ from streamvault.sparkrun.errors import SparkFailed, TaskFailed
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.errors import SegmentTruncated
+from tests.conftest import absent
 from tests.servers.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -113,6 +114,35 @@ def test_results_are_returned_as_tasks_finish(runner: Runner) -> None:
     assert [next(run), next(run)] == [(1, 0.0), (2, 0.1)]
     assert time.monotonic() - began < 20
     run.close()
+
+
+NAMELESS = """
+import socket
+from streamvault.sparkrun.opening import open_runner
+
+try:
+    print(socket.getaddrinfo(socket.gethostname(), None))
+except OSError:
+    with open_runner("local[1]") as runner:
+        print(*runner.run(abs, [-1]))
+"""
+
+
+def test_spark_on_this_machine_needs_no_name_that_can_be_resolved() -> None:
+    """As in many containers. Spark looks the name up where there are AWS credentials."""
+    in_a_host = ("unshare", *(() if os.geteuid() == 0 else ("--map-root-user",)), "--uts")
+    if subprocess.run([*in_a_host, "true"], capture_output=True, check=False).returncode:
+        absent("unshare", "the system does not let this user name a machine")
+    renamed = f'hostname name.invalid && exec {sys.executable} -c "$0"'
+    shown = subprocess.run(
+        [*in_a_host, "sh", "-c", renamed, NAMELESS],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "AWS_ACCESS_KEY_ID": "anyone", "AWS_SECRET_ACCESS_KEY": "anything"},
+    )
+    assert (shown.returncode, shown.stdout) == (0, "(0, 1)\n"), shown.stderr
 
 
 def test_nested_runners_share_one_spark(runner: Runner) -> None:

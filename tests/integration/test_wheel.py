@@ -41,10 +41,10 @@ print(*sorted(bag.dags))
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory, without_uv: dict[str, str]) -> Path:
     """What a release consists of, whose wheel was tried in an environment of its own."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([ROOT / "bin" / "release", folder], check=True, timeout=300)
+    subprocess.run([ROOT / "bin" / "release", folder], check=True, timeout=300, env=without_uv)
     return folder
 
 
