@@ -57,16 +57,18 @@ def make_room(stream: OpenStream, described: StreamDescription, scale: TargetSca
         lease=lease.name.stream,
         scaling=users_configuration(described.configuration).scaling,
     )
-    with suppress(ScaleRefused, StreamChanged):
+    try:
         _set_note(stream, described, note)
         made = stream.store.scale(stream.name, scale.seal, scale.ranges).number
-        now = stream.describe()
-        if first_segment_id(now) == note.first and (_note_of(now) is None or made != note.made):
-            # this process was paused before the scale, and everything was given back; or there was another scale
-            note = replace(note, made=made, scaling=users_configuration(now.configuration).scaling)
+    except (ScaleRefused, StreamChanged):
+        return None
+    now = stream.describe()
+    if first_segment_id(now) == note.first and (_note_of(now) is None or made != note.made):
+        # this process was paused before the scale, and everything was given back; or there was another scale
+        note = replace(note, made=made, scaling=users_configuration(now.configuration).scaling)
+        with suppress(StreamChanged):
             _set_note(stream, now, note)
-        return note
-    return None
+    return note
 
 
 def give_back(
