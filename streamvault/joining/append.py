@@ -33,8 +33,8 @@ def append_streams(sources: Sequence[str], into: str, options: AppendOptions, pr
     writes to the stream goes on meanwhile. After a kill, repeat the call to resume. A call that is repeated later
     appends what the sources have got since, or nothing.
 
-    If a source's segment covers the keys of several segments of the stream, these are merged into one first; the report
-    of a dry run names them.
+    If a source's segment covers the keys of several segments of the stream, these are merged into one for the commit,
+    and split again after it, whatever the stream's policy; the report of a dry run names them.
 
     Args:
         sources: the streams and archives to append, in this order.
