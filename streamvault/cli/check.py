@@ -29,7 +29,7 @@ def check(archive: ArchiveArgument, options: CheckOptions, *, running: Running) 
 
 
 def _show(results: Results, report: CheckReport) -> None:
-    results.line(f"{'intact' if report.ok else 'DAMAGED'}: {report.archive}")
+    results.line(f"{_headline(report)}: {report.archive}")
     read = f"{report.ranges_read:,} read and verified" if report.ranges_read else "no data read"
     results.fields(
         {
@@ -55,6 +55,15 @@ def _show(results: Results, report: CheckReport) -> None:
         results.line(f"generation {generation} begins at the cut {json.dumps(cut)}")
     if report.restore:
         results.line(_way_out(report))
+
+
+def _headline(report: CheckReport) -> str:
+    if not report.ok:
+        return "DAMAGED"
+    compared, left = report.checksums_compared, report.checksums_not_kept + report.checksums_not_indexed
+    if not compared and left:
+        return "nothing compared"
+    return f"intact as far as compared ({compared:,} of {compared + left:,} objects)" if compared and left else "intact"
 
 
 def _compared(report: CheckReport) -> str:

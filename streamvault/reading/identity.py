@@ -64,13 +64,16 @@ def take_witness(store: StreamStore, cut: StreamCut) -> Iterator[Witness]:
                 break
 
 
-def check_same_stream(described: StreamDescription, store: StreamStore, known: GenerationModel) -> set[SegmentId]:
+def check_same_stream(
+    described: StreamDescription, store: StreamStore, known: GenerationModel, *, most: int | None = None
+) -> set[SegmentId]:
     """Reject a stream that is not the one of a plan or a generation.
 
     Args:
         described: the stream's current state.
         store: the stream's store.
         known: the plan or manifest.
+        most: of how many segments to compare bytes at most; None for all.
 
     Returns:
         As for `check_witness`.
@@ -82,10 +85,10 @@ def check_same_stream(described: StreamDescription, store: StreamStore, known: G
     shorter = any(described.tail.offsets.get(segment, offset) < offset for segment, offset in known.to.offsets.items())
     if epochs[: len(known.epochs)] != known.epochs or shorter:
         raise other_stream(store, known, "its epochs differ" if not shorter else "it is shorter")
-    return check_witness(store, known)
+    return check_witness(store, known, most=most)
 
 
-def check_witness(store: StreamStore, known: GenerationModel) -> set[SegmentId]:
+def check_witness(store: StreamStore, known: GenerationModel, *, most: int | None = None) -> set[SegmentId]:
     """Compare the stream's bytes with the witness of a plan or a generation.
 
     Returns:
@@ -94,7 +97,7 @@ def check_witness(store: StreamStore, known: GenerationModel) -> set[SegmentId]:
     Raises:
         Conflict: the bytes differ.
     """
-    witness = [LastBytes(segment_key(one.segment), one.offset, one.length, one.digest) for one in known.witness]
+    witness = [LastBytes(segment_key(one.segment), one.offset, one.length, one.digest) for one in known.witness[:most]]
     equal, difference = compare_witness(partial(_digest_in, store, known.name), witness)
     if difference:
         raise other_stream(store, known, difference)

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from dataclasses import fields
 from datetime import datetime
+from typing import get_args
 
-from streamvault.common.errors import Failed, Problem
+from streamvault.common.errors import Damaged, Failed, Problem
+from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, current_plan
 from streamvault.manifests.archive.rows import count_rows
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.reports import ArchiveSummary
+from streamvault.reading.identity import check_same_stream
 from streamvault.reading.spans import count_spans
 from streamvault.report.reports import ArchiveStatus
 from streamvault.streamstore.arithmetic.cuts import live_between
 from streamvault.streamstore.errors import NoSuchSegment
 from streamvault.streamstore.open_stream import OpenStream
 
+COMPARED = 4
+"""Of how many segments of a stream the last bytes are compared with its archive's witness."""
+
 
 def status_of(summary: ArchiveSummary, now: datetime) -> ArchiveStatus:
     """Return the status of an archive or a table; of an unfinished generation, reads the plan and lists the rows.
+
+    One LIST tells whether there are data at all; whether all of them are there is not looked at.
 
     Args:
         summary: what `list_archives` says of it.
@@ -30,12 +38,27 @@ def status_of(summary: ArchiveSummary, now: datetime) -> ArchiveStatus:
     if summary.created:
         # two machines' clocks may differ
         known["newest_age"] = max(0.0, (now - datetime.fromisoformat(summary.created)).total_seconds())
+    try:
+        if summary.layout in get_args(LayoutName) and summary.bytes and not (summary.problem or summary.being_deleted):
+            _check_data(Archive.open(summary.archive), summary.layout)
+    except Problem as problem:
+        known["problem"] = str(problem)
     if summary.unfinished_generation:
         try:
             known |= _progress(Archive.open(summary.archive), GenerationSpan.of(summary.unfinished_generation))
         except Problem as problem:
-            known["problem"] = summary.problem or str(problem)
+            known["problem"] = known["problem"] or str(problem)
     return ArchiveStatus(**known)
+
+
+def _check_data(archive: Archive, layout: str) -> None:
+    """Check that an archive has any data.
+
+    Raises:
+        Damaged: it has none.
+    """
+    if layout not in archive.store.folders(archive.prefix):
+        raise Damaged("the archive's data are gone", where=archive.place.at(f"{archive.prefix}{layout}/"))
 
 
 def _progress(archive: Archive, span: GenerationSpan) -> dict[str, int]:
@@ -59,13 +82,15 @@ def _spans(plan: Plan) -> int:
 def unarchived_bytes(stream: OpenStream, newest: Manifest | None) -> int:
     """Return how many bytes of a stream come after its archive's newest generation; all that it has if there is none.
 
+    The stream is compared as an export does it, but the bytes of a few segments at most, as there may be many streams.
+
     Raises:
-        Failed: what comes after it is truncated, or the stream is another.
+        Conflict: the stream is another one.
+        Failed: what comes after it is truncated.
     """
     described = stream.describe()
-    todo = "Give the stream that was archived."
-    if newest is not None and tuple(epoch.value() for epoch in newest.epochs) != described.epochs[: len(newest.epochs)]:
-        raise Failed("the stream is not the archived one: its epochs differ", where=stream.uri, todo=todo)
+    if newest is not None:
+        check_same_stream(described, stream.store, newest, most=COMPARED)
     try:
         parts = live_between(stream.store, described, described.head if newest is None else newest.to, described.tail)
     except NoSuchSegment:

@@ -1673,6 +1673,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(IDENTITY,),
     ),
     Mutant(
+        "status-of-another",
+        "status: what is not archived is counted only of the archived stream",
+        "report/status.py",
+        "        check_same_stream(described, stream.store, newest, most=COMPARED)\n",
+        "        pass\n",
+        tests=(f"{SCOPES}/test_status.py",),
+    ),
+    Mutant(
         "join-unfinished",
         "join: a stream becomes its user's only once everything is there",
         "joining/join.py",

@@ -14,7 +14,7 @@ import pytest
 
 from streamvault import hold_archive, write_report
 from streamvault.cli import main
-from streamvault.common.errors import Failed, Usage
+from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.report import write
 from streamvault.streamstore.model import StreamConfiguration
 from tests.unit.small_archives import NAME, Vault
@@ -126,7 +126,7 @@ def test_what_is_not_archived_yet_is_counted(vault: Vault, tmp_path: Path) -> No
 def test_another_stream_is_not_taken_for_the_archived_one(vault: Vault, tmp_path: Path) -> None:
     other = Vault(tmp_path / "other")
     other.create(segments=2)
-    with pytest.raises(Failed, match="is not the archived one"):
+    with pytest.raises(Conflict, match="is not the one that was archived"):
         write_report(vault.archive, output=tmp_path / "a.html", stream=other.uri())
 
 

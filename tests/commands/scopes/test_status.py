@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from streamvault import export_stream, promote_replica, replicate_stream, request_restore, show_status
+from streamvault import check_archive, export_stream, promote_replica, replicate_stream, request_restore, show_status
 from streamvault.cli import main
 from streamvault.common.at_once import AT_ONCE
 from streamvault.common.errors import Failed, Usage
@@ -31,7 +32,7 @@ from streamvault.requests.streams import open_queue
 from streamvault.scopes import looking as scope_looking
 from streamvault.streamstore.errors import AccessDenied, NoSuchScope, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import OWN, TARGET_LEASE, UNFINISHED, stream_beside
 from streamvault.streamstore.services import lease as leases
@@ -42,6 +43,7 @@ from streamvault.streamstore.services.segment import OwnSegment
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 from tests.commands.scopes.scopes import Scopes
 from tests.counting import counted
+from tests.streams import append_events
 from tests.unit.small_archives import a_root
 
 HELD = LeaseHeld("held by a test")
@@ -288,8 +290,29 @@ def test_another_stream_than_the_archived_one_is_a_problem(scopes: Scopes) -> No
     report = seen(scopes, "shop/a")
     (one,) = report.live_streams
     assert (one.unarchived, one.archive) == (None, f"{scopes.root}/shop/a")
-    assert "not the archived one" in one.problem
+    assert "not the one that was archived here" in one.problem
     assert report.warnings == (f"{one.stream}: {one.problem}",)
+
+
+@pytest.mark.parametrize("events", [3, 9])
+def test_stream_of_another_cluster_and_an_archive_without_data_are_problems(scopes: Scopes, events: int) -> None:
+    export_stream(scopes.uri("shop/"), scopes.root, master="inline")
+    check_archive(f"{scopes.root}/shop/", read_data=True, master="inline")
+    shutil.rmtree(scopes.folder / "vault" / "shop" / "c" / "chunks")
+    shutil.rmtree(scopes.folder / "streams")
+    scopes.make()
+    shutil.rmtree(scopes.folder / "streams" / "shop" / "a")
+    with scopes.store as store:
+        store.create_stream(StreamName("shop", "a"), StreamConfiguration())
+        append_events(store, StreamName("shop", "a"), SegmentId(0, 0), [b"other ev"] * events)
+    report = seen(scopes, "shop/")
+    found = {one.stream.rpartition("/")[2]: one for one in report.live_streams}
+    assert found["a"].unarchived is None
+    assert "not the one that was archived here" in found["a"].problem
+    assert (found["d"].unarchived, found["d"].problem) == (0, "")
+    (lost,) = (one for one in report.statuses if one.stream_name == "shop/c")
+    assert "the archive's data are gone" in lost.problem
+    assert found["c"].unarchived is None
 
 
 def test_wrong_arguments(scopes: Scopes) -> None:
@@ -539,7 +562,7 @@ def test_archive_that_cannot_be_read_leaves_open_what_is_archived(scopes: Scopes
 def test_requests_of_a_scope_are_those_of_the_streams_that_are_asked_for(
     scopes: Scopes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each archive a LIST and a GET, and both again when its stream is compared, whatever else the scope has."""
+    """Of each archive a LIST and a GET, both again when its stream is compared, and a LIST for its data."""
     root, names = a_root(), [f"{letter}{number}" for letter in "xy" for number in range(5)]
     scopes.make(names, scope="big")
     export_stream(scopes.uri("big/"), root, master="inline")
@@ -562,5 +585,5 @@ def test_requests_of_a_scope_are_those_of_the_streams_that_are_asked_for(
             patch.setattr(LocalStore, "describe", describe)
             report = show_status(place, root=None if config else root, config_file=config)
         assert [one.unarchived for one in report.live_streams] == [0] * count
-        assert made == [Requests(0, of_folders + 2 * count, 2 * count)]
+        assert made == [Requests(0, of_folders + 3 * count, 2 * count)]
         assert len(described) == 2 * count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -119,7 +119,12 @@ def test_check_shows_a_intact_and_a_damaged_archive(shown: Shown) -> None:
         archive=ARCHIVE, generations=(1,), ok=True,
         checksums_compared=1234, checksums_not_kept=1, checksums_not_indexed=2,
     )  # fmt: skip
-    assert "checksums    1,234 compared with the store's, 3 not compared" in shown(show_check, compared)
+    lines = shown(show_check, compared)
+    assert lines[0] == f"intact as far as compared (1,234 of 1,237 objects): {ARCHIVE}"
+    assert "checksums    1,234 compared with the store's, 3 not compared" in lines
+    assert shown(show_check, replace(compared, checksums_compared=0))[0] == f"nothing compared: {ARCHIVE}"
+    every = replace(compared, checksums_not_kept=0, checksums_not_indexed=0)
+    assert shown(show_check, every)[0] == f"intact: {ARCHIVE}"
 
     damaged = CheckReport(archive=ARCHIVE, generations=(1,), ok=False, findings=("a is gone",), more_findings=2)
     lines = shown(show_check, damaged)
