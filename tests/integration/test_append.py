@@ -13,6 +13,7 @@ import pytest
 
 from streamvault import append_streams, copy_stream, export_stream, join_streams
 from streamvault.joining.reports import StitchReport
+from streamvault.reading.identity import AnotherSource
 from streamvault.sparkrun.errors import TaskFailed
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.model import (
@@ -37,6 +38,7 @@ from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
 from tests.killed import Killed, killed
 from tests.servers.java_client import JavaClient
 from tests.servers.proxy import FaultProxy
+from tests.streams import events_of
 
 pytestmark = pytest.mark.pravega
 
@@ -259,3 +261,31 @@ def test_three_streams_and_an_archive_are_joined(
     ranges = [(described.head.to_json(), described.tail.to_json())]
     copy_stream(here.uri(joined), here.uri(some), ranges=ranges, master="inline")
     assert numbers_by_key(here.store, some) == expected
+
+
+@pytest.mark.parametrize("events", [30, 300], ids=["shorter", "longer"])
+def test_source_that_was_replaced_is_not_appended(here: Site, scope_name: str, tmp_path: Path, events: int) -> None:
+    """Its scope was deleted and made again, so that it has the same segments; its archive was replaced, too."""
+    source, target = StreamName(f"{scope_name}-old", "orders"), StreamName(scope_name, "target")
+    make(here.store, target, 1)
+    archive = f"file://{tmp_path}/vault/{source}"
+    KeyedWriter(here.store, target, prefix="mine").write(10)
+    for prefix, count in (("old", 100), ("new", events)):
+        if prefix == "new":
+            here.store.seal(source)
+            here.store.delete(source)
+            here.store.delete_scope(source.scope)
+            (tmp_path / "vault").rename(tmp_path / "former")
+        make(here.store, source, 1)
+        KeyedWriter(here.store, source, prefix=prefix).write(count)
+        (tmp_path / "vault").mkdir()
+        export_stream(here.uri(source), f"file://{tmp_path}/vault", master="inline")
+        for uri in (here.uri(source), archive):
+            if prefix == "old":
+                assert append_streams([uri], here.uri(target), master="inline").moved_bytes
+                before = list(events_of(here.store, target))
+            else:
+                with pytest.raises(AnotherSource, match=r"its bytes|shorter"):
+                    append_streams([uri], here.uri(target), master="inline")
+                assert list(events_of(here.store, target)) == before
+    assert not any(payload.startswith(b"new") for _, payload in before)

@@ -296,11 +296,14 @@ def test_another_stream_than_the_archived_one_is_a_problem(scopes: Scopes) -> No
 
 @pytest.mark.parametrize("events", [3, 9])
 def test_stream_of_another_cluster_and_an_archive_without_data_are_problems(scopes: Scopes, events: int) -> None:
+    (scopes.folder / "vault").mkdir()
+    scopes.make(["c", "d"])
     export_stream(scopes.uri("shop/"), scopes.root, master="inline")
     check_archive(f"{scopes.root}/shop/", read_data=True, master="inline")
-    shutil.rmtree(scopes.folder / "vault" / "shop" / "c" / "chunks")
+    shutil.rmtree(scopes.folder / "vault" / "shop" / "c" / "events")
     shutil.rmtree(scopes.folder / "streams")
-    scopes.make()
+    scopes.make(["b", "a"])
+    scopes.make(["c", "d"])
     shutil.rmtree(scopes.folder / "streams" / "shop" / "a")
     with scopes.store as store:
         store.create_stream(StreamName("shop", "a"), StreamConfiguration())
