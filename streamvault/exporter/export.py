@@ -15,7 +15,7 @@ from streamvault.common.verb import verb
 from streamvault.exporter.cleanup import clean_up_again
 from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import PlannedGeneration, draft_plan, settle_plan
-from streamvault.exporter.plan_options import has_other_defaults, with_ends
+from streamvault.exporter.plan_options import has_other_defaults, stored_as, with_ends
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
 from streamvault.exporter.task import export_range
@@ -161,8 +161,7 @@ def export_next(
             warnings += fit_server(archive.store, archive.prefix)
         for warning in warnings:
             progress.warn(warning)
-        if planned.plan is not None:
-            check_window(options.window, open_layout(planned.plan.layout).min_window(planned.plan.range_size))
+        _check_window(planned, options)
         if planned.plan is None:
             return _unchanged(archive, planned, progress, began)
         opening = time.monotonic()
@@ -193,6 +192,14 @@ def export_next(
         seconds=round(seconds, 3),
         total_seconds=round(time.monotonic() - began, 3),
     )
+
+
+def _check_window(planned: PlannedGeneration, options: ExportOptions) -> None:
+    """Check that a range fits into the window; also if there is nothing new, as the next run may have something."""
+    plan = planned.plan
+    layout = stored_as(options, planned.newest)[1] if plan is None else plan.layout
+    size = (options.range_size or RANGE_SIZE) if plan is None else plan.range_size
+    check_window(options.window, open_layout(layout).min_window(size))
 
 
 def _warnings(planned: PlannedGeneration, options: ExportOptions) -> list[str]:
@@ -231,6 +238,7 @@ def _unchanged(archive: Archive, planned: PlannedGeneration, progress: Progress,
 
 def _rehearse(archive: Archive, store: StreamStore, options: ExportOptions, began: float) -> ExportReport:
     drafted = draft_plan(archive, store, options)
+    _check_window(drafted, options)
     plan, newest = drafted.plan, drafted.newest
     parts, exact = estimate_parts(store, plan, options.largest_event) if plan else ([], True)
     generation = plan or newest

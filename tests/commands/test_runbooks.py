@@ -15,25 +15,37 @@ from streamvault.common.errors import Failed
 from streamvault.exporter import task as exporting
 from streamvault.manifests.archive.rows import FinishedSpan
 from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import parse_stream
 from tests.pages import DOCS, Page, command_lines
 from tests.streams import append_events, events_of, make_stream
 
-ORDERS = StreamName("shop", "orders")
 AGAIN = "The schedule runs again"
 
 
 @dataclass
 class Site:
-    """Two clusters, in folders, and a root for archives."""
+    """Two clusters, in folders or real, and a root for archives.
 
-    folder: Path
+    Attributes:
+        here, there, vault: their URIs.
+        scope: what the pages call ``shop``.
+    """
+
+    here: str
+    there: str
+    vault: str
     capfd: pytest.CaptureFixture[str]
+    scope: str = "shop"
+
+    @property
+    def orders(self) -> StreamName:
+        return StreamName(self.scope, "orders")
 
     def page(self, name: str) -> Page:
-        places = {f"pravega://{where.upper()}:9090": f"local://{self.folder}/{where}" for where in ("here", "there")}
-        return Page(f"runbooks/{name}.md", places | {"s3://vault": f"file://{self.folder}/vault"}, self.capfd)
+        places = {"pravega://HERE:9090": self.here, "pravega://THERE:9090": self.there, "s3://vault": self.vault}
+        return Page(f"runbooks/{name}.md", places | {"/shop/": f"/{self.scope}/"}, self.capfd)
 
     def schedule(self, code: int = 0) -> dict[str, Any]:
         """Run what the timer runs, as the index of the runbooks says."""
@@ -41,21 +53,31 @@ class Site:
         (line,) = command_lines((DOCS / page.file).read_text())
         return page.command(line, code)
 
-    def store(self, where: str = "here") -> LocalStore:
-        return LocalStore(self.folder / where)
+    def store(self, where: str = "here") -> StreamStore:
+        return parse_stream(f"{getattr(self, where)}/{self.orders}")[0].open()
 
-    def add(self, *payloads: bytes, name: StreamName = ORDERS, where: str = "here") -> None:
+    def make(self) -> Site:
+        """A stream that a timer archives: two generations."""
+        with self.store() as store:
+            make_stream(store, self.orders, events=60, largest=2000)
+        self.schedule()
+        self.add(b"one more")
+        self.schedule()
+        return self
+
+    def add(self, *payloads: bytes, name: StreamName | None = None, where: str = "here") -> None:
+        name = name or self.orders
         with self.store(where) as store:
             for segment in sorted(store.describe(name).tail.offsets):
                 append_events(store, name, segment, payloads)
 
-    def payloads(self, name: StreamName = ORDERS, where: str = "here") -> list[bytes]:
+    def payloads(self, name: StreamName | None = None, where: str = "here") -> list[bytes]:
         with self.store(where) as store:
-            return sorted(payload for _, payload in events_of(store, name))
+            return sorted(payload for _, payload in events_of(store, name or self.orders))
 
-    def delete(self, name: StreamName = ORDERS, where: str = "here") -> None:
-        with self.store(where) as store:
-            store.delete(name)
+    def delete(self) -> None:
+        with self.store() as store:
+            store.delete(self.orders)
 
     def goes_on(self, page: Page, words: Sequence[str], where: str = "here") -> None:
         """The schedule, as it is now, archives what comes."""
@@ -72,18 +94,14 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A stream that a timer archives: two generations."""
+    """Folders; tests/integration has servers instead."""
     monkeypatch.setenv("STREAMVAULT_MASTER", "inline[2]")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "vault" / "backups").mkdir(parents=True)
     (tmp_path / "vault" / "old-cluster").mkdir()
-    site = Site(tmp_path, capfd)
-    with site.store() as store:
-        make_stream(store, ORDERS, events=60, largest=2000)
-    site.schedule()
-    site.add(b"one more")
-    site.schedule()
-    return site
+    (tmp_path / "there").mkdir()
+    here, there = (f"local://{tmp_path}/{where}" for where in ("here", "there"))
+    return Site(here, there, f"file://{tmp_path}/vault", capfd).make()
 
 
 def last_line(page: Page, section: str = AGAIN) -> list[str]:
@@ -97,7 +115,7 @@ def test_stream_deleted(site: Site, *, taken: bool) -> None:
     site.delete()
     if taken:
         with site.store() as store:
-            store.create_stream(ORDERS, StreamConfiguration(scaling=Scaling(min_segments=3)))
+            store.create_stream(site.orders, StreamConfiguration(scaling=Scaling(min_segments=3)))
         site.add(b"too early")
     site.schedule(code=4 if taken else 5)
     page.run("What there is")
@@ -109,7 +127,12 @@ def test_stream_deleted(site: Site, *, taken: bool) -> None:
         site.delete()
     page.run("Restore")
     if taken:
-        page.command(append)
+        with site.store() as store:
+            restored = store.describe(site.orders)
+            page.command(append)
+            appended = store.describe(site.orders)
+        assert appended.configuration == restored.configuration
+        assert sorted(appended.epochs[-1].segments.values()) == sorted(restored.epochs[-1].segments.values())
     assert site.payloads() == sorted([*before, *[b"too early"] * (3 if taken else 0)])
     shown = site.page("stream-deleted").command(["show", "s3://vault/backups/shop/orders"])
     Path("cut.json").write_text(json.dumps(shown["to"]))
@@ -130,10 +153,9 @@ def test_cluster_lost(site: Site, way: str) -> None:
     page, before = site.page("cluster-lost"), site.payloads()
     if way == "With a standby":
         page.command(["replicate", "pravega://HERE:9090/shop/", "pravega://THERE:9090/shop/"])
-    else:
-        (site.folder / "there").mkdir()
     site.add(b"lost")
-    shutil.rmtree(site.folder / "here")
+    if site.here.startswith("local:"):
+        shutil.rmtree(site.here.removeprefix("local://"))
     page.run(way)
     assert site.payloads(where="there") == before
     schedule = last_line(page)
@@ -144,8 +166,8 @@ def test_cluster_lost(site: Site, way: str) -> None:
 
 def damage(site: Site) -> Callable[[], None]:
     """Lose an object of the archive; return what brings it back."""
-    store = RootAddress.parse(f"file://{site.folder}/vault/backups").open()
-    key = next(entry.key for entry in store.list("shop/orders/") if "/_" not in entry.key)
+    store = RootAddress.parse(f"{site.vault}/backups").open()
+    key = next(entry.key for entry in store.list(f"{site.orders}/") if "/_" not in entry.key)
     data = bytes(store.get(key))
     store.delete([key])
     return lambda: store.put(key, data)
@@ -165,9 +187,9 @@ def test_archive_damaged(site: Site, way: str) -> None:
         page.run(way)
     else:
         with site.store() as store:
-            store.truncate(StreamCut(ORDERS, store.describe(ORDERS).tail.offsets))
+            store.truncate(store.describe(site.orders).tail)
         page.run(way, 3, 0, 0, 0)
-        rescued = [payload for payload in site.payloads(StreamName("shop", "rescued")) if payload.strip(b"\0")]
+        rescued = [payload for payload in site.payloads(StreamName(site.scope, "rescued")) if payload.strip(b"\0")]
         assert 0 < len(rescued) < len(before)
         assert set(rescued) <= set(before)
     site.goes_on(page, schedule)
@@ -220,7 +242,7 @@ def test_old_cluster_back(site: Site, *, whole: bool) -> None:
     assert missing == [b"never replicated"]
     assert set(both) | {b"never replicated", b"newer"} == set(there)
     page.run("The next standby")
-    assert site.payloads(StreamName("shop", "orders-2")) == there
+    assert site.payloads(StreamName(site.scope, "orders-2")) == there
     schedule = last_line(page)
     page.run(AGAIN)
     site.goes_on(page, schedule, where="there")
@@ -229,15 +251,15 @@ def test_old_cluster_back(site: Site, *, whole: bool) -> None:
 
 def test_what_was_never_replicated_of_a_whole_scope_is_brought_over(site: Site) -> None:
     """Each stream begins at its own cut, which the report of the scope's promotion has."""
-    page, clicks = site.page("old-cluster-back"), StreamName("shop", "clicks")
+    page, clicks = site.page("old-cluster-back"), StreamName(site.scope, "clicks")
     with site.store() as store:
         make_stream(store, clicks, events=20, largest=200)
     here, there = "pravega://HERE:9090/shop/", "pravega://THERE:9090/shop/"
     page.command(["replicate", here, there])
-    for name in (ORDERS, clicks):
+    for name in (site.orders, clicks):
         site.add(name.stream.encode(), name=name)
     Path("promoted.json").write_text(json.dumps(page.command(["promote", there])))
     copied = page.command(["copy", here, "pravega://THERE:9090/shop-late/", "--from", "promoted.json"])
     assert [each["status"] for each in copied["outcomes"]] == ["done", "done"]
-    for name in (ORDERS, clicks):
+    for name in (site.orders, clicks):
         assert set(site.payloads(StreamName("shop-late", name.stream), "there")) == {name.stream.encode()}

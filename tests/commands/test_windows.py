@@ -9,6 +9,7 @@ import pytest
 from streamvault.cli import main
 from streamvault.common.errors import Usage
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW, check_window
+from tests.streams import make_byte_stream
 from tests.unit.small_archives import NAME, Vault, archive_of
 
 MIB = 1024 * 1024
@@ -75,3 +76,17 @@ def test_window_must_fit_the_ranges_of_an_existing_plan(tmp_path: Path, monkeypa
     assert archive_of(vault.root).generations() == []
     assert main([*line, "--window", "64MiB"]) == 0
     assert archive_of(vault.root).manifest().layout == "chunks"
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_window_of_an_export_with_nothing_new_is_checked_too(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    """The archive's content decides the layout."""
+    vault = Vault(tmp_path)
+    with vault.store as store:
+        make_byte_stream(store, NAME)
+    line = ["export", vault.uri(), vault.root, "--master", "inline"]
+    assert main([*line, "--content", "bytes"]) == 0
+    assert main([*line, *more, "--range-size", "128MiB"]) == 2
+    assert "the window must be at least the range size" in capfd.readouterr().err
