@@ -1930,6 +1930,22 @@ RULES: tuple[Mutant, ...] = (
         tests=(f"{SCOPES}/test_declared.py",),
     ),
     Mutant(
+        "age-once",
+        "an expiry by an age below an hour is written twice: months are not minutes",
+        "common/times.py",
+        '    if seconds < _SECONDS["h"]:\n        minutes',
+        "    if False:\n        minutes",
+        tests=("tests/unit/streamvault/test_options.py",),
+    ),
+    Mutant(
+        "scope-named-and-gone",
+        "a command for declared streams: one that is named and not there has failed",
+        "scopes/calls.py",
+        "        return True\n\n    def uri(",
+        "        return False\n\n    def uri(",
+        tests=(f"{SCOPES}/test_declared.py",),
+    ),
+    Mutant(
         "scope-deleted-by-itself",
         "a command for a scope: a stream that the verb has deleted itself is no stream that is gone",
         "scopes/run.py",
