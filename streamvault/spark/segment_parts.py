@@ -256,5 +256,6 @@ def _gone(stream: StreamName, segment: SegmentId, what: str) -> DataLoss:
     return DataLoss(
         f"events to be read were truncated: {what}",
         where=segment.in_stream(stream),
-        todo="Start at 'earliest', or set failOnDataLoss to false to read the remaining events.",
+        todo="Set failOnDataLoss to false to read the remaining events, or start at 'earliest'. A query that has a "
+        "checkpoint ignores startingOffsets: it also needs a new checkpoint.",
     )

@@ -72,6 +72,7 @@ class Transactions(ABC):
 
         Raises:
             RequestFailed: the store does not allow such a lease.
+            StreamSealed: the stream is sealed.
         """
 
     @abstractmethod

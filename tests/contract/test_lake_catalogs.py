@@ -360,8 +360,12 @@ def test_table_that_was_made_again_is_a_conflict(ground: Ground) -> None:
     again = catalog.create_table(name, table.schema(), location=table.location())
     with again.transaction() as change:
         change.set_properties(dict(table.properties))
+    ground.vault.add(b"third")
+    ground.vault.export("chunks")
+    before = contents(ground.vault.root)
     with pytest.raises(Conflict, match=r"has the UUID .*, but the registered table has "):
         ground.hand_off()
+    assert contents(ground.vault.root) == before, "nothing is written"
 
 
 @ICEBERG

@@ -10,7 +10,14 @@ import pytest
 
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.arithmetic.framing import frame
-from streamvault.streamstore.errors import NoSuchSegment, OffsetConflict, RequestFailed, SegmentSealed, TransactionEnded
+from streamvault.streamstore.errors import (
+    NoSuchSegment,
+    OffsetConflict,
+    RequestFailed,
+    SegmentSealed,
+    StreamSealed,
+    TransactionEnded,
+)
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import Transaction, TransactionState, Written
@@ -54,6 +61,11 @@ class TransactionsContract:
         """A stream of two segments."""
         store.create_stream(stream, StreamConfiguration(scaling=Scaling(min_segments=2)))
         return stream
+
+    def test_sealed_stream_takes_none(self, store: StreamStore, pair: StreamName) -> None:
+        store.seal(pair)
+        with pytest.raises(StreamSealed, match="the stream is sealed and cannot be changed"):
+            store.transactions().begin(pair, LEASE)
 
     def test_events_appear_with_the_commit(
         self, store: StreamStore, stores: Callable[[], StreamStore], pair: StreamName

@@ -1103,6 +1103,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(AIRFLOW,),
     ),
     Mutant(
+        "local-sealed-transaction",
+        "embedded store: a sealed stream takes no transaction",
+        "streamstore/local/transactions.py",
+        "            if record.sealed:\n                raise StreamSealed",
+        "            if False:\n                raise StreamSealed",
+        tests=("tests/contract/test_stream_store_local.py",),
+    ),
+    Mutant(
         "local-commit-unfinished",
         "embedded store: a commit is finished before the stream is read",
         "streamstore/local/folder.py",

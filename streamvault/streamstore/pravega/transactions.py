@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.errors import RequestFailed, TransactionEnded
+from streamvault.streamstore.errors import RequestFailed, StreamSealed, TransactionEnded
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega import wire
@@ -36,6 +36,9 @@ class PravegaTransactions(Transactions):
 
     def begin(self, stream: StreamName, lease: float) -> Transaction:
         """See `Transactions.begin`; the controller allows 10 s to 10 minutes unless it was told otherwise."""
+        if not self._controller.current_segments(stream):
+            # the controller would say that it failed, and be asked again for minutes
+            raise StreamSealed("the stream is sealed and cannot be changed", where=f"{self._controller.uri}/{stream}")
         request = pb.CreateTxnRequest(streamInfo=stream_message(stream), lease=int(lease * 1000))
         return _transaction_from(stream, self._controller.ask(stream, "createTransaction", request))
 
