@@ -96,6 +96,23 @@ def test_each_of_many_streams_has_its_own_task(airflow: AirflowServer, tmp_path:
     assert len(list(list_archives(root))) == 5
 
 
+def test_task_that_is_cleared_does_not_announce_its_generation_again(airflow: AirflowServer, tmp_path: Path) -> None:
+    airflow.connect("spark_default", conn_type="spark", host="inline")
+    (stream,), root = make_streams(tmp_path / "streams", 1), f"file://{tmp_path}/vault"
+
+    def told() -> list[int]:
+        events = airflow.call("GET", "assets/events?order_by=timestamp&limit=100")["asset_events"]
+        return [event["extra"]["generation"] for event in events if event["uri"] == f"{root}/shop/stream-0"]
+
+    run, state = airflow.run("archive_rotation", {"rotation": {"root": root, "streams": [stream]}})
+    assert (state, told()) == ("success", [1]), airflow.logs("archive_rotation")[-3:]
+    cleared = {"dry_run": False, "dag_run_id": run, "only_failed": False, "reset_dag_runs": True}
+    airflow.call("POST", "dags/archive_rotation/clearTaskInstances", cleared)
+    assert airflow.finished("archive_rotation", run)["state"] == "success", airflow.logs("archive_rotation")[-3:]
+    tries = [task["try_number"] for task in airflow.tasks("archive_rotation", run) if task["task_id"] == "rotate"]
+    assert (tries, told()) == ([2], [1])
+
+
 def test_a_scope_and_a_pattern_stand_for_their_streams(airflow: AirflowServer, tmp_path: Path) -> None:
     """Each stream has a task of its own; a mistake in the list is told with the list's origin."""
     airflow.connect("spark_default", conn_type="spark", host="inline")

@@ -214,6 +214,18 @@ def test_embedded_store_is_written_to(spark: SparkSession, tmp_path: Path) -> No
         assert sorted(int(payload) for _, payload in events_of(local, name)) == list(range(2_000))
 
 
+def test_write_to_a_sealed_stream_fails_at_once(
+    spark: SparkSession, pravega: PravegaServer, store: StreamStore
+) -> None:
+    name = StreamName(f"scope-{uuid.uuid4().hex[:8]}", "sealed")
+    store.create_scope(name.scope)
+    store.create_stream(name, StreamConfiguration())
+    store.seal(name)
+    frame = spark.range(1).selectExpr("CAST(id AS STRING) AS payload")
+    with pytest.raises(PySparkException, match="the stream is sealed and cannot be changed: pravega"):
+        frame.write.format("pravega").mode("append").save(f"{pravega.uri}/{name}")
+
+
 def test_write_is_atomic_and_a_named_write_happens_once(
     spark: SparkSession, pravega: PravegaServer, store: StreamStore, source: StreamName, scope_name: str
 ) -> None:
