@@ -267,7 +267,7 @@ def test_runs_at_once_register_a_generation_once(
 def test_four_handoffs_in_processes_of_their_own_register_each_generation_once(ground: Ground) -> None:
     table, catalog = f"{ground.database}.stream", ground.catalog_text
     command = ("handoff", ground.vault.archive, "--table", table, "--catalog", catalog, "--master", "inline", "--json")
-    ground.open().missing(ground.place, [])  # SQLite's tables are created, which two at once could not
+    ground.open().missing(ground.place, [])  # SQLite's tables are there: it may be locked while two create them
     for generations in (2, 3):
         with ExitStack() as stack:
             runs = [stack.enter_context(started(*command, environment={})) for _ in range(4)]
@@ -276,6 +276,23 @@ def test_four_handoffs_in_processes_of_their_own_register_each_generation_once(g
         assert ground.rows() == len(ground.vault.events())
         ground.vault.add(b"one more")
         ground.vault.export("chunks")
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+@pytest.mark.parametrize("step", ["create_tables", "create_namespace"])
+def test_runs_at_once_begin_a_catalog(ground: Ground, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """The database refuses to create for a second time what another run has created a moment before."""
+    create, others = getattr(SqlCatalog, step), [ground.open()]
+
+    def late(catalog: SqlCatalog, *names: Any) -> None:
+        while others:
+            assert others.pop().publish(ground.place, ground.generations[0])
+            raise RuntimeError("(sqlite3.OperationalError) table iceberg_tables already exists")
+        create(catalog, *names)
+
+    monkeypatch.setattr(SqlCatalog, step, late)
+    assert not ground.open().publish(ground.place, ground.generations[0])
+    assert ground.registered() == ground.expected(1)
 
 
 ICEBERG = pytest.mark.parametrize("ground", ["iceberg-glue", "iceberg-sql", REST], indirect=True)

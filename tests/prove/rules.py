@@ -1047,6 +1047,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(f"{CATALOGS}::test_table_is_known_after_a_kill_behind_its_creation",),
     ),
     Mutant(
+        "table-catalog-begun-twice",
+        "table: two runs at once begin a catalog in a database",
+        "lake/catalogs/iceberg.py",
+        'if "already exists" not in str(error):',
+        "if True:",
+        tests=(f"{CATALOGS}::test_runs_at_once_begin_a_catalog",),
+    ),
+    Mutant(
         "table-range-of-another",
         "table: Glue changes a projected range only as it was read",
         "lake/catalogs/glue.py",

@@ -172,7 +172,7 @@ class IcebergTables:
                 # a server's warehouse, if it needs one, is set in PyIceberg's configuration
                 self._opened = load_catalog("streamvault", type=kind, uri=uri, **reach)
             elif colon and kind == "sql":
-                self._opened = load_catalog("streamvault", type=kind, uri=uri, warehouse=place.location, **reach)
+                self._opened = _open_sql(uri, {"warehouse": place.location, **reach})
             else:
                 self._opened = self._configured(reach)
         return self._opened
@@ -257,6 +257,16 @@ def _check_same(table: Table, place: TablePlace, number: int, fingerprint: str) 
     if table.properties.get(FINGERPRINT) != fingerprint:
         todo = "Give the table another name (--table DATABASE.NAME)."
         raise Conflict(f"the table has another generation {number}", where=place.name, todo=todo)
+
+
+def _open_sql(uri: str, properties: dict[str, Any]) -> Catalog:
+    """Open a catalog in a database, which creates its own tables there if they are missing."""
+    try:
+        return load_catalog("streamvault", type="sql", uri=uri, **properties)
+    except Exception as error:
+        if "already exists" not in str(error):  # else another run was faster by a moment
+            raise
+        return load_catalog("streamvault", type="sql", uri=uri, **properties)
 
 
 def _file_properties(access: S3Access | None) -> dict[str, Any]:
