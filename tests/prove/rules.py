@@ -1076,7 +1076,7 @@ RULES: tuple[Mutant, ...] = (
         "airflow/operators/command.py",
         '(is_retry and not self._is_announced(each, context["ti"]))',
         "is_retry",
-        tests=(AIRFLOW,),
+        tests=(f"{AIRFLOW}/operators/test_command.py::test_task_that_is_cleared_announces_what_nobody_has_announced",),
     ),
     Mutant(
         "airflow-not-announced",
@@ -1084,7 +1084,7 @@ RULES: tuple[Mutant, ...] = (
         "airflow/operators/command.py",
         '(is_retry and not self._is_announced(each, context["ti"]))',
         "False",
-        tests=(AIRFLOW,),
+        tests=(f"{AIRFLOW}/operators/test_command.py::test_task_that_is_cleared_announces_what_nobody_has_announced",),
     ),
     Mutant(
         "airflow-style-of-operators",
@@ -1092,7 +1092,7 @@ RULES: tuple[Mutant, ...] = (
         "airflow/aws.py",
         "    if found.style:\n        variables[ADDRESSING_STYLE] = found.style\n",
         "",
-        tests=(AIRFLOW,),
+        tests=(f"{AIRFLOW}/test_pravega.py::test_every_part_reads_an_aws_connection_alike",),
     ),
     Mutant(
         "airflow-style-of-sensors",
@@ -1100,7 +1100,7 @@ RULES: tuple[Mutant, ...] = (
         "airflow/aws.py",
         'style = found.style or os.environ.get(ADDRESSING_STYLE) or "auto"',
         'style = "auto"',
-        tests=(AIRFLOW,),
+        tests=(f"{AIRFLOW}/test_pravega.py::test_every_part_reads_an_aws_connection_alike",),
     ),
     Mutant(
         "airflow-unverified",
@@ -1108,7 +1108,7 @@ RULES: tuple[Mutant, ...] = (
         "airflow/aws.py",
         "    if config.verify is False and",
         "    if False and",
-        tests=(AIRFLOW,),
+        tests=(f"{AIRFLOW}/test_pravega.py::test_aws_connection_that_does_not_verify_is_refused",),
     ),
     Mutant(
         "local-sealed-transaction",
