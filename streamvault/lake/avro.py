@@ -5,15 +5,14 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from datetime import date
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from streamvault.common.errors import Usage
-from streamvault.lake.column_types import arrow_type, hive_type
-from streamvault.lake.payloads import NotDecoded, Parsed, without
+from streamvault.lake.column_types import MOST_DIGITS, arrow_type, check_type, has_decimals, hive_type, misfit
+from streamvault.lake.payloads import NotDecoded, Parsed, also, checked_times
 from streamvault.lake.recorded import TableColumn, columns_for
 
 _PLAIN = {
@@ -28,19 +27,18 @@ _PLAIN = {
     "enum": pa.string(),
 }
 _LOGICAL = {
-    "date": pa.date32(),
-    "timestamp-millis": pa.timestamp("us"),
-    "timestamp-micros": pa.timestamp("us"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "uuid": pa.string(),
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("ms"),
+    ("long", "timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
+"""Logical types with a column type of their own; values of others are what they are without it (times are numbers)."""
 
 _DEEPEST = 20
-_AS_THEY_ARE = frozenset({type(None), bool, int, float, str, bytes, Decimal, date})
-"""Types of values that `_arrow` leaves as they are."""
+_EXACT = Context(prec=100)
 
-_NO_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_NO_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError, NotDecoded)
 
 
 def avro_columns(schema: str) -> tuple[TableColumn, ...]:
@@ -49,10 +47,22 @@ def avro_columns(schema: str) -> tuple[TableColumn, ...]:
     Raises:
         Usage: it is not a record schema, or has a type without a column type.
     """
+    types = _types_of(schema)
+    for field, kind in types.items():
+        check_type(kind, "avro", field)
+    return columns_for({field: hive_type(kind) for field, kind in types.items()})
+
+
+def _types_of(schema: str) -> dict[str, pa.DataType]:
+    """Return the type of each field of a record schema; timestamps have the schema's units.
+
+    Raises:
+        Usage: as `avro_columns`.
+    """
     found = _parsed(schema, expand=True)
-    if not isinstance(found, dict) or found.get("type") != "record":
-        raise Usage("the Avro schema is not of a record", where=str(found)[:80])
-    return columns_for({str(field["name"]): hive_type(_type_of(field["type"])) for field in found["fields"]})
+    if not isinstance(found, dict) or found.get("type") != "record" or not found["fields"]:
+        raise Usage("the Avro schema is not of a record with fields", where=str(found)[:80])
+    return {str(field["name"]): _type_of(field["type"]) for field in found["fields"]}
 
 
 def _type_of(schema: Any, depth: int = 0) -> pa.DataType:
@@ -78,8 +88,11 @@ def _type_of(schema: Any, depth: int = 0) -> pa.DataType:
 def _plain(schema: dict[str, Any]) -> pa.DataType | None:
     kind, logical = schema["type"], schema.get("logicalType")
     if logical == "decimal" and kind in {"bytes", "fixed"}:
-        return pa.decimal128(int(schema["precision"]), int(schema.get("scale", 0)))
-    return _LOGICAL.get(str(logical)) or _PLAIN.get(kind)
+        digits = int(schema["precision"])
+        if digits > MOST_DIGITS:
+            raise Usage(f"query engines have no decimals of {digits} digits", todo=f"The most are {MOST_DIGITS}.")
+        return pa.decimal128(digits, int(schema.get("scale", 0)))
+    return _LOGICAL.get((str(kind), str(logical))) or _PLAIN.get(kind)
 
 
 def _nested(schema: dict[str, Any], depth: int) -> pa.DataType:
@@ -97,7 +110,8 @@ def _parsed(schema: str, *, expand: bool = False) -> Any:
 
     Args:
         schema: the schema.
-        expand: put named types in the place of their names.
+        expand: put named types in the place of their names. Without it, logical types are removed: the library would
+            reject a whole record for one value that Python does not have, and round decimals.
 
     Raises:
         Usage: it is not valid, or the library is not installed.
@@ -108,9 +122,19 @@ def _parsed(schema: str, *, expand: bool = False) -> Any:
         todo = "pip install 'streamvault[lake]'"
         raise Usage("decoding Avro requires a library that is not installed", todo=todo) from None
     try:
-        return (expand_schema if expand else parse_schema)(json.loads(schema))
+        found = json.loads(schema)
+        return expand_schema(found) if expand else parse_schema(_without_logical(found))
     except Exception as error:  # noqa: BLE001  (its errors have no common base class)
         raise Usage("not an Avro schema", where=f"{type(error).__name__}: {error}"[:200]) from None
+
+
+def _without_logical(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: inner for name, inner in schema.items() if name != "logicalType"}
+    return {name: inner if name == "default" else _without_logical(inner) for name, inner in kept.items()}
 
 
 class AvroPayloads:
@@ -126,39 +150,27 @@ class AvroPayloads:
 
     def __init__(self, schema: str, columns: tuple[TableColumn, ...]) -> None:
         self._schema = _parsed(schema)
-        self._columns = [(column.field, arrow_type(column.type)) for column in columns]
+        types = _types_of(schema)
+        self._columns = [(column.field, types[column.field], arrow_type(column.type)) for column in columns]
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
         records: list[Mapping[str, Any]] = []
-        reasons: list[str | None] = []
+        texts: list[str | None] = []
         for payload in payloads.to_pylist():
             try:
                 records.append(self._read(payload))
-                reasons.append(None)
+                texts.append(None)
             except NotDecoded as error:
                 records.append({})
-                reasons.append(str(error))
+                texts.append(" ".join(str(error).split()))
+        reasons = pa.array(texts, pa.string())
         columns = []
-        for field, kind in self._columns:
-            values = [record.get(field) for record in records]
-            if not _AS_THEY_ARE.issuperset(map(type, values)):
-                values = [_arrow(value) for value in values]
-            try:
-                columns.append(pa.array(values, kind))
-            except _NO_VALUE:
-                for row, value in enumerate(values):
-                    try:
-                        pa.array([value], kind)
-                    except _NO_VALUE as error:
-                        reasons[row] = reasons[row] or f"{field}: {error}"
-                        values[row] = None
-                columns.append(pa.array(values, kind))
-        if any(reasons):
-            wrong = pa.array([reason is not None for reason in reasons])
-            columns = [without(column, wrong) for column in columns]
-        texts = [None if reason is None else " ".join(reason.split()) for reason in reasons]
-        return Parsed(columns, pa.array(texts, pa.string()))
+        for field, read_as, kind in self._columns:
+            made, wrong = _column([record.get(field) for record in records], read_as, kind)
+            columns.append(made)
+            reasons = also(reasons, pa.array(wrong), misfit(field, kind))
+        return Parsed(columns, reasons)
 
     def _read(self, payload: bytes) -> Mapping[str, Any]:
         import fastavro  # noqa: PLC0415  (an extra)
@@ -176,12 +188,38 @@ class AvroPayloads:
         return record
 
 
-def _arrow(value: Any) -> Any:
-    """Convert a value for Arrow: timestamps (in UTC) lose their zone, UUIDs become text."""
-    if isinstance(value, dict):
-        return {key: _arrow(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_arrow(inner) for inner in value]
-    if hasattr(value, "tzinfo") and value.tzinfo is not None:
-        return value.replace(tzinfo=None)
-    return str(value) if type(value).__name__ == "UUID" else value
+def _column(values: list[Any], read_as: pa.DataType, kind: pa.DataType) -> tuple[pa.Array, list[bool]]:
+    """Return a field's values as a column, and which of them it cannot hold (null in it)."""
+    if has_decimals(read_as):
+        values = [_with_decimals(value, read_as) for value in values]
+    wrong = [False] * len(values)
+    try:
+        return _made(values, read_as, kind), wrong
+    except _NO_VALUE:
+        for row, value in enumerate(values):
+            try:
+                _made([value], read_as, kind)
+            except _NO_VALUE:
+                wrong[row] = True
+    return _made(
+        [None if is_wrong else value for value, is_wrong in zip(values, wrong, strict=True)], read_as, kind
+    ), wrong
+
+
+def _made(values: list[Any], read_as: pa.DataType, kind: pa.DataType) -> pa.Array:
+    return checked_times(pa.array(values, read_as)).cast(kind)
+
+
+def _with_decimals(value: Any, kind: pa.DataType) -> Any:
+    """Convert the decimals in a value, which are bytes: a big-endian number in units of the last digit."""
+    if value is None:
+        return None
+    if pa.types.is_decimal(kind):
+        return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-kind.scale, _EXACT)
+    if pa.types.is_list(kind):
+        return [_with_decimals(inner, kind.value_type) for inner in value]
+    if pa.types.is_map(kind):
+        return [(key, _with_decimals(inner, kind.item_type)) for key, inner in value.items()]
+    if pa.types.is_struct(kind):
+        return {member.name: _with_decimals(value[member.name], member.type) for member in kind}
+    return value

@@ -11,6 +11,7 @@ import re
 import pyarrow as pa
 
 from streamvault.common.errors import Usage
+from streamvault.lake.options import Decode
 
 _TODO = (
     "Use boolean, int, bigint, float, double, string, binary, date, timestamp, decimal(P,S), array<T>, map<K,V> "
@@ -30,25 +31,86 @@ _PLAIN: dict[str, tuple[pa.DataType, str]] = {
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _DEEPEST = 20
+_LONGEST = 131_072
+"""Characters of a column's type in Glue."""
+
+MOST_DIGITS = 38
+"""Digits of a decimal in every engine."""
 
 
 def arrow_type(text: str) -> pa.DataType:
     """Parse a type into an Arrow type.
 
     Raises:
-        Usage: it is not a valid type.
+        Usage: it is not a valid type, or not every engine has it.
     """
-    squeezed = "".join(text.split())
-    if squeezed.count("<") > _DEEPEST:
-        raise Usage("the column type is nested too deeply", where=text[:100])
-    found = _arrow(squeezed)
+    found = _arrow("".join(text.split()), 0)
     if found is None:
         raise Usage("not a valid column type", where=repr(text[:100]), todo=_TODO)
+    check_type(found)
     return found
 
 
+def check_type(kind: pa.DataType, decode: Decode = "none", field: str = "") -> None:
+    """Check that every engine can hold values of a type.
+
+    Args:
+        kind: the type.
+        decode: also check that payloads of this format can have such values.
+        field: the field's name for messages.
+
+    Raises:
+        Usage: an engine cannot, or the payloads cannot.
+    """
+    reason = unfit(kind, decode)
+    if reason:
+        raise Usage(reason, where=f"{field} {hive_type(kind)}".strip()[:100])
+
+
+def unfit(kind: pa.DataType, decode: Decode = "none", depth: int = 0) -> str:
+    """Return why there can be no column of a type (see `check_type`); empty if there can."""
+    if not pa.types.is_nested(kind):
+        return ""
+    inner = (kind.field(index).type for index in range(kind.num_fields))
+    rules = (
+        (depth > _DEEPEST, "the column type is nested too deeply"),
+        (decode == "csv", "a value of CSV cannot be a list, a map or a struct"),
+        (
+            decode == "json" and pa.types.is_map(kind),
+            "a column of JSON cannot be a map: declare the members as a struct, or omit the field",
+        ),
+        (pa.types.is_map(kind) and pa.types.is_nested(kind.key_type), "the key of a map must be a plain type"),
+    )
+    reason = next((why for is_wrong, why in rules if is_wrong), "") or _unfit_members(kind)
+    reason = reason or next(filter(None, (unfit(one, decode, depth + 1) for one in inner)), "")
+    if not reason and not depth and len(hive_type(kind)) > _LONGEST:
+        return f"the column type has more than {_LONGEST:,} characters"
+    return reason
+
+
+def _unfit_members(kind: pa.DataType) -> str:
+    if not pa.types.is_struct(kind):
+        return ""
+    names = [field.name for field in kind]
+    if not names:
+        return "query engines have no structs without members"
+    wrong = next((name for name in names if not _NAME.fullmatch(name)), None)
+    if wrong is not None:
+        return f"a member's name is not 1 to 128 of A-Z, a-z, 0-9 and _: {wrong[:20]!r}"
+    if len({name.lower() for name in names}) < len(names):
+        return "query engines cannot tell members apart whose names differ only in case"
+    return ""
+
+
+def has_decimals(kind: pa.DataType) -> bool:
+    """Return whether a type is a decimal, or contains one."""
+    if pa.types.is_decimal(kind):
+        return True
+    return pa.types.is_nested(kind) and any(has_decimals(kind.field(index).type) for index in range(kind.num_fields))
+
+
 def hive_type(kind: pa.DataType, *, quoted: bool = False) -> str:
-    """Return an Arrow type (one that `arrow_type` returns) in Hive's notation.
+    """Return an Arrow type (one that `arrow_type` returns, or with timestamps of another unit) in Hive's notation.
 
     Args:
         kind: the type.
@@ -64,7 +126,15 @@ def hive_type(kind: pa.DataType, *, quoted: bool = False) -> str:
     if pa.types.is_struct(kind):
         members = (f"{quote}{field.name}{quote}:{hive_type(field.type, quoted=quoted)}" for field in kind)
         return f"struct<{','.join(members)}>"
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
     return next(text for text, (arrow, _) in _PLAIN.items() if arrow == kind)
+
+
+def misfit(field: str, kind: pa.DataType) -> str:
+    """Return the reason of a value that its column cannot hold."""
+    years = " of the years 1 to 9999" if pa.types.is_temporal(kind) else ""
+    return f"{field}: not a {hive_type(kind)}{years}"
 
 
 def trino_type(kind: pa.DataType) -> str:
@@ -81,30 +151,32 @@ def trino_type(kind: pa.DataType) -> str:
     return next(text for arrow, text in _PLAIN.values() if arrow == kind)
 
 
-def _arrow(text: str) -> pa.DataType | None:
+def _arrow(text: str, depth: int) -> pa.DataType | None:
     if text in _PLAIN:
         return _PLAIN[text][0]
     decimal = _DECIMAL.fullmatch(text)
-    if decimal and 1 <= int(decimal[1]) <= 38 and int(decimal[2]) <= int(decimal[1]):
+    if decimal and 1 <= int(decimal[1]) <= MOST_DIGITS and int(decimal[2]) <= int(decimal[1]):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     kind, bracket, rest = text.partition("<")
-    return _nested(kind, _split(rest[:-1])) if bracket and rest.endswith(">") else None
+    if not bracket or not rest.endswith(">") or depth > _DEEPEST:
+        return None
+    return _nested(kind, _split(rest[:-1]), depth + 1)
 
 
-def _nested(kind: str, parts: list[str]) -> pa.DataType | None:
+def _nested(kind: str, parts: list[str], depth: int) -> pa.DataType | None:
     if kind == "struct":
-        return _struct(parts)
-    types = [_arrow(part) for part in parts]
+        return _struct(parts, depth)
+    types = [_arrow(part, depth) for part in parts]
     if None in types or (kind, len(types)) not in {("array", 1), ("map", 2)}:
         return None
     return pa.list_(types[0]) if kind == "array" else pa.map_(*types)
 
 
-def _struct(parts: list[str]) -> pa.DataType | None:
+def _struct(parts: list[str], depth: int) -> pa.DataType | None:
     fields = []
     for part in parts:
         name, _, inner = part.partition(":")
-        kind = _arrow(inner)
+        kind = _arrow(inner, depth)
         if kind is None or not _NAME.fullmatch(name):
             return None
         fields.append(pa.field(name, kind))

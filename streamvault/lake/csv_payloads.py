@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from functools import partial
 
@@ -11,18 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from streamvault.lake.column_types import arrow_type, hive_type
+from streamvault.lake.column_types import arrow_type, misfit
 from streamvault.lake.payloads import (
     DATE,
     NotDecoded,
     Parsed,
+    also,
     as_lines,
     as_time,
     because,
+    checked_times,
     convert_each,
     not_times,
     spread,
-    without,
+    without_marks,
 )
 from streamvault.lake.recorded import TableColumn
 
@@ -32,9 +33,6 @@ _CLOSED = rf"\A{_VALUE}(?:,{_VALUE})*\z"
 
 
 _LINE, _VALUES = re.compile(rf"{_VALUE}(?:,{_VALUE})*"), re.compile(rf"(?:\A|,){_VALUE}")
-
-_MARK = codecs.BOM_UTF8
-"""A byte order mark, as some editors begin a text with; it is no part of the first value."""
 
 _TRUE, _FALSE = ("1", "true", "True", "TRUE"), ("0", "false", "False", "FALSE")
 
@@ -64,26 +62,20 @@ class CsvPayloads:
         """See `PayloadParser.parse`."""
         texts, reasons = self._lines(payloads)
         columns, reasons = self._values(texts, reasons)
-        done, any_wrong = [], pa.repeat(False, len(payloads))
+        done = []
         for values, (field, kind) in zip(columns, self._columns, strict=True):
             made, wrong = convert_each(values, partial(_converted, kind), partial(_hopeless, kind))
             done.append(made)
-            if pc.any(wrong).as_py():
-                any_wrong = pc.or_(any_wrong, wrong)
-                reasons = because(reasons, wrong, f"{field}: not a {hive_type(kind)}")
-        if pc.any(any_wrong).as_py():
-            done = [without(column, any_wrong) for column in done]
+            reasons = also(reasons, wrong, misfit(field, kind))
         return Parsed(done, reasons)
 
     def _lines(self, payloads: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Return the payloads as texts, and why some are no lines."""
+        payloads = without_marks(payloads)
         try:
             texts = payloads.cast(pa.string())
         except pa.ArrowInvalid:
             texts = pa.array([_text(payload) for payload in payloads.to_pylist()], pa.string())
-        if _contains(texts, _MARK[:1]):
-            # the parser would drop it from the first line only
-            texts = pc.replace_substring_regex(texts, rf"\A{_MARK.decode()}+", "")
         reasons = because(pa.nulls(len(texts), pa.string()), pc.is_null(texts), "not UTF-8")
         texts = pc.ascii_rtrim(texts, "\r\n")
         if _contains(texts, b"\r\n"):
@@ -162,15 +154,23 @@ def _converted(kind: pa.DataType, values: pa.Array) -> pa.Array:
             raise NotDecoded("not a boolean")
         return pc.if_else(pc.is_valid(values), pc.is_in(values, pa.array(_TRUE)), pa.scalar(None, pa.bool_()))
     try:
-        return pc.ascii_trim(values, " \t").cast(kind)
+        made = checked_times(pc.ascii_trim(values, " \t").cast(kind))
     except pa.ArrowException as error:
         raise NotDecoded(str(error)) from None
+    if pa.types.is_floating(kind) and pc.any(_too_large(values, made)).as_py():
+        raise NotDecoded("beyond the largest number of this type")
+    return made
+
+
+def _too_large(texts: pa.Array, numbers: pa.Array) -> pa.Array:
+    """Return which texts with digits were read as infinite."""
+    return pc.and_(pc.is_inf(numbers), pc.match_substring_regex(texts, "[0-9]"))
 
 
 def _hopeless(kind: pa.DataType, values: pa.Array) -> pa.Array:
     """Return which texts certainly have no value of a type."""
     if kind == pa.timestamp("us"):
-        return not_times(values)
+        return not_times(values, "ms")
     if kind == pa.bool_():
         return pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, pa.array(_TRUE + _FALSE))))
     for is_kind, pattern in _LOOKS_LIKE:

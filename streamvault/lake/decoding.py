@@ -1,4 +1,4 @@
-"""Decode payloads into typed columns. A payload that cannot be decoded is kept; an error column says why.
+"""Decode payloads into typed columns. What cannot be decoded is null, and an error column says why.
 
 An event decodes the same whatever stands beside it.
 """
@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamvault.lake.avro import AvroPayloads
-from streamvault.lake.column_types import arrow_type
+from streamvault.lake.column_types import arrow_type, misfit
 from streamvault.lake.csv_payloads import CsvPayloads
 from streamvault.lake.json_payloads import JsonPayloads
-from streamvault.lake.payloads import PayloadParser, as_time, because, convert_each, not_times, without
+from streamvault.lake.payloads import PayloadParser, also, as_time, convert_each, not_times
 from streamvault.lake.recorded import ERROR, EVENT_TIME, TableColumn, TableOptions
 
 MAX_TEXT = 300
@@ -49,34 +49,33 @@ def decoded_columns(options: TableOptions, payloads: pa.Array) -> dict[str, pa.A
     columns, reasons = parser.parse(payloads)
     decoded = dict(zip([column.column for column in options.columns], columns, strict=True))
     if options.event_time:
+        unit = options.event_time_unit
         times, wrong = convert_each(
-            _field(options, decoded), lambda some: as_time(some, options.event_time_unit), not_times
+            _field(options, decoded), lambda some: as_time(some, unit), lambda some: not_times(some, unit)
         )
-        if pc.any(wrong).as_py():
-            reasons = because(reasons, wrong, f"{options.event_time}: not a timestamp")
-            decoded = {name: without(column, wrong) for name, column in decoded.items()}
+        reasons = also(reasons, wrong, misfit(options.event_time, times.type))
         decoded[EVENT_TIME] = times
     return {**decoded, ERROR: pc.utf8_slice_codeunits(reasons, 0, MAX_TEXT)}
 
 
 def _field(options: TableOptions, columns: dict[str, pa.Array]) -> pa.Array:
     """Return the values of the event time's field: a column, or a member of a struct (with dots)."""
-    column, path = time_field(options.columns, options.event_time)
+    column, path, _ = time_field(options.columns, options.event_time)
     found = columns[column.column]
     for name in path:
         found = pc.struct_field(found, name)
     return found
 
 
-def time_field(columns: tuple[TableColumn, ...], field: str) -> tuple[TableColumn, list[str]]:
-    """Return the column of a field, and the path from there to the field.
+def time_field(columns: tuple[TableColumn, ...], field: str) -> tuple[TableColumn, list[str], pa.DataType]:
+    """Return the column of a field, the path from there to the field, and the field's type.
 
     Raises:
         KeyError: there is no such field.
     """
     for column in columns:
         if column.field == field:
-            return column, []
+            return column, [], arrow_type(column.type)
     first, _, rest = field.partition(".")
     column = next((column for column in columns if column.field == first), None)  # type: ignore[assignment]
     if column is None or not rest:
@@ -86,4 +85,4 @@ def time_field(columns: tuple[TableColumn, ...], field: str) -> tuple[TableColum
         if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
             raise KeyError(field)
         kind = kind.field(name).type
-    return column, path
+    return column, path, kind

@@ -29,7 +29,7 @@ from streamvault.objectstore.probe import fit_server
 from streamvault.sparkrun.opening import open_runner
 
 MOST_UNDECODED = 0.01
-"""Share of a run's events that may fail to decode without a warning."""
+"""Share of a run's events that may have values that fail to decode without a warning."""
 
 
 @verb(HandoffOptions)
@@ -110,8 +110,8 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
     share = done.undecoded / max(done.written, 1)
     if share > MOST_UNDECODED:
         warnings.append(
-            f"{done.undecoded:,} of {done.written:,} events ({share:.1%}) could not be decoded; "
-            "the column _error says why"
+            f"{done.undecoded:,} of {done.written:,} events ({share:.1%}) could not be decoded, or not all of their "
+            "values; the column _error says why"
         )
     for warning in warnings:
         progress.warn(warning)

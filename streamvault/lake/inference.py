@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
 
 from streamvault.common.errors import Usage
-from streamvault.lake.column_types import hive_type
+from streamvault.lake.column_types import hive_type, unfit
 from streamvault.lake.csv_payloads import count_values
 from streamvault.lake.options import Decode
+from streamvault.lake.payloads import unmarked
 from streamvault.lake.recorded import TableColumn, columns_for
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
@@ -36,6 +39,12 @@ NEARLY_ALL = 0.9
 """Minimum share of a field's values in the sample that must have one type."""
 
 _INT64 = range(-(2**63), 2**63)
+_EXACT_IN_DOUBLE = range(-(2**53), 2**53 + 1)
+
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{1,30})?(?:[eE][-+]?[0-9]{1,3})?")
+_NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+_BOOLEANS = {"true", "True", "TRUE", "false", "False", "FALSE"}
 
 
 class Inferred(NamedTuple):
@@ -71,12 +80,13 @@ def sample(places: Sequence[P], read: Callable[[P], tuple[EventSplitter, Iterabl
 def infer_columns(decode: Decode, payloads: Iterable[bytes]) -> Inferred:
     """Infer the columns of payloads.
 
-    Numbers become ``bigint`` or ``double``. Texts stay texts, even if they look like dates, as later ones may not.
+    Numbers become ``bigint`` or ``double`` if these hold all of the sample unchanged. Texts stay texts, even if they
+    look like dates, as later ones may not; so do numbers of CSV with superfluous zeros at the beginning.
 
     Raises:
         Usage: no payload of the sample can be decoded, or none has a field.
     """
-    held = list(payloads)
+    held = [unmarked(payload) for payload in payloads]
     fields = _json_fields(held) if decode == "json" else _csv_fields(held)
     if not fields:
         todo = "Declare the columns with --schema, or omit --decode."
@@ -91,7 +101,7 @@ def _json_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:
     seen: dict[str, dict[str, tuple[int, Any]]] = {}
     for payload in payloads:
         try:
-            found = json.loads(payload)
+            found = json.loads(payload.decode())
             json.dumps(found, ensure_ascii=False).encode()  # no event with half of a surrogate pair is decoded
         except (ValueError, RecursionError):
             continue
@@ -113,15 +123,20 @@ def _count(kinds: dict[str, tuple[int, Any]], kind: Any) -> None:
 def _usual(kinds: dict[str, tuple[int, Any]]) -> Any:
     """Return the type of nearly all values of a field; events with other values will not decode."""
     kinds = dict(kinds)
-    if {"bigint", "double"} <= kinds.keys():
-        kinds["double"] = kinds["double"][0] + kinds.pop("bigint")[0], "double"
+    numbers = [kinds.pop(sort) for sort in ("bigint", "exact", "double") if sort in kinds]
+    if numbers:
+        merged = None
+        for _, kind in numbers:
+            merged = _merged(merged, kind)
+        kinds["number"] = sum(count for count, _ in numbers), merged
     if not kinds:
         return None
     count, kind = max(kinds.values(), key=lambda one: one[0])
     return kind if count >= NEARLY_ALL * sum(one for one, _ in kinds.values()) else "mixed"
 
 
-# The kind of a value: None (unknown), the name of a plain type, {"struct": …}, {"list": …}, or "mixed".
+# The kind of a value: None (unknown), the name of a plain type, "exact" (a bigint that no double holds), {"struct": …},
+# {"list": …}, or "mixed".
 
 
 def _kind(value: Any, depth: int) -> Any:  # noqa: PLR0911  (one for each of JSON's types)
@@ -130,7 +145,7 @@ def _kind(value: Any, depth: int) -> Any:  # noqa: PLR0911  (one for each of JSO
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):
-        return "bigint" if value in _INT64 else "mixed"
+        return ("bigint" if value in _EXACT_IN_DOUBLE else "exact") if value in _INT64 else "mixed"
     if isinstance(value, float):
         return "double"
     if isinstance(value, str):
@@ -155,12 +170,19 @@ def _merged(one: Any, other: Any) -> Any:
         return {"struct": {name: _merged(one["struct"].get(name), other["struct"].get(name)) for name in names}}
     if one == other:
         return one
-    return "double" if {str(one), str(other)} == {"bigint", "double"} else "mixed"
+    both = {str(one), str(other)}
+    return "double" if both == {"bigint", "double"} else "exact" if both == {"bigint", "exact"} else "mixed"
 
 
 def _type(kind: Any) -> pa.DataType | None:
     """Return the column type; None if no column can hold the values."""
-    plain = {"boolean": pa.bool_(), "bigint": pa.int64(), "double": pa.float64(), "string": pa.string()}
+    plain = {
+        "boolean": pa.bool_(),
+        "bigint": pa.int64(),
+        "exact": pa.int64(),
+        "double": pa.float64(),
+        "string": pa.string(),
+    }
     if kind is None:
         return pa.string()
     if isinstance(kind, str):
@@ -169,12 +191,12 @@ def _type(kind: Any) -> pa.DataType | None:
         inner = _type(kind["list"])
         return None if inner is None else pa.list_(inner)
     fields = {name: _type(inner) for name, inner in kind["struct"].items()}
-    # a struct's names must be valid in every catalog; an object with many keys is a map, not a struct
+    # members that no engine can name stay in the payload only; an object with many keys is a map, not a struct
     usable = {
-        name: inner for name, inner in fields.items() if inner is not None and name.isidentifier() and name.isascii()
+        name: inner for name, inner in fields.items() if inner is not None and not unfit(pa.struct([(name, inner)]))
     }
-    lowered = {name.lower() for name in usable}
-    return pa.struct(list(usable.items())) if usable and len(lowered) == len(usable) <= MAX_COLUMNS else None
+    found = pa.struct(list(usable.items()))
+    return found if len(usable) <= MAX_COLUMNS and not unfit(found) else None
 
 
 def _csv_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:
@@ -186,13 +208,30 @@ def _csv_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:
     same = [line for line, count in zip(lines, counts, strict=True) if count == usual]
     names = [f"c{number + 1}" for number in range(usual)]
     joined = ("\n".join(same) + "\n").encode()
+    texts = dict.fromkeys(names, pa.string())
     table = pyarrow.csv.read_csv(
         pa.BufferReader(joined),
         pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=max(len(joined) + 1, 1024)),
-        convert_options=pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True),
+        convert_options=pyarrow.csv.ConvertOptions(column_types=texts, null_values=[""], strings_can_be_null=True),
     )
-    known = {pa.bool_(), pa.int64(), pa.float64()}
-    return {field.name: field.type if field.type in known else pa.string() for field in table.schema}
+    return {name: _type_of_texts({*table[name].to_pylist()} - {None}) for name in names}
+
+
+def _type_of_texts(values: set[str]) -> pa.DataType:
+    """Return the type that holds values as they are written."""
+    if values and values <= _BOOLEANS:
+        return pa.bool_()
+    if values and all(_WHOLE.fullmatch(value) and int(value) in _INT64 for value in values):
+        return pa.int64()
+    numbers = {value for value in values if not _NO_NUMBER.fullmatch(value)}
+    if numbers and all(_NUMBER.fullmatch(value) and _is_double(value) for value in numbers):
+        return pa.float64()
+    return pa.string()
+
+
+def _is_double(number: str) -> bool:
+    """Return whether a double has all of a number's digits."""
+    return Decimal(repr(float(number))) == Decimal(number)  # an infinite one is not equal
 
 
 def _line(payload: bytes) -> str | None:

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 from pydantic_core import from_json
 
-from streamvault.lake.column_types import arrow_type, hive_type
-from streamvault.lake.payloads import DATE, TIME, NotDecoded, Parsed, as_lines, as_time, because, parse_parts, spread
+from streamvault.lake.column_types import arrow_type, misfit
+from streamvault.lake.payloads import (
+    DATE,
+    TIME,
+    NotDecoded,
+    Parsed,
+    also,
+    as_lines,
+    as_time,
+    because,
+    checked_times,
+    joined,
+    parse_parts,
+    spread,
+    without_marks,
+)
 from streamvault.lake.recorded import TableColumn
 
-_AS_TEXT = (pa.date32(), pa.timestamp("us"))
-"""Types of which Arrow's parser accepts fewer notations than this package: read as text first."""
+_READ_AS = {pa.date32(): pa.string(), pa.timestamp("us"): pa.string(), pa.float32(): pa.float64()}
+"""Types that Arrow's parser does not read as this package does: dates and times have more notations, and a large number
+becomes an infinite float."""
 
 _SPACE = b" \t\n\v\f\r"
 _NO_OBJECT = "not a JSON object"
@@ -28,6 +46,10 @@ _S = r"[ \t\n\r]*"
 _TEXT = r'"(?:[^"\\]|\\.)*"'
 _FIELDS = rf'(?s)^[ \t\n\v\f\r]*\{{(?:{_S}{_TEXT}{_S}:{_S}(?:{_TEXT}|[^"\[\]{{}},: \t\n\r]+){_S},)*{_S}'
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ -]+")
+
+_LARGE = r"[0-9](?:[eE]\+?[0-9]{3}|[0-9]{308})"
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?', re.DOTALL)
+_OF_NO_TYPE = b"[{},[]]"
 
 _DATE, _TIME = re.compile(DATE), re.compile(TIME)
 _NUMBER = re.compile(r"[ \t]*[-+]?[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?[ \t]*")
@@ -43,21 +65,23 @@ _PYTHON_TYPES = (
 class JsonPayloads:
     """A `lake.payloads.PayloadParser` for JSON. Fields without a column stay in the payload only.
 
+    Arrow rejects a payload if one of its values does not fit. Such payloads are decoded again with each half of the
+    columns, down to the columns whose values do not fit.
+
     Args:
         columns: the table's columns.
     """
 
     def __init__(self, columns: tuple[TableColumn, ...]) -> None:
+        self._given = columns
         self._columns = [(column.field, arrow_type(column.type)) for column in columns]
-        read_as = [(field, pa.string() if kind in _AS_TEXT else kind) for field, kind in self._columns]
+        read_as = [(field, _read_as(kind)) for field, kind in self._columns]
         self._options = pyarrow.json.ParseOptions(
             explicit_schema=pa.schema(read_as), unexpected_field_behavior="ignore"
         )
         rules = [(field, kind, _wrong_start(kind)) for field, kind in self._columns if _PLAIN_NAME.fullmatch(field)]
         self._wrong = [
-            (f'{_FIELDS}"{field}"{_S}:{_S}(?:{wrong})', f"{field}: not a {hive_type(kind)}")
-            for field, kind, wrong in rules
-            if wrong
+            (f'{_FIELDS}"{field}"{_S}:{_S}(?:{wrong})', misfit(field, kind)) for field, kind, wrong in rules if wrong
         ]
         self._any_wrong = (
             "|".join(f'"{field}"{_S}:{_S}(?:{wrong})' for field, _, wrong in rules if wrong) or r"[^\x00-\xff]"
@@ -65,8 +89,50 @@ class JsonPayloads:
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
+        payloads = without_marks(payloads)
+        found = self._together(payloads)
+        wrong = found.reasons.is_valid()
+        if len(self._columns) < 2 or not pc.any(wrong).as_py():
+            return found
+        payloads = _without_infinite(payloads, wrong)
+        objects = spread(JsonPayloads(()).parse(payloads.filter(wrong)).reasons.is_null(), wrong)
+        return self._halved(payloads, found, pc.fill_null(objects, False))
+
+    def _together(self, payloads: pa.Array) -> Parsed:
+        """Decode payloads; of those with a value that does not fit, all values are null."""
         kinds = [kind for _, kind in self._columns]
         return parse_parts(payloads, kinds, self._whole, (self._at_a_glance, self._looked_into))
+
+    def _halved(self, payloads: pa.Array, found: Parsed, wrong: pa.Array) -> Parsed:
+        """Decode some payloads again, which are objects, with each half of the columns; only wrong values are null."""
+        again = payloads.filter(wrong)
+        if not len(again):
+            return found
+        halves = [half._apart(again) for half in self._halves]  # noqa: SLF001  (the same class)
+        rows = np.arange(len(payloads))
+        there = wrong.to_numpy(zero_copy_only=False)
+        rows[there] = len(payloads) + np.arange(len(again))
+
+        def merged(before: pa.Array, after: pa.Array) -> pa.Array:
+            return pa.concat_arrays([before, after]).take(pa.array(rows))
+
+        columns = [column for half in halves for column in half.columns]
+        return Parsed(
+            [merged(*both) for both in zip(found.columns, columns, strict=True)],
+            merged(found.reasons, joined(halves[0].reasons, halves[1].reasons)),
+        )
+
+    def _apart(self, payloads: pa.Array) -> Parsed:
+        found = self._together(payloads)
+        if len(self._columns) > 1:
+            return self._halved(payloads, found, found.reasons.is_valid())
+        none = pa.nulls(len(payloads), pa.string())
+        return Parsed(found.columns, also(none, found.reasons.is_valid(), misfit(*self._columns[0])))
+
+    @cached_property
+    def _halves(self) -> tuple[JsonPayloads, JsonPayloads]:
+        middle = len(self._given) // 2
+        return JsonPayloads(self._given[:middle]), JsonPayloads(self._given[middle:])
 
     def _at_a_glance(self, payloads: pa.Array) -> pa.Array:
         """Return, for each payload, why it is certainly invalid, or null, without parsing it."""
@@ -89,7 +155,7 @@ class JsonPayloads:
             document, reason = _document(payload)
             for field, kind in self._columns:
                 if _cannot_be(kind, document.get(field)):
-                    reason = reason or f"{field}: not a {hive_type(kind)}"
+                    reason = reason or misfit(field, kind)
             reasons.append(reason)
         return pa.array(reasons, pa.string())
 
@@ -111,23 +177,64 @@ class JsonPayloads:
             )
             if len(table) != len(payloads):
                 raise NotDecoded("more than one JSON object")
-            return [self._converted(table, field, kind) for field, kind in self._columns]
+            return [_converted(_one(table[field]), kind) for field, kind in self._columns]
         except pa.ArrowException as error:
             raise NotDecoded(str(error)) from None
 
-    @staticmethod
-    def _converted(table: pa.Table, field: str, kind: pa.DataType) -> pa.Array:
-        column = table[field].combine_chunks()
-        values = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
-        if kind == pa.timestamp("us"):
-            return as_time(values, "ms")
-        return values.cast(kind)
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    """Return the type with which Arrow's parser reads the values of a column."""
+    if pa.types.is_list(kind):
+        return pa.list_(_read_as(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(member.name, _read_as(member.type)) for member in kind])
+    return _READ_AS.get(kind, kind)
+
+
+def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert what Arrow's parser has read to a column's type.
+
+    Raises:
+        NotDecoded, ArrowException: a value does not fit.
+    """
+    if pa.types.is_list(kind):
+        inner = _converted(values.values, kind.value_type)
+        return pa.ListArray.from_arrays(values.offsets, inner, kind, mask=values.is_null())
+    if pa.types.is_struct(kind):
+        members = [_converted(pc.struct_field(values, index), kind.field(index).type) for index in range(len(kind))]
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=values.is_null())
+    if kind == pa.timestamp("us"):
+        return as_time(values, "ms")
+    made = checked_times(values.cast(kind))
+    if pa.types.is_decimal(kind):
+        made.validate(full=True)  # Arrow's parser accepts more digits than the type has
+    if kind == pa.float32() and pc.any(pc.xor(pc.is_inf(made), pc.is_inf(values))).as_py():
+        raise NotDecoded("beyond the largest float")
+    return made
 
 
 def _are_objects(payloads: pa.Array) -> pa.Array:
     """Return which payloads begin and end as an object does."""
     texts = pc.ascii_trim_whitespace(payloads.view(pa.string()))  # valid or not, as only ASCII is looked at
     return pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+
+
+def _without_infinite(payloads: pa.Array, some: pa.Array) -> pa.Array:
+    """Replace numbers beyond a double in some payloads, because of which Arrow rejects all of a payload."""
+    some = pc.and_(some, pc.match_substring_regex(payloads, _LARGE))
+    if not pc.any(some).as_py():
+        return payloads
+    replaced = [_TOKEN.sub(_finite, payload) for payload in payloads.filter(some).to_pylist()]
+    return pc.coalesce(spread(pa.array(replaced, payloads.type), some), payloads)
+
+
+def _finite(token: re.Match[bytes]) -> bytes:
+    return token[0] if token[0].startswith(b'"') or math.isfinite(float(token[0])) else _OF_NO_TYPE
 
 
 def _document(payload: bytes) -> tuple[dict[str, Any], str | None]:
@@ -163,14 +270,8 @@ def _wrong_start(kind: pa.DataType) -> str:
     return ""
 
 
-def _cannot_be(kind: pa.DataType, value: Any, *, is_member: bool = False) -> bool:
-    """Return whether a value of a payload certainly does not fit a column's type.
-
-    Args:
-        kind: the type.
-        value: the value, as Python's parsers return it.
-        is_member: whether it is inside a list or an object, where Arrow reads dates and timestamps itself.
-    """
+def _cannot_be(kind: pa.DataType, value: Any) -> bool:
+    """Return whether a value of a payload, as Python's parsers return it, certainly does not fit a column's type."""
     if value is None:
         return False
     if pa.types.is_integer(kind):
@@ -182,15 +283,13 @@ def _cannot_be(kind: pa.DataType, value: Any, *, is_member: bool = False) -> boo
         return type(value) is bool or (isinstance(value, str) and _NUMBER.fullmatch(value) is None)
     if pa.types.is_list(kind) or pa.types.is_struct(kind):
         return _cannot_hold(kind, value)
-    return not is_member and _is_no_time(kind, value)
+    return _is_no_time(kind, value)
 
 
 def _cannot_hold(kind: pa.DataType, value: Any) -> bool:
     if pa.types.is_list(kind):
-        return not isinstance(value, list) or any(_cannot_be(kind.value_type, one, is_member=True) for one in value)
-    return not isinstance(value, dict) or any(
-        _cannot_be(member.type, value.get(member.name), is_member=True) for member in kind
-    )
+        return not isinstance(value, list) or any(_cannot_be(kind.value_type, one) for one in value)
+    return not isinstance(value, dict) or any(_cannot_be(member.type, value.get(member.name)) for member in kind)
 
 
 def _is_no_time(kind: pa.DataType, value: Any) -> bool:

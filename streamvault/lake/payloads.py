@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
@@ -18,12 +19,17 @@ PART = 8192
 FEW = 256
 """Values that are tried before all are converted."""
 
-DATE = r"^[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])$"
+_YEAR = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
+DATE = rf"^{_YEAR}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])$"
 TIME = DATE[:-1] + r"(?:[ T][0-9]{2}(?::?[0-9]{2}(?::?[0-9]{2}(?:\.[0-9]*)?)?)?)?(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?$"
 """What dates and timestamps look like; a few of those that do are still none (31 April)."""
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _MOMENT = pa.timestamp("us")
+_FIRST_DAY, _AFTER_LAST_DAY = -719_162, 2_932_897
+"""0001-01-01 and 10000-01-01 in days since 1970: Python has no days outside, and engines show them differently."""
+
+_MARK = codecs.BOM_UTF8
 _ZONE = r"[Tt ].*(?:[Zz]|[+-][0-9]{2}:?[0-9]{2})$"
 
 
@@ -35,8 +41,8 @@ class Parsed(NamedTuple):
     """Decoded payloads.
 
     Attributes:
-        columns: the fields' values, an array for each column; null where a payload is invalid.
-        reasons: for each payload, why it is invalid, or null.
+        columns: the fields' values, an array for each column; null where a value is invalid, or the payload as a whole.
+        reasons: for each payload, why it or some of its values are invalid, or null.
     """
 
     columns: list[pa.Array]
@@ -135,6 +141,32 @@ def because(reasons: pa.Array, wrong: pa.Array, text: str) -> pa.Array:
     return pc.coalesce(reasons, pc.if_else(wrong, pa.scalar(text), pa.scalar(None, pa.string())))
 
 
+def also(reasons: pa.Array, wrong: pa.Array, what: str) -> pa.Array:
+    """Add a reason to those payloads that are wrong (true; null is false), after the reasons they have."""
+    if not pc.any(wrong).as_py():
+        return reasons
+    return joined(reasons, pc.if_else(wrong, pa.scalar(what), pa.scalar(None, pa.string())))
+
+
+def joined(reasons: pa.Array, more: pa.Array) -> pa.Array:
+    """Return the reasons of both arrays for each payload; null if it has none in either."""
+    return pc.coalesce(pc.binary_join_element_wise(reasons, more, text("; ")), reasons, more)
+
+
+def without_marks(payloads: pa.Array) -> pa.Array:
+    """Remove the byte-order marks with which some editors begin a text; they are no part of its content."""
+    if not pc.any(pc.starts_with(payloads, _MARK)).as_py():
+        return payloads
+    return pa.array([unmarked(payload) for payload in payloads.to_pylist()], payloads.type)
+
+
+def unmarked(payload: bytes) -> bytes:
+    """Remove the byte-order marks of one payload."""
+    while payload.startswith(_MARK):
+        payload = payload[len(_MARK) :]
+    return payload
+
+
 def as_lines(texts: pa.Array) -> pa.Buffer:
     """Return texts without nulls as one, each followed by a line feed."""
     ended = pc.binary_join_element_wise(texts, text(""), text("\n"))
@@ -185,15 +217,55 @@ def convert_each(
     return pa.concat_arrays([half[0] for half in halves]), pa.concat_arrays([half[1] for half in halves])
 
 
-def not_times(values: pa.Array) -> pa.Array:
+def beyond_calendar(values: pa.Array) -> pa.Array:
+    """Return which values are, or contain, a date or timestamp outside the years 1 to 9999."""
+    kind = values.type
+    if pa.types.is_date32(kind):
+        return _outside(values.view(pa.int32()), 1)
+    if pa.types.is_timestamp(kind):
+        return _outside(values.view(pa.int64()), 86_400 * _PER_SECOND[kind.unit])
+    found = pa.repeat(False, len(values))
+    if pa.types.is_struct(kind):
+        for index in range(kind.num_fields):
+            found = pc.or_(found, beyond_calendar(pc.struct_field(values, index)))
+    elif (pa.types.is_list(kind) or pa.types.is_map(kind)) and len(values):
+        inner = beyond_calendar(values.items if pa.types.is_map(kind) else values.values)
+        counts = np.concatenate([[0], np.cumsum(inner.to_numpy(zero_copy_only=False))])
+        ends = counts[values.offsets.to_numpy()]
+        found = pc.and_(pa.array(ends[1:] > ends[:-1]), values.is_valid())
+    return found
+
+
+def _outside(values: pa.Array, per_day: int) -> pa.Array:
+    low, high = pa.scalar(_FIRST_DAY * per_day, values.type), pa.scalar(_AFTER_LAST_DAY * per_day, values.type)
+    return pc.fill_null(pc.or_(pc.less(values, low), pc.greater_equal(values, high)), False)
+
+
+def checked_times(values: pa.Array) -> pa.Array:
+    """Return values unchanged.
+
+    Raises:
+        NotDecoded: one is, or contains, a date or timestamp outside the years 1 to 9999.
+    """
+    if pc.any(beyond_calendar(values)).as_py():
+        raise NotDecoded("a date or timestamp outside the years 1 to 9999")
+    return values
+
+
+def not_times(values: pa.Array, unit: str) -> pa.Array:
     """Return which values are certainly no timestamps for `as_time`."""
     if pa.types.is_string(values.type):
         return pc.invert(pc.match_substring_regex(values, TIME))
+    per_day = 86_400 * _PER_SECOND[unit]
     if pa.types.is_integer(values.type):
-        return pc.greater(pc.abs(pc.cast(values, pa.float64(), safe=False)), 1e19)
+        least, most = max(_FIRST_DAY * per_day, -(2**63)), min(_AFTER_LAST_DAY * per_day, 2**63) - 1
+        numbers = values.cast(pa.int64())
+        return pc.or_(pc.less(numbers, least), pc.greater(numbers, most))
     if pa.types.is_floating(values.type):
-        return pc.invert(pc.is_finite(values))
-    return pa.repeat(False, len(values))
+        numbers = values.cast(pa.float64())
+        inside = pc.and_(pc.greater_equal(numbers, _FIRST_DAY * per_day), pc.less(numbers, _AFTER_LAST_DAY * per_day))
+        return pc.invert(inside)
+    return beyond_calendar(values)
 
 
 def as_time(values: pa.Array, unit: str) -> pa.Array:
@@ -204,20 +276,24 @@ def as_time(values: pa.Array, unit: str) -> pa.Array:
         unit: unit of numbers: ``s``, ``ms``, ``us`` or ``ns``.
 
     Raises:
-        NotDecoded: a value is not a timestamp.
+        NotDecoded: a value is not a timestamp, or outside the years 1 to 9999.
     """
-    kind = values.type
     try:
-        if pa.types.is_string(kind):
-            return _of_texts(values)
-        if pa.types.is_integer(kind):
-            return _of_integers(values.cast(pa.int64()), unit)
-        if pa.types.is_floating(kind):
-            scaled = pc.multiply(values.cast(pa.float64()), 1_000_000 / _PER_SECOND[unit])
-            return pc.floor(scaled).cast(pa.int64()).cast(_MOMENT)
-        return values.cast(_MOMENT, safe=False)
+        return checked_times(_time(values, unit))
     except pa.ArrowException as error:
         raise NotDecoded(str(error)) from None
+
+
+def _time(values: pa.Array, unit: str) -> pa.Array:
+    kind = values.type
+    if pa.types.is_string(kind):
+        return _of_texts(values)
+    if pa.types.is_integer(kind):
+        return _of_integers(values.cast(pa.int64()), unit)
+    if pa.types.is_floating(kind):
+        scaled = pc.multiply(values.cast(pa.float64()), 1_000_000 / _PER_SECOND[unit])
+        return pc.floor(scaled).cast(pa.int64()).cast(_MOMENT)
+    return values.cast(_MOMENT, safe=False)
 
 
 def _of_integers(values: pa.Array, unit: str) -> pa.Array:

@@ -22,7 +22,10 @@ TimeUnit = Literal["s", "ms", "us", "ns"]
 OriginKind = Literal["archive", "stream"]
 
 GENERATION, ERROR, EVENT_TIME = "generation", "_error", "event_time"
-_RESERVED = frozenset({*EVENT_SCHEMA.names, GENERATION, ERROR, EVENT_TIME})
+_OF_ICEBERG = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+"""Names that Spark rejects in an Iceberg table."""
+
+_RESERVED = frozenset({*EVENT_SCHEMA.names, GENERATION, ERROR, EVENT_TIME, *_OF_ICEBERG})
 
 
 class TableColumn(Model):

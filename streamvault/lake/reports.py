@@ -28,7 +28,8 @@ class HandoffReport(RunReport):
         moved_bytes: segment bytes that this run wrote; an earlier run wrote the others.
         files: number of files of the added generations.
         file_bytes: size of these files.
-        undecoded: events written by this run whose payload could not be decoded; the column `_error` says why.
+        undecoded: events written by this run that could not be decoded, or not all of their values; the column `_error`
+            says why.
         undecoded_share: their share of the events that this run wrote, from 0 to 1.
         cost: the estimated cost, in a dry run.
         unchanged: whether there was nothing to do.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import get_args
+
+import pyarrow as pa
 
 from streamvault.common.errors import Conflict, Usage
 from streamvault.lake.avro import avro_columns
-from streamvault.lake.column_types import arrow_type
+from streamvault.lake.column_types import arrow_type, check_type, hive_type
 from streamvault.lake.decoding import parser_of, time_field
 from streamvault.lake.from_archive import ArchiveOrigin
 from streamvault.lake.from_stream import StreamOrigin
@@ -27,6 +30,7 @@ from streamvault.lake.recorded import (
     find_options,
     plain_name,
 )
+from streamvault.lake.task import check_sample
 from streamvault.manifests.archive.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.archive_source import ArchiveState
@@ -35,6 +39,9 @@ from streamvault.streamstore.uri import is_stream, parse_stream
 
 TARGET_SIZE = 256 * 1024 * 1024
 """Default segment bytes per file; query engines work best with files of 128 to 512 MB."""
+
+_HAS_TIMES = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp)
+"""The types of which `as_time` makes timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +125,11 @@ def _options(
     if decode == "none" and (given.columns_schema is not None or given.event_time):
         raise Usage("--schema and --event-time require --decode", todo="Add --decode.")
     warnings: list[str] = []
+    sample = cache(lambda: list(origin.sample()))
     if given.columns_schema is None and found is not None and decode == found.decode:
         columns, avro = found.columns, found.avro
     else:
-        columns, avro = _columns(origin, decode, given.columns_schema, warnings)
+        columns, avro = _columns(sample, decode, given.columns_schema, warnings)
     if given.event_time is None:
         field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
     else:
@@ -140,11 +148,13 @@ def _options(
         target_size=target_size,
     )
     parser_of(options)  # raises here rather than in a task
+    if found is None and decode != "none":
+        check_sample(options, sample())
     return options, tuple(warnings)
 
 
 def _columns(
-    origin: Origin, decode: Decode, schema: str | None, warnings: list[str]
+    sample: Callable[[], list[bytes]], decode: Decode, schema: str | None, warnings: list[str]
 ) -> tuple[tuple[TableColumn, ...], str]:
     if decode == "none":
         return (), ""
@@ -153,22 +163,22 @@ def _columns(
             raise Usage("--decode avro requires a schema", todo="Add --schema FILE.")
         return avro_columns(schema), json.dumps(_json(schema))
     if schema is not None:
-        return _declared(schema), ""
-    inferred = infer_columns(decode, origin.sample())
+        return _declared(schema, decode), ""
+    inferred = infer_columns(decode, sample())
     if inferred.left_out:
         few = ", ".join(inferred.left_out[:5]) + (" …" if len(inferred.left_out) > 5 else "")
         warnings.append(f"fields with several types get no column, but stay in the payload: {few}")
     return inferred.columns, ""
 
 
-def _declared(schema: str) -> tuple[TableColumn, ...]:
+def _declared(schema: str, decode: Decode) -> tuple[TableColumn, ...]:
     found = _json(schema)
     if not isinstance(found, dict) or not found or not all(isinstance(kind, str) for kind in found.values()):
         raise Usage('the schema is not a JSON object {"field": "type", …}', where=schema[:80])
     for field, kind in found.items():
         if not _is_text(field):
             raise Usage("a field's name has half of a surrogate pair", where=ascii(field))
-        arrow_type(kind)
+        check_type(arrow_type(kind), decode, field)
     return columns_for({field: "".join(kind.split()) for field, kind in found.items()})
 
 
@@ -194,8 +204,11 @@ def _event_time(text: str, columns: Sequence[TableColumn]) -> tuple[str, TimeUni
     if unit not in get_args(TimeUnit):
         raise Usage("unknown unit of time", where=repr(unit), todo=f"Use {', '.join(get_args(TimeUnit))}.")
     try:
-        time_field(tuple(columns), field)
+        _, _, kind = time_field(tuple(columns), field)
     except KeyError:
         known = ", ".join(column.field for column in columns)
         raise Usage("unknown field for the event time", where=repr(field), todo=f"Available: {known[:200]}.") from None
+    if not any(is_kind(kind) for is_kind in _HAS_TIMES):
+        todo = "Use a date, a timestamp, a text, or an integer or double since 1970."
+        raise Usage("the field for the event time has another type", where=f"{field} {hive_type(kind)}", todo=todo)
     return field, unit  # type: ignore[return-value]  # it is one of them

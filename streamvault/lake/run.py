@@ -41,7 +41,7 @@ class HandoffTotals:
         file_bytes: size of their files.
         moved_bytes: segment bytes that this run wrote.
         written: events that this run wrote.
-        undecoded: those of them whose payload could not be decoded.
+        undecoded: those of them that could not be decoded, or not all of their values.
     """
 
     manifests: list[Manifest] = field(default_factory=list)

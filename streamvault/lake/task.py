@@ -8,18 +8,18 @@ import json
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamvault.common.errors import Conflict, Failed
+from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.lake.arrays import integers
 from streamvault.lake.batches import batch_of
 from streamvault.lake.decoding import decoded_columns
-from streamvault.lake.recorded import ERROR, GENERATION, TableOptions
+from streamvault.lake.recorded import ERROR, EVENT_TIME, GENERATION, TableOptions
 from streamvault.lake.sources import EventSource, TableRange
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.object_keys import table_file_key
@@ -69,7 +69,7 @@ class WrittenFile:
     Attributes:
         ranges: the file's ranges. If bytes are gone at the source, a planned range has no row here, or several; a file
             without any records, for all runs, that everything was gone when it was written.
-        undecoded: events whose payload could not be decoded; -1 if unknown.
+        undecoded: events with a reason in the column `_error`; -1 if unknown.
         moved: segment bytes that this task wrote.
         size: size of the file (bytes).
     """
@@ -112,6 +112,28 @@ def write_file(task: FileTask) -> WrittenFile:
     return WrittenFile(ranges, undecoded, sum(row.end - row.start for row in ranges), size)
 
 
+def check_sample(options: TableOptions, payloads: Sequence[bytes]) -> None:
+    """Check that payloads of a sample can be decoded and written, before anything of a new table exists.
+
+    Raises:
+        Usage: every payload has values that do not fit the options. An Avro schema is the records' own: with it, some
+            fields of all events may have no value that query engines know.
+    """
+    decoded = decoded_columns(options, pa.array(payloads, pa.binary()))
+    reasons = decoded[ERROR]
+    needed = [EVENT_TIME] if options.event_time else []
+    all_null = [name for name, column in decoded.items() if column.null_count == len(column)]
+    is_hopeless = options.decode != "avro" or len(all_null) == len(decoded) - 1 or {*needed} & {*all_null}
+    if payloads and not reasons.null_count and is_hopeless:
+        what = f"none of the {len(payloads):,} events in a sample can be decoded"
+        todo = "Change --decode, --schema or --event-time."
+        raise Usage(what, where=str(reasons[0]), todo=todo)
+    schema = options.schema
+    columns = [decoded.get(field.name, pa.nulls(len(payloads), field.type)) for field in schema]
+    with _writer(io.BytesIO(), options) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
 def blank_file(task: FileTask) -> None:
     """Put a file without rows in place of a file of a generation that stays empty.
 
@@ -132,23 +154,26 @@ def blank_file(task: FileTask) -> None:
 
 
 def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[ArchivedRange, ...], int]:
-    """Write the file's content; return its ranges, and how many events could not be decoded."""
+    """Write the file's content; return its ranges, and how many events have a reason in the column `_error`."""
+    written = _attempt(task, spool, ())
+    misleading = _misleading(pq.read_metadata(spool))
+    if misleading:
+        written = _attempt(task, spool, misleading)
+    spool.seek(0, os.SEEK_END)
+    return written
+
+
+def _attempt(task: FileTask, spool: IO[bytes], bare: Collection[str]) -> tuple[tuple[ArchivedRange, ...], int]:
+    """Write the file's content, without statistics of some columns."""
     schema = task.options.schema
-    terse = [name for name in _TERSE if name in schema.names]
     undecoded = 0
     ranges: list[ArchivedRange] = []
+    spool.seek(0)
+    spool.truncate()
     # through its own descriptor, so that Arrow writes without calling Python
     with (
         pa.OSFile(f"/dev/fd/{spool.fileno()}", "wb") if os.path.exists("/dev/fd") else pa.PythonFile(spool) as sink,  # noqa: PTH110
-        pq.ParquetWriter(
-            sink,
-            schema,
-            compression="zstd",
-            use_dictionary=[*terse, *(column.column for column in task.options.columns)],
-            write_statistics=[name for name in schema.names if name != "payload"],
-            store_schema=False,
-            write_page_checksum=True,
-        ) as writer,
+        _writer(sink, task.options, bare) as writer,
     ):
         held: list[pa.RecordBatch] = []
         size = 0
@@ -163,8 +188,44 @@ def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[ArchivedRange, ...],
         if held:
             writer.write_table(pa.Table.from_batches(held), row_group_size=1 << 30)
         writer.add_key_value_metadata({RANGES: _ranges_text(task, ranges)})
-    spool.seek(0, os.SEEK_END)
     return tuple(ranges), undecoded
+
+
+def _writer(sink: object, options: TableOptions, bare: Collection[str] = ()) -> pq.ParquetWriter:
+    schema = options.schema
+    terse = [name for name in _TERSE if name in schema.names]
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        use_dictionary=[*terse, *(column.column for column in options.columns)],
+        write_statistics=[name for name in schema.names if name != "payload" and name not in bare],
+        store_schema=False,
+        write_page_checksum=True,
+    )
+
+
+def _misleading(metadata: pq.FileMetaData) -> set[str]:
+    """Return the columns whose statistics PyIceberg cannot take, or would understand wrongly.
+
+    It ignores row groups without a least and a greatest value, which Arrow leaves out if they are long, so that queries
+    would skip these rows. And it makes an upper bound of a long text by adding one to a character, of which U+D7FF has
+    no next.
+    """
+    found = set()
+    for group in range(metadata.num_row_groups):
+        for index in range(metadata.num_columns):
+            column = metadata.row_group(group).column(index)
+            statistics = column.statistics
+            if statistics is None or column.physical_type in {"FLOAT", "DOUBLE"}:  # of which NaN is in no bounds
+                continue
+            if not statistics.has_min_max:
+                is_wrong = statistics.null_count < metadata.row_group(group).num_rows
+            else:
+                is_wrong = isinstance(statistics.max, str) and "\ud7ff" in statistics.max
+            if is_wrong:
+                found.add(column.path_in_schema)
+    return found
 
 
 def _batches(task: FileTask, ranges: list[ArchivedRange]) -> Iterator[tuple[pa.RecordBatch, int]]:

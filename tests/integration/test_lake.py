@@ -27,6 +27,7 @@ from tests.servers.pravega import PravegaServer
 from tests.servers.s3 import S3Server
 from tests.servers.trino import TrinoServer
 from tests.streams import append_events, events_of
+from tests.unit import hostile_values
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.trino, pytest.mark.timeout(1800)]
 
@@ -186,6 +187,36 @@ def test_trino_returns_the_streams_events(lake: Lake) -> None:
         assert (report.events, report.undecoded, report.registered) == (wanted.events, wanted.errors, (1,))
         assert report.files > 1
         lake.check(lake.table(report.format), wanted)
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])
+@pytest.mark.parametrize("decode", ["json", "csv", "avro"])
+def test_trino_reads_hostile_values(lake: Lake, kind: Any, decode: Any) -> None:
+    """Values from every corner of every type: a value that no table can hold is null, and nothing else."""
+    events = [hostile_values.usual(decode), *hostile_values.every(decode)]
+    name = StreamName(lake.name.scope, f"hostile-{decode}-{kind}")
+    lake.store.create_stream(name, StreamConfiguration())
+    append_events(lake.store, name, SegmentId(0, 0), [event.payload for event in events])
+    table = f"{lake.database}.hostile_{decode}_{kind}"
+    report = write_table(
+        f"{lake.uri.removesuffix(str(lake.name))}{name}",
+        root=lake.root,
+        table=table,
+        format=kind,
+        decode=decode,
+        schema=hostile_values.schema_of(decode),
+        catalog="glue",
+        master="inline[2]",
+    )
+    assert (report.events, report.registered) == (len(events), (1,))
+    shown, table = hostile_values.shown_by_trino(decode), f"{'iceberg' if kind == 'iceberg' else 'hive'}.{table}"
+    rows = lake.trino.query(f"SELECT {', '.join(shown.values())}, _error FROM {table} ORDER BY offset")
+    for event, row in zip(events, rows, strict=True):
+        assert row[:-1] == [hostile_values.as_trino(*one) for one in event.held.items()]
+        assert (row[-1] is None) == (not event.wrong)
+    for text in {event.held["s"] for event in events} - {None}:
+        found = lake.trino.query(f"SELECT count(*) FROM {table} WHERE s = '{text}'")
+        assert found == [[sum(event.held["s"] == text for event in events)]], "no statistics hide it"
 
 
 def test_second_generation_leaves_the_first_unchanged(lake: Lake) -> None:

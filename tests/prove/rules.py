@@ -22,6 +22,8 @@ COPY = "tests/commands/mirrors/test_copy.py"
 LAKE = "tests/commands/lake"
 AIRFLOW = "tests/unit/streamvault/airflow"
 CATALOGS = "tests/contract/test_lake_catalogs.py"
+VALUES = f"{LAKE}/test_handoff_values.py"
+HOSTILE = "tests/unit/lake/test_decoding.py::test_hostile_value_is_null_and_nothing_else"
 QUEUE = "tests/commands/requests"
 SCOPES = "tests/commands/scopes"
 SPARK = "tests/unit/streamvault/spark"
@@ -981,6 +983,110 @@ RULES: tuple[Mutant, ...] = (
         "(row.start != at or planned.known not in {None, row})",
         "(row.start != at)",
         tests=(f"{LAKE}/test_handoff_changed.py::test_file_with_the_planned_ranges_of_other_events_is_refused",),
+    ),
+    Mutant(
+        "table-value-takes-its-event",
+        "table: a value of JSON that does not fit is null, and nothing else",
+        "lake/json_payloads.py",
+        "        return self._halved(payloads, found, pc.fill_null(objects, False))\n",
+        "        return found\n",
+        tests=(HOSTILE,),
+    ),
+    Mutant(
+        "table-value-of-csv",
+        "table: a value of CSV that does not fit has a reason",
+        "lake/csv_payloads.py",
+        "            reasons = also(reasons, wrong, misfit(field, kind))\n",
+        "",
+        tests=(HOSTILE,),
+    ),
+    Mutant(
+        "table-year-10000",
+        "table: no date or timestamp is outside the years 1 to 9999",
+        "lake/payloads.py",
+        "    if pc.any(beyond_calendar(values)).as_py():\n        raise",
+        "    if False:\n        raise",
+        tests=(HOSTILE,),
+    ),
+    Mutant(
+        "table-decimal-too-long",
+        "table: no decimal of JSON has more digits than its type",
+        "lake/json_payloads.py",
+        "        made.validate(full=True)",
+        "        pass",
+        tests=(HOSTILE,),
+    ),
+    Mutant(
+        "table-infinite",
+        "table: no number becomes infinite",
+        "lake/csv_payloads.py",
+        "    if pa.types.is_floating(kind) and pc.any",
+        "    if False and pc.any",
+        tests=(HOSTILE,),
+    ),
+    Mutant(
+        "table-avro-logical",
+        "table: Avro's library converts no values",
+        "lake/avro.py",
+        "parse_schema(_without_logical(found))",
+        "parse_schema(found)",
+        tests=(HOSTILE,),
+    ),
+    Mutant(
+        "table-statistics-of-some",
+        "table: a column has bounds of all row groups or none",
+        "lake/task.py",
+        "is_wrong = statistics.null_count < metadata.row_group(group).num_rows",
+        "is_wrong = False",
+        tests=(f"{VALUES}::test_text_too_long_for_statistics_is_found",),
+    ),
+    Mutant(
+        "table-statistics-d7ff",
+        "table: a text without a next one has no bounds",
+        "lake/task.py",
+        'is_wrong = isinstance(statistics.max, str) and "\\ud7ff" in statistics.max',
+        "is_wrong = False",
+        tests=(f"{VALUES}::test_text_that_has_no_next_one_is_registered",),
+    ),
+    Mutant(
+        "table-map-of-json",
+        "table: no column that its payloads cannot fill",
+        "lake/column_types.py",
+        '            decode == "json" and pa.types.is_map(kind),\n',
+        "            False,\n",
+        tests=(VALUES,),
+    ),
+    Mutant(
+        "table-case",
+        "table: no members that engines cannot tell apart",
+        "lake/column_types.py",
+        "    if len({name.lower() for name in names}) < len(names):",
+        "    if False:",
+        tests=(VALUES,),
+    ),
+    Mutant(
+        "table-sample",
+        "table: a sample is tried before the options are fixed",
+        "lake/resolve.py",
+        "        check_sample(options, sample())\n",
+        "        pass\n",
+        tests=(VALUES,),
+    ),
+    Mutant(
+        "table-exact",
+        "table: an inferred column keeps its numbers",
+        "lake/inference.py",
+        " and _is_double(value) for",
+        " for",
+        tests=(VALUES,),
+    ),
+    Mutant(
+        "table-mark",
+        "table: a byte-order mark is no part of JSON",
+        "lake/json_payloads.py",
+        "        payloads = without_marks(payloads)\n",
+        "",
+        tests=(VALUES,),
     ),
     Mutant(
         "table-behind",

@@ -157,7 +157,8 @@ class TrinoServer(Server):
         }
         bucket = self._objects.make_bucket(f"trino-{self._port}")
         own = {"hive.metastore": "file", "hive.metastore.catalog.dir": f"s3://{bucket}/metastore"}
-        _write(catalogs / "hive.properties", {**hive, "hive.metastore": "glue", **glue})
+        exact = {"hive.timestamp-precision": "MICROSECONDS"}
+        _write(catalogs / "hive.properties", {**hive, **exact, "hive.metastore": "glue", **glue})
         _write(catalogs / "iceberg.properties", {**ICEBERG, "iceberg.catalog.type": "glue", **glue})
         _write(catalogs / "own.properties", {**hive, **own, **objects})
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamvault import write_table
@@ -29,8 +29,9 @@ from streamvault.lake.csv_payloads import count_values
 from streamvault.lake.decoding import decoded_columns, parser_of
 from streamvault.lake.inference import infer_columns
 from streamvault.lake.json_payloads import JsonPayloads
-from streamvault.lake.payloads import DATE, NotDecoded, as_lines, as_time, not_times
+from streamvault.lake.payloads import DATE, NotDecoded, as_lines, as_time, checked_times, not_times
 from streamvault.lake.recorded import TableOptions, columns_for
+from tests.unit import hostile_values
 from tests.unit.small_archives import Vault
 
 COLUMNS = {
@@ -49,8 +50,15 @@ EVENT = {"id": 1, "name": "é", "ok": True, "price": "1.25", "at": "2026-01-02T0
 def options(decode: str, columns: dict[str, str], **more: str) -> TableOptions:
     made = columns_for(columns)
     return TableOptions(
-        scope="s", stream="t", table="t", kind="parquet", decode=decode, columns=made, target_size=1, **more
-    )  # type: ignore[arg-type]
+        scope="s",
+        stream="t",
+        table="t",
+        kind="parquet",
+        decode=decode,
+        columns=made,
+        target_size=1,
+        **more,  # type: ignore[arg-type]
+    )
 
 
 def decoded(wanted: TableOptions, *payloads: bytes) -> list[dict[str, Any]]:
@@ -178,12 +186,12 @@ TIMES = st.from_regex(
 @given(st.one_of(TIMES, st.text(alphabet="0123456789-:TZ +.", max_size=24)))
 def test_no_text_is_called_no_time_that_is_one(text: str) -> None:
     values = pa.array([text])
-    if not_times(values)[0].as_py():
+    if not_times(values, "ms")[0].as_py():
         with pytest.raises(NotDecoded):
             as_time(values, "ms")
     if re.match(DATE, text) is None:
-        with pytest.raises(pa.ArrowInvalid):
-            values.cast(pa.date32())
+        with pytest.raises((pa.ArrowInvalid, NotDecoded)):
+            checked_times(values.cast(pa.date32()))
 
 
 CELLS = [
@@ -487,3 +495,13 @@ def test_members_of_structs_are_quoted_in_statements() -> None:
         hive_type(kind, quoted=True)
         == "array<struct<`order`:int,`inner`:struct<`from`:string>,`m`:map<string,struct<`x`:int>>>>"
     )
+
+
+@pytest.mark.parametrize("decode", ["json", "csv", "avro"])
+@given(st.data())
+@settings(max_examples=40)
+def test_hostile_value_is_null_and_nothing_else(decode: str, data: st.DataObject) -> None:
+    events = data.draw(hostile_values.events(decode))
+    made = options(decode, hostile_values.columns_of(decode), avro=hostile_values.schema_of(decode))
+    rows = decoded(made, *(event.payload for event in events))
+    assert all(event.is_row(row) for event, row in zip(events, rows, strict=True))
