@@ -1054,7 +1054,7 @@ RULES: tuple[Mutant, ...] = (
         "lake/column_types.py",
         '            decode == "json" and pa.types.is_map(kind),\n',
         "            False,\n",
-        tests=(VALUES,),
+        tests=(f"{VALUES}::test_schema_that_cannot_be_is_refused_before_anything_is_written",),
     ),
     Mutant(
         "table-case",
@@ -1062,7 +1062,7 @@ RULES: tuple[Mutant, ...] = (
         "lake/column_types.py",
         "    if len({name.lower() for name in names}) < len(names):",
         "    if False:",
-        tests=(VALUES,),
+        tests=(f"{VALUES}::test_schema_that_cannot_be_is_refused_before_anything_is_written",),
     ),
     Mutant(
         "table-sample",
@@ -1070,7 +1070,7 @@ RULES: tuple[Mutant, ...] = (
         "lake/resolve.py",
         "        check_sample(options, sample())\n",
         "        pass\n",
-        tests=(VALUES,),
+        tests=(f"{VALUES}::test_schema_that_cannot_be_is_refused_before_anything_is_written",),
     ),
     Mutant(
         "table-exact",
@@ -1078,7 +1078,7 @@ RULES: tuple[Mutant, ...] = (
         "lake/inference.py",
         " and _is_double(value) for",
         " for",
-        tests=(VALUES,),
+        tests=(f"{VALUES}::test_inferred_column_of_csv_keeps_its_numbers",),
     ),
     Mutant(
         "table-mark",
@@ -1086,7 +1086,7 @@ RULES: tuple[Mutant, ...] = (
         "lake/json_payloads.py",
         "        payloads = without_marks(payloads)\n",
         "",
-        tests=(VALUES,),
+        tests=(f"{VALUES}::test_byte_order_mark_is_no_part_of_an_event",),
     ),
     Mutant(
         "table-behind",
