@@ -22,6 +22,7 @@ COPY = "tests/commands/mirrors/test_copy.py"
 LAKE = "tests/commands/lake"
 AIRFLOW = "tests/unit/streamvault/airflow"
 CATALOGS = "tests/contract/test_lake_catalogs.py"
+BUCKET = "tests/unit/objectstore/s3/test_bucket.py"
 VALUES = f"{LAKE}/test_handoff_values.py"
 HOSTILE = "tests/unit/lake/test_decoding.py::test_hostile_value_is_null_and_nothing_else"
 QUEUE = "tests/commands/requests"
@@ -1087,6 +1088,30 @@ RULES: tuple[Mutant, ...] = (
         "        payloads = without_marks(payloads)\n",
         "",
         tests=(f"{VALUES}::test_byte_order_mark_is_no_part_of_an_event",),
+    ),
+    Mutant(
+        "server-unquoted",
+        "S3: what a server says of a request that it rejects is in the message",
+        "objectstore/s3/errors.py",
+        '" ".join(said[1].split()) if said else ""',
+        '""',
+        tests=(BUCKET,),
+    ),
+    Mutant(
+        "server-checksums-always",
+        "S3: no checksum is sent where none is wanted",
+        "objectstore/s3/aws.py",
+        '{"checksum": ""} if checksums.lower() == "when_required" else {}',
+        "{}",
+        tests=(BUCKET,),
+    ),
+    Mutant(
+        "server-proxy-unnamed",
+        "S3: a proxy that does not answer is named",
+        "objectstore/s3/errors.py",
+        "        if mark in report.dump and report.proxy:",
+        "        if False:",
+        tests=(BUCKET,),
     ),
     Mutant(
         "table-behind",

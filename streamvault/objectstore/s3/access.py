@@ -45,7 +45,8 @@ class S3Access:
         authorities: CA certificates (PEM) to trust in addition to the system's, from ``AWS_CA_BUNDLE``; may be empty.
         keys: static credentials; None for renewable ones (SSO, roles, instance), which each process resolves itself.
         profile: the AWS profile in use, or None.
-        checksum: the algorithm, as S3 names it, of the checksum that every object is sent with.
+        checksum: the algorithm, as S3 names it, of the checksum that every object is sent with; empty for none, where
+            ``AWS_REQUEST_CHECKSUM_CALCULATION`` (or the profile) says ``when_required``.
     """
 
     endpoint: str

@@ -45,6 +45,7 @@ def resolve_access(bucket: str) -> S3Access:
         style = _addressing_style(session)
         bundle = session.get_config_variable("ca_bundle")
         profile = session.profile
+        checksums = str(session.get_config_variable("request_checksum_calculation"))
     except (BotoCoreError, ValueError) as error:
         raise _invalid(error) from None
     return S3Access(
@@ -54,6 +55,7 @@ def resolve_access(bucket: str) -> S3Access:
         authorities=read_bundle(bundle) if isinstance(bundle, str) and bundle else "",
         keys=_static(credentials),
         profile=profile,
+        **({"checksum": ""} if checksums.lower() == "when_required" else {}),
     )
 
 

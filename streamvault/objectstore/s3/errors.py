@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from obstore.exceptions import AlreadyExistsError, PermissionDeniedError, UnauthenticatedError
 
@@ -29,6 +31,7 @@ from streamvault.objectstore.errors import (
 _STATUS = re.compile(r"status code: ([0-9]{3})")
 # In the server's XML, or in obstore's message about one key of a bulk delete.
 _CODE = re.compile(r"(?:<Code>\s*|\(code: )([A-Za-z0-9._-]{1,80})(?:\s*</Code>|\))")
+_SAID = re.compile(r"<Message>\s*(.{1,300}?)\s*</Message>", re.DOTALL)
 _PROVIDER = re.compile(r"External AWS credential provider: (?:\w+: )?(.*)", re.DOTALL)
 _REGION = re.compile(r"<Region>\s*([a-z0-9-]{1,40})\s*</Region>")
 
@@ -91,6 +94,7 @@ _LOST = [
     ("NetworkUnreachable", "the network is unreachable", ""),
     ("HostUnreachable", "the endpoint's host is unreachable", ""),
 ]
+_CHECK_PROXY = "Check HTTP_PROXY, HTTPS_PROXY and ALL_PROXY; NO_PROXY lists hosts that are reached without a proxy."
 _NO_SUCH_HOST = ("Name or service not known", "No address associated with hostname")
 """What the resolver says if the name does not exist; that it has no answer now may pass."""
 
@@ -100,15 +104,17 @@ _UNTRUSTED = ("InvalidCertificate", "UnknownIssuer", "invalid peer certificate",
 
 @dataclass(frozen=True)
 class _Report:
-    """A parsed obstore error: the sentence, the dump of the Rust error, status and code of the response."""
+    """A parsed obstore error: the sentence, the dump of the Rust error, status, code and message of the response."""
 
     sentence: str
     dump: str
     status: int
     code: str
+    said: str
     action: str
     at: str
     key: str
+    proxy: str
 
     @property
     def status_and_code(self) -> str:
@@ -126,15 +132,17 @@ def translate(error: BaseException, *, action: str, bucket: str, endpoint: str, 
         key: the object's URI; the bucket's for listings.
     """
     sentence, _, dump = str(error).partition("\n\nDebug source:")
-    status, code = _STATUS.search(sentence), _CODE.search(sentence)
+    status, code, said = _STATUS.search(sentence), _CODE.search(sentence), _SAID.search(sentence)
     report = _Report(
         sentence,
         dump,
         int(status[1]) if status else 0,
         code[1] if code else "",
+        " ".join(said[1].split()) if said else "",
         action,
         f"{bucket} at {endpoint}" if endpoint else bucket,
         key,
+        _proxy_of(endpoint),
     )
     found = (
         _busy(report)
@@ -156,9 +164,28 @@ def translate(error: BaseException, *, action: str, bucket: str, endpoint: str, 
         return AccessDenied(
             f"no credentials: {_first(reason)}", where=report.at, todo="Check the profile in AWS_PROFILE."
         )
-    return ObjectStoreError(
-        f"the server rejected the request ({report.status_and_code or _first(sentence)})", where=key
-    )
+    return _rejected(report)
+
+
+def _rejected(report: _Report) -> Problem:
+    """Errors without a meaning of their own: what the server said of them."""
+    what = f"{report.status_and_code}{report.said and ': '}{report.said}" or _first(report.sentence)
+    todo = ""
+    if "checksum" in report.said.lower():
+        todo = "If the server does not know checksums, set AWS_REQUEST_CHECKSUM_CALCULATION=when_required."
+    elif report.status == 501 and report.action == "put":
+        todo = "A server must accept If-None-Match to hold an archive, or ignore it."
+    return ObjectStoreError(f"the server rejected the request ({what})", where=report.key, todo=todo)
+
+
+def _proxy_of(endpoint: str) -> str:
+    """Return the proxy through which requests go, as ``HOST:PORT``; empty for none."""
+    url = urlsplit(endpoint)
+    proxies = getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    if not proxy or not url.hostname or proxy_bypass(url.hostname):
+        return ""
+    return urlsplit(proxy if "://" in proxy else f"http://{proxy}").netloc.rpartition("@")[2]
 
 
 def beyond_the_end(error: BaseException) -> bool:
@@ -242,6 +269,10 @@ def _lost(report: _Report) -> Problem | None:
     if "dns error" in report.dump and any(mark in report.dump for mark in _NO_SUCH_HOST):
         return NoSuchHost("there is no host of this name", where=report.at, todo="Check AWS_ENDPOINT_URL.")
     for mark, what, todo in _LOST:
+        if mark in report.dump and report.proxy:
+            return ObjectStoreUnavailable(
+                what, where=f"{report.at} through the proxy {report.proxy}", todo=_CHECK_PROXY
+            )
         if mark in report.dump:
             return ObjectStoreUnavailable(what, where=report.at, todo=todo)
     if "HTTP error" in report.sentence:

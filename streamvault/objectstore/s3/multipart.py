@@ -33,7 +33,8 @@ def upload(
     """Create an object atomically from blocks.
 
     A kill leaves the uploaded parts behind; they are invisible, and a lifecycle rule can remove them. S3 verifies each
-    part's SHA-256. Each block is valid until the next is requested; ``options`` are for `create_multipart_upload`.
+    part's SHA-256, unless the access is without checksums. Each block is valid until the next is requested; ``options``
+    are for `create_multipart_upload`.
 
     Raises:
         AlreadyExists: the key is taken.
@@ -41,16 +42,18 @@ def upload(
     """
     client, where = shared_client(access), f"s3://{bucket}/{key}"
     place = {"Bucket": bucket, "Key": key}
+    kind = {"ChecksumAlgorithm": "SHA256"} if access.checksum else {}
     with named_errors("put", where):
-        begun = client.create_multipart_upload(**place, ChecksumAlgorithm="SHA256", **options)
+        begun = client.create_multipart_upload(**place, **kind, **options)
     place["UploadId"] = begun["UploadId"]
 
     def send(part: tuple[int, bytearray]) -> dict[str, Any]:
         number, data = part
-        proof = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        text = base64.b64encode(hashlib.sha256(data).digest()).decode() if kind else ""
+        proof = {"ChecksumSHA256": text} if kind else {}
         with named_errors("put", where):
-            answer = client.upload_part(**place, PartNumber=number, Body=data, ChecksumSHA256=proof)
-        return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": proof}
+            answer = client.upload_part(**place, PartNumber=number, Body=data, **proof)
+        return {"PartNumber": number, "ETag": answer["ETag"], **proof}
 
     try:
         sent = list(in_order(_parts(blocks), send, lambda part: len(part[1]), PARTS, PARTS * PART_BYTES))

@@ -53,7 +53,7 @@ class _S3Scheme(Scheme):
     def probe(self, address: RootAddress, folder: str, size: int) -> S3Access:
         """See the base class; it is the checksum."""
         access: S3Access = address.access
-        if size < WORTH_ASKING:
+        if size < WORTH_ASKING or not access.checksum:
             return access
         from streamvault.objectstore.s3.checksums import with_cheapest  # noqa: PLC0415
 

@@ -69,8 +69,9 @@ def open_bucket(bucket: str, access: S3Access, *, timeout: float, patient: bool 
                 "conditional_put": "etag",
                 # The server verifies the body against the checksum, and requires one where Object Lock has a default
                 # retention. The header is signed, so signing the body as well would only hash it twice.
-                "checksum_algorithm": access.checksum,
-                "unsigned_payload": True,
+                # Without a checksum, the body's signature protects it.
+                **({"checksum_algorithm": access.checksum} if access.checksum else {}),
+                "unsigned_payload": bool(access.checksum),
             },
             client_options=client,  # type: ignore[arg-type]  # a TypedDict, built in two steps
             retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=timeout)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from threading import Thread
 import pytest
 
 from streamvault.objectstore.checksums import crc64nvme
+from streamvault.objectstore.errors import ObjectStoreError
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.s3.scheme import WORTH_ASKING
 from streamvault.objectstore.uri import RootAddress
@@ -31,7 +33,7 @@ class Server(ThreadingHTTPServer):
     """Keeps what is put if `judge` says 200.
 
     Attributes:
-        judge: the status and code for the headers and the body of a PUT.
+        judge: the status and code (``CODE:MESSAGE``) for the headers and the body of a PUT.
         kept: path, body and checksum headers of each object.
         deleted: the paths of DELETE requests.
     """
@@ -60,7 +62,9 @@ class Handler(BaseHTTPRequestHandler):
         if status == 200:
             checksums = {name: value for name, value in headers.items() if name in HEADERS.values()}
             self.server.kept.append((self.path, body, checksums))
-        self.answer(status, f"<Error><Code>{code}</Code></Error>".encode() if code else b"")
+        code, _, message = code.partition(":")
+        said = f"<Message>{message}</Message>" if message else ""
+        self.answer(status, f"<Error><Code>{code}</Code>{said}</Error>".encode() if code else b"")
 
     def do_DELETE(self) -> None:
         self.server.deleted.append(self.path)
@@ -142,3 +146,48 @@ def test_server_that_does_not_answer_gets_sha256(server: Server) -> None:
 def test_server_is_not_asked_for_few_bytes(server: Server) -> None:
     server.judge = verify
     assert server.address.probe("_work/", WORTH_ASKING - 1) == server.address
+
+
+def refuse_all(headers: dict[str, str], _: bytes) -> tuple[int, str]:
+    """As a server does that knows no checksums."""
+    found = next((name for name in headers if name.startswith("x-amz-checksum-")), None)
+    return (400, f"InvalidArgument:Unsupported header '{found}'") if found else (200, "")
+
+
+def test_refused_checksum_is_named_and_can_be_left_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.judge = refuse_all
+    with pytest.raises(
+        ObjectStoreError, match="400 InvalidArgument: Unsupported header 'x-amz-checksum-sha256'"
+    ) as told:
+        server.address.open().put("a", b"x")
+    assert "AWS_REQUEST_CHECKSUM_CALCULATION=when_required" in str(told.value)
+    settings = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    settings |= {
+        "AWS_ENDPOINT_URL": server.address.access.endpoint,
+        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    address = RootAddress.parse("s3://bucket/vault").resolve()
+    assert address.probe("_work/", WORTH_ASKING) == address
+    for number, body in enumerate((b"small", LARGE)):
+        address.open().put(f"a/{number}", memoryview(body))
+    assert server.kept == [(f"/bucket/vault/a/{number}", body, {}) for number, body in enumerate((b"small", LARGE))]
+
+
+def test_condition_that_is_not_implemented_is_told(server: Server) -> None:
+    server.judge = lambda headers, _: (501, "NotImplemented:Not yet") if "if-none-match" in headers else (200, "")
+    with pytest.raises(ObjectStoreError, match=r"\(501 NotImplemented: Not yet\).* must accept If-None-Match"):
+        server.address.open().put("a", b"x")
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+def test_proxy_that_does_not_answer_is_named(server: Server, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for other in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, f"http://user:secret@127.0.0.1:{port}")
+    with pytest.raises(ObjectStoreError, match=f"through the proxy 127.0.0.1:{port}.*HTTP_PROXY") as told:
+        server.address.open(retry_seconds=0).put("a", b"x")
+    assert "secret" not in str(told.value)
