@@ -1,5 +1,7 @@
 """By this package Spark finds the format ``streamvault``, without `streamvault.spark.register`."""
 
-from streamvault.spark.archive_source import ArchiveDataSource as DefaultSource
+from streamvault.spark.sources import source
+
+DefaultSource = source("streamvault")
 
 __all__ = ["DefaultSource"]

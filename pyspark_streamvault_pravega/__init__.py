@@ -1,5 +1,7 @@
 """By this package Spark finds the format ``pravega``, without `streamvault.spark.register`."""
 
-from streamvault.spark.pravega_source import PravegaDataSource as DefaultSource
+from streamvault.spark.sources import source
+
+DefaultSource = source("pravega")
 
 __all__ = ["DefaultSource"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +27,8 @@ from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 
-SPARK = "4.3"
-"""The version of Spark that Streamvault is made for, as in pyproject.toml."""
+SPARK = ((4, 0), (4, 4))
+"""The oldest version of Spark that Streamvault runs with, and the first that is too new, as in pyproject.toml."""
 
 OF_LIMIT = 0.6
 """The share of the time limit that a server may be silent: its own error says more than that the time is over."""
@@ -272,12 +273,13 @@ class _RootChecks:
 
 
 def _spark() -> str:
-    todo = f"Run pip install 'pyspark=={SPARK}.*', or use --master inline."
+    oldest, too_new = ("{}.{}".format(*one) for one in SPARK)
+    todo = f"Run pip install 'pyspark>={oldest},<{too_new}', or use --master inline."
     try:
         found = version("pyspark")
     except PackageNotFoundError:
         raise Failed("pyspark is not installed", todo=todo) from None
-    if not found.startswith(f"{SPARK}."):
+    if not SPARK[0] <= tuple(int(number) for number in re.findall(r"\d+", found)[:2]) < SPARK[1]:
         raise Failed(f"pyspark {found} is not supported", todo=todo)
     return f"pyspark {found}"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streamvault.spark.archive_source import ArchiveDataSource
-from streamvault.spark.pravega_source import PravegaDataSource
+from streamvault.common.errors import Usage
+from streamvault.spark.sources import FORMATS, check_pyspark, source
 from streamvault.sparkrun.code import import_folder, ship_code
 from streamvault.sparkrun.errors import SparkFailed
 
@@ -55,7 +55,15 @@ def register(spark: SparkSession) -> None:
 
     Raises:
         SparkFailed: Spark's Python cannot run the sources: it does not exist, has another version, or lacks a library.
+            Or PySpark is too old.
+        Usage: it is a session of Spark Connect, to which nothing can be shipped.
     """
+    check_pyspark()
+    if type(spark).__module__.startswith("pyspark.sql.connect."):
+        raise Usage(
+            "Spark Connect cannot ship code",
+            todo=f"Install Streamvault for the server's Python, which then has the formats, and set {PUSH_DOWN}=true.",
+        )
     spark.conf.set(PUSH_DOWN, "true")
     context: Any = spark.sparkContext
     here = context.master == "local" or str(context.master).startswith("local[")
@@ -67,8 +75,8 @@ def register(spark: SparkSession) -> None:
         ship_code(context)
     context.pythonExec = python
     try:
-        for source in (PravegaDataSource, ArchiveDataSource):
-            spark.dataSource.register(source)
+        for name in FORMATS:
+            spark.dataSource.register(source(name))
     finally:
         context.pythonExec = usual
 

@@ -16,6 +16,7 @@ import pytest
 
 from streamvault import check_setup
 from streamvault.cli import main
+from streamvault.common.errors import Failed
 from streamvault.common.times import now_utc
 from streamvault.objectstore.errors import AccessDenied
 from streamvault.objectstore.folder.store import FolderStore
@@ -250,6 +251,14 @@ def test_an_interrupt_leaves_no_probe_object(vault: Vault, monkeypatch: pytest.M
     assert keys(root) == []
 
 
-def test_the_supported_version_of_spark_is_the_one_that_is_required() -> None:
+def test_the_supported_versions_of_spark_are_those_that_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-    assert f"pyspark=={doctor.SPARK}.*" in project["dependencies"]
+    (oldest, too_new) = ("{}.{}".format(*one) for one in doctor.SPARK)
+    assert f"pyspark>={oldest},<{too_new}" in project["dependencies"]
+    for found in (f"{oldest}.0", "4.3.0"):
+        monkeypatch.setattr(doctor, "version", lambda _, found=found: found)
+        assert doctor._spark() == f"pyspark {found}"
+    for found in ("3.5.9", f"{too_new}.0.dev1"):
+        monkeypatch.setattr(doctor, "version", lambda _, found=found: found)
+        with pytest.raises(Failed, match=f"pyspark {found} is not supported"):
+            doctor._spark()
