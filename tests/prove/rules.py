@@ -44,6 +44,7 @@ LATE_MARKS = "tests/commands/manifests/test_late_marks.py"
 FALSE_CHAINS = "tests/commands/lake/test_false_chains.py"
 SHORTAGE = "tests/commands/manifests/test_shortage.py"
 SKIP_DAMAGED = "tests/commands/test_skip_damaged.py"
+CHECK_NOTES = "tests/commands/manifests/test_check_notes.py"
 LOST = "tests/commands/manifests/test_lost_manifest.py"
 REPLACED = "tests/unit/manifests/archive/test_replaced.py"
 
@@ -769,6 +770,46 @@ RULES: tuple[Mutant, ...] = (
         "_all_within(hole, known) or what",
         "what",
         tests=(SKIP_DAMAGED,),
+    ),
+    Mutant(
+        "events-counted",
+        "check: the events of a range are counted",
+        "manifests/archive/damage.py",
+        "elif not row.is_large and events != row.events:",
+        "elif False:",
+        tests=(CHECK_NOTES,),
+    ),
+    Mutant(
+        "large-event-alone",
+        "check: an event of more than 8 MiB is alone in its range",
+        "manifests/archive/damage.py",
+        "if row.is_large and int.from_bytes(head)",
+        "if False and int.from_bytes(head)",
+        tests=(CHECK_NOTES,),
+    ),
+    Mutant(
+        "sealed-by-epochs",
+        "manifest: which segments are sealed follows from the epochs",
+        "manifests/format/manifest.py",
+        "            not segment.sealed for segment in segments if segment.id.value not in last\n",
+        "            False for segment in segments if segment.id.value not in last\n",
+        tests=(CHECK_NOTES,),
+    ),
+    Mutant(
+        "mark-of-another-is-told",
+        "check: a mark that is not of the generation is reported",
+        "manifests/verbs/check.py",
+        "                check_mark(source.store, each.manifest, each.fingerprint)\n",
+        "                pass\n",
+        tests=(CHECK_NOTES,),
+    ),
+    Mutant(
+        "export-into-a-conversion",
+        "export: an archive into which a conversion has begun is not begun anew",
+        "manifests/archive/archive.py",
+        "            if listing.is_new and listing.dropped:\n",
+        "            if False:\n",
+        tests=(CHECK_NOTES,),
     ),
     Mutant(
         "merge-unverified",

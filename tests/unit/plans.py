@@ -30,7 +30,7 @@ def plan_of(generation: int = 1, *, end: int = 500, **changes: Any) -> Plan:
         "to": StreamCut(NAME, {LEFT: end, RIGHT: 9}),
         "segments": (
             PlannedSegment(name=LEFT.in_stream(NAME), start=0, end=end, sealed=False),
-            PlannedSegment(name=RIGHT.in_stream(NAME), start=0, end=9, sealed=True),
+            PlannedSegment(name=RIGHT.in_stream(NAME), start=0, end=9, sealed=False),
         ),
         "gaps": (GapEntry(segment=RIGHT.in_stream(NAME), start=0, end=9, reason="truncated"),),
         "sealed": False,

@@ -40,6 +40,10 @@ DECIDE_TRIES = 100
 """How often other runs may decide first before this one fails."""
 
 
+CONVERTING = "a conversion into this archive has begun, and has published nothing yet"
+CONVERTING_TODO = "Run 'streamvault convert' again as before: it resumes."
+
+
 def deletion_todo(uri: str) -> str:
     """Return what to do about an archive that is being deleted, given its URI."""
     return f"'streamvault delete {uri} --yes' finishes that"
@@ -137,6 +141,8 @@ class Archive:
 
         def read(listing: Listing) -> tuple[Manifest | None, str]:
             self.check_open(listing)
+            if listing.is_new and listing.dropped:
+                raise Conflict(CONVERTING, where=self.uri, todo=CONVERTING_TODO)
             return (None, "") if self._is_empty(listing) else self.read_fingerprinted(self._span(listing, None))
 
         return self.stable(read)
@@ -329,7 +335,7 @@ class Archive:
         """Check whether nothing has been published yet, or nothing is in force any more."""
         if listing.decision.is_deleted:
             return True
-        return not listing.spans and not listing.dropped and not listing.orphans
+        return listing.is_new
 
     def _span(self, listing: Listing, generation: int | None) -> GenerationSpan:
         """Return the span in force that contains a generation; by default the newest.
@@ -361,6 +367,8 @@ class Archive:
         if listing.decision.is_deleted:
             what, todo = self._deletion(listing)
             return NoSuchArchive(what, where=self.uri, todo=todo)
+        if listing.dropped:
+            return NoSuchArchive(CONVERTING, where=self.uri, todo=CONVERTING_TODO)
         return NoSuchArchive("no archive", where=self.uri, todo="'streamvault ls ROOT' lists the archives.")
 
     def _chosen(self, listing: Listing, generation: int | None) -> tuple[GenerationSpan, ...]:

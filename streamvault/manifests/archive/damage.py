@@ -12,7 +12,9 @@ from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.range_bytes import DigestMismatch, RangeBytes, read_verified
 from streamvault.manifests.format.archived_range import ArchivedRange, digest_of
-from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.arithmetic.framing import NotAnEvent
+from streamvault.streamstore.arithmetic.splitting import open_splitter
+from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +74,31 @@ def uncompared(damage: tuple[Lost, ...], listed: RangeCheck) -> tuple[Lost, ...]
 
 
 def damage_of(place: Place, layout: str, row: ArchivedRange) -> tuple[Lost, ...]:
-    """Read a range and compare its digest; return the damage: none, or one that covers the range."""
+    """Read a range and compare its digest and its events; return the damage: none, or one that covers the range."""
+    events, what = 0, ""
+    splitter = open_splitter("bytes" if row.is_large else row.content, row.start, str(row.segment))
+    head = bytearray()
     try:
-        for _ in read_verified(place, layout, row):
-            pass
+        for block in read_verified(place, layout, row):
+            head += memoryview(block)[: HEADER_BYTES - len(head)]
+            if what:
+                continue  # the digest says more
+            try:
+                events += sum(some.count for some in splitter.feed(block))
+            except NotAnEvent as error:
+                what = error.what
+        splitter.finish()
+    except NotAnEvent as error:
+        what = what or error.what
     except DigestMismatch as mismatch:
         return (whole(row, mismatch.what),)
     except Damaged as damaged:
         return (whole(row, str(damaged)),)
-    return ()
+    if row.is_large and int.from_bytes(head) != row.end - row.start - HEADER_BYTES:
+        what = "it is not the one event that the index says"
+    elif not row.is_large and events != row.events:
+        what = what or f"it has {count_text(events, 'event')}, and the index says {row.events:,}"
+    return (whole(row, f"the range has its digest, but {what}"),) if what else ()
 
 
 def listed_damage(listed: RangeCheck, row: ArchivedRange) -> tuple[Lost, ...]:

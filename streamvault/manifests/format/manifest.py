@@ -179,6 +179,11 @@ class GenerationModel(File):
                 raise ValueError(f"{segment.name} ends at {segment.end}, before it starts at {segment.start}")
             if segment.start != start or end not in {None, segment.end}:
                 raise ValueError(f"{segment.name} does not start and end at the cuts")
+        last = {segment.id for segment in self.epochs[-1].segments}
+        if len({segment.sealed for segment in segments if segment.id.value in last}) > 1 or any(
+            not segment.sealed for segment in segments if segment.id.value not in last
+        ):
+            raise ValueError("a segment is sealed that is open in the last epoch, or the other way round")
         cut = self.to.to_json()
         for seen in self.witness:
             if cut.get(seen.segment) != seen.offset + seen.length:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import count_text
 from streamvault.common.verb import verb
-from streamvault.layouts.layout import LayoutName
+from streamvault.layouts.layout import LAYOUTS
 from streamvault.layouts.object_keys import GenerationSpan
+from streamvault.layouts.place import Place
 from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.damage import Lost
 from streamvault.manifests.archive.deleting import below_head
 from streamvault.manifests.archive.history import History
 from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.marks import mark_checked
-from streamvault.manifests.archive.plan import current_plan
+from streamvault.manifests.archive.marks import check_mark, mark_checked
+from streamvault.manifests.archive.plan import Plan, current_plan
 from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.archive.sweeping import remove_strays, tasks_of
 from streamvault.manifests.options import CheckOptions
@@ -33,6 +35,7 @@ from streamvault.manifests.verbs.check_ranges import (
     check_ranges,
     find_strays,
     foreign_keys,
+    foreign_records,
     keys_of,
     range_tasks,
     strays_tasks,
@@ -47,6 +50,8 @@ from streamvault.streamstore.own import filled_places
 
 MAX_FINDINGS = 1000
 MAX_STRAYS = 100
+MAX_NAMED = 10
+"""Foreign objects that a note names."""
 MAX_FILLED = 20
 """Places with filler that a note names."""
 
@@ -152,7 +157,7 @@ class _Scope:
     notes: tuple[str, ...]
     state: object
     strays: Sequence[StraysTask] = ()
-    layouts: Sequence[LayoutName] = ()
+    layouts: Sequence[str] = ()
     newest: int = 0
     unfinished: int = 0
 
@@ -161,19 +166,21 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     state = state_of(source)
     under_way = merges_under_way(source)
     listing = source.listing()
-    if not listing.newest and current_plan(source.place, GenerationSpan.of(1))[0] is not None:
+    unfinished, plan_notes = None, tuple[str, ...]()
+    if generation is None:
+        unfinished, plan_notes = _find_plan(source, listing.newest + 1)
+    if listing.is_new and not listing.dropped and unfinished is not None:
         what = "generation 1 is unfinished, and there is no other"
         raise NoSuchArchive(what, where=source.uri, todo="Run its export again, which resumes it.")
     history = source.history() if generation is None else History([source.load(generation)])
-    unfinished = None
-    if generation is None:
-        unfinished, _ = current_plan(source.place, GenerationSpan.of(history.generation + 1))
+    if generation is None and history.generation != listing.newest:
+        unfinished, plan_notes = _find_plan(source, history.generation + 1)
     extra = source.stable(lambda now: list(extra_chunks(source, now, under_way)))
     ranges = range_tasks(history, source.address, extra, share=share, seed=seed, checksums=checksums)
     if generation is not None:
         note = f"only generation {history.generation} was checked; strays were not searched for"
         return _Scope(history, ranges, (note,), state)
-    notes = []
+    notes = [*plan_notes, *_bad_marks(source, history), *_foreign(source.place)]
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
     if extra:
@@ -192,10 +199,42 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
             unfinished=unfinished,
             below=below_head(history.generations[0].manifest),
         ),
-        layouts=sorted({each.manifest.layout for each in history.generations}),
-        newest=0 if unfinished is not None else history.generation,
+        layouts=tuple(LAYOUTS),
+        newest=0 if unfinished is not None or plan_notes else history.generation,
         unfinished=0 if unfinished is None else unfinished.generation,
     )
+
+
+def _find_plan(source: Archive, generation: int) -> tuple[Plan | None, tuple[str, ...]]:
+    """Return the plan of a generation that is not published, and a note if it cannot be read: that is no damage."""
+    try:
+        return current_plan(source.place, GenerationSpan.of(generation))[0], ()
+    except Damaged as damaged:
+        note = f"the plan of generation {generation}, which is not published, cannot be read; delete it: {damaged}"
+        return None, (note,)
+
+
+def _bad_marks(source: Archive, history: History) -> Iterator[str]:
+    """Yield a note for each mark that does not count as reading back."""
+    listing = source.listing()
+    for each in history.generations:
+        if each.manifest.span in listing.spans and each.manifest.generation in listing.checked:
+            try:
+                check_mark(source.store, each.manifest, each.fingerprint)
+            except Damaged as damaged:
+                yield f"{each.manifest.span} does not count as read back: {damaged.what} ({damaged.where})"
+
+
+def _foreign(place: Place) -> Iterator[str]:
+    """Yield a note on objects in the archive's folder that are none of an archive's, apart from strays."""
+    found: list[str] = []
+    count = 0
+    for key in foreign_records(place):
+        count += 1
+        found += [key] if count <= MAX_NAMED else []
+    if count:
+        more = f" and {count - len(found):,} more" if count > len(found) else ""
+        yield f"{count_text(count, 'object')} in the archive's folder not of an archive: {', '.join(found)}{more}"
 
 
 def _compare(

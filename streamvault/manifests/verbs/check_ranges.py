@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 
 from streamvault.common.underway import task_progress
 from streamvault.layouts.layout import LAYOUTS, open_layout
-from streamvault.layouts.object_keys import chunk_key
+from streamvault.layouts.object_keys import (
+    MANIFESTS,
+    TABLES,
+    WORK,
+    chunk_key,
+    parse_decision,
+    parse_record,
+    parse_truncation,
+)
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.agreement import by_segment
 from streamvault.manifests.archive.damage import Lost, damage_of, listed_damage, uncompared
@@ -276,6 +284,23 @@ def foreign_keys(place: Place, layout: str, tasks: Sequence[StraysTask]) -> Chec
     """Find keys of a layout that are in none of the segments' folders that the tasks search."""
     known = sorted(task.segment for task in tasks if task.layout == layout)
     return _count_strays(open_layout(layout).foreign(place, known))
+
+
+def foreign_records(place: Place) -> Iterator[str]:
+    """Yield every key beside the archive's folders, and of ``_manifest/`` every one that is no record."""
+    store, prefix = place
+    roots = sorted({MANIFESTS, WORK, TABLES, "table/", *(open_layout(name).keys.root for name in LAYOUTS)})
+    after = ""
+    for root in [*roots, None]:
+        for entry in store.list(prefix, after):
+            if root is not None and entry.key >= prefix + root:
+                break
+            yield entry.key
+        after = f"{prefix}{root}\U0010ffff"
+    for entry in store.list(prefix + MANIFESTS):
+        key = entry.key.removeprefix(prefix)
+        if parse_record(key) is None and parse_decision(key) is None and parse_truncation(key) is None:
+            yield entry.key
 
 
 def _count_strays(keys: Iterator[str]) -> CheckResult:

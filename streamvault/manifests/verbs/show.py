@@ -286,7 +286,7 @@ def _summary(archive: Archive, keys: list[str] | None, *, has_plan: bool) -> Arc
         return replace(summary, problem=str(problem))
     if plan is not None:
         summary = replace(summary, unfinished_generation=plan.generation)
-    if not (listing.spans if archive.table else listing.newest or listing.orphans):
+    if listing.is_new or (archive.table and not listing.spans):
         return summary if summary.unfinished_generation else None
     summary = _counted(summary, listing)
     try:

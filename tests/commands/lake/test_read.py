@@ -251,7 +251,7 @@ def test_only_what_is_printed_is_fetched(
     if not arguments:
         monkeypatch.setattr(Results, "raw", _closed_after_the_first(Results.raw))
     with counted(monkeypatch) as requests:
-        assert main(["cat", vault.archive, "--format", "hex", *arguments]) == 0
+        assert main(["cat", vault.archive, "--format", "hex", "--unverified", *arguments]) == 0
     assert capfdbinary.readouterr().out.count(b"\n") == (1 if arguments else FIRST_BYTES // 13)
     assert requests[0].gets < 40
 
