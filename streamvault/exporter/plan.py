@@ -258,6 +258,7 @@ def make_plan(
         source=store.uri,
         witness=witness,
         reader_groups=noted,
+        line=None if archive is None else archive.line,
     )
 
 

@@ -36,6 +36,7 @@ _TRUNCATION = re.compile(r"_manifest/truncations/([0-9]{10})\.json")
 _RECORD = re.compile(r"_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json)")
 _WORK = re.compile(r"([0-9]{10})(?:-([0-9]{10}))?")
 _TABLE = re.compile(r"[a-z0-9_]{1,128}")
+_LINE_FOLDER = "_line-"
 _LINE = re.compile(r"[A-Za-z0-9-]{1,64}")
 _TABLE_FILE = re.compile(rf"generation=([1-9][0-9]{{0,9}})/{_SEGMENT}-([0-9]{{19}})\.parquet")
 _PLAN = re.compile(r"_work/([0-9]{10})(?:-([0-9]{10}))?/(?:[0-9]{4}/)?(?:plan|ended)\.json")
@@ -174,7 +175,13 @@ def line_folder(name: str) -> str:
     """
     if not _LINE.fullmatch(name):
         raise InvalidKey("a line's name must be 1 to 64 letters, digits and hyphens", where=repr(name))
-    return f"_line-{name}"
+    return f"{_LINE_FOLDER}{name}"
+
+
+def line_of(folder: str) -> str:
+    """Return the name of the line whose root a folder is; empty if it is that of no line."""
+    name = folder.removeprefix(_LINE_FOLDER)
+    return name if folder != name and _LINE.fullmatch(name) else ""
 
 
 def segment_name(segment: SegmentId) -> str:

@@ -812,6 +812,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(CHECK_NOTES,),
     ),
     Mutant(
+        "line-of-another",
+        "manifest: it is of the line in which it is",
+        "manifests/archive/archive.py",
+        "        if manifest.line is not None and self.line is not None and manifest.line != self.line:\n",
+        "        if False:\n",
+        tests=("tests/commands/exporter/test_lines.py",),
+    ),
+    Mutant(
         "merge-unverified",
         "every byte is covered: what is joined is compared with its digest",
         "exporter/archived_events.py",

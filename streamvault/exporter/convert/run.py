@@ -169,7 +169,7 @@ def next_part(generation: Generation, archive: Archive, options: ConvertOptions)
         Conflict: the new archive has a different generation of this number.
         Damaged: a manifest of the new archive is missing.
     """
-    written = {"layout": options.layout, "compression": options.compress or "", "tool": TOOL}
+    written = {"line": archive.line, "layout": options.layout, "compression": options.compress or "", "tool": TOOL}
     whole = generation.manifest.model_copy(update=written)
     listing = archive.listing()
     if listing.newest >= whole.generation:

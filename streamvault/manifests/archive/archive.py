@@ -16,6 +16,7 @@ from streamvault.layouts.object_keys import (
     GenerationSpan,
     archive_prefix,
     decision_key,
+    line_of,
     manifest_key,
     ranges_key,
     table_folder,
@@ -101,6 +102,11 @@ class Archive:
     def uri(self) -> str:
         """The archive's URI, ``ROOT/SCOPE/STREAM``."""
         return self.place.uri
+
+    @property
+    def line(self) -> str | None:
+        """The archive's line, empty for a stream's first archive; None for a table: its manifests are an archive's."""
+        return line_of(self.root.prefix.rpartition("/")[2])
 
     def tables(self) -> Sequence[str]:
         """Return the names of the archive's tables."""
@@ -266,6 +272,12 @@ class Archive:
         if (manifest.name, manifest.span) != (self.stream, span):
             what = f"the manifest belongs to another archive ({manifest.name}, generation {manifest.generation})"
             raise Damaged(what, where=where)
+        if manifest.line is not None and self.line is not None and manifest.line != self.line:
+            known, here = (
+                f"line {name}" if name else "a stream's first archive" for name in (manifest.line, self.line)
+            )
+            todo = "Move each archive back to the folder it was written to: ROOT, or ROOT/_line-NAME."
+            raise Damaged(f"the manifest is of {known}, and this is {here}", where=where, todo=todo)
         return manifest, hashlib.sha256(data).hexdigest()
 
     def load_span(self, span: GenerationSpan) -> Generation:
@@ -419,6 +431,11 @@ class TableArchive(Archive):
     def prefix(self) -> str:
         """The folder of the records below the root, with a trailing slash."""
         return super().prefix + table_folder(self.table)
+
+    @property
+    def line(self) -> str | None:
+        """See `Archive.line`."""
+        return None
 
     def _reader_of(self, manifest: Manifest) -> str:
         return table_layout(manifest.generation)

@@ -13,7 +13,6 @@ from streamvault.layouts.place import Place
 from streamvault.manifests.archive.range_bytes import DigestMismatch, RangeBytes, read_verified
 from streamvault.manifests.format.archived_range import ArchivedRange, digest_of
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
-from streamvault.streamstore.arithmetic.splitting import open_splitter
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
 
@@ -75,6 +74,10 @@ def uncompared(damage: tuple[Lost, ...], listed: RangeCheck) -> tuple[Lost, ...]
 
 def damage_of(place: Place, layout: str, row: ArchivedRange) -> tuple[Lost, ...]:
     """Read a range and compare its digest and its events; return the damage: none, or one that covers the range."""
+    from streamvault.streamstore.arithmetic.splitting import (  # noqa: PLC0415
+        open_splitter,  # imports numpy, which read-only commands do not need
+    )
+
     events, what = 0, ""
     splitter = open_splitter("bytes" if row.is_large else row.content, row.start, str(row.segment))
     head = bytearray()

@@ -49,7 +49,7 @@ class Replaced(Model):
     reader_groups: tuple[GroupEntry, ...] | None = None
 
 
-_NOT_ITS_IDENTITY = frozenset({"layout", "compression", "reader_groups"})
+_NOT_ITS_IDENTITY = frozenset({"layout", "compression", "reader_groups", "line"})
 
 
 class GenerationModel(File):
@@ -57,7 +57,8 @@ class GenerationModel(File):
 
     `source` is the address of the stream's store as given by the user, for messages only. The stream is identified by
     its epochs and `witness`: the last bytes before the cut `to` of each segment that the source still had.
-    `reader_groups` are those of its scope that read it; None if they were not asked for.
+    `reader_groups` are those of its scope that read it; None if they were not asked for. `line` is the name of the
+    archive's line, empty for a stream's first archive; None in archives of earlier releases.
     """
 
     format: Literal[1]
@@ -76,6 +77,7 @@ class GenerationModel(File):
     witness: tuple[Witness, ...] = ()
     replaces: tuple[Replaced, ...] = ()
     reader_groups: tuple[GroupEntry, ...] | None = None
+    line: Annotated[str, Field(max_length=64)] | None = None
 
     def in_common(self) -> dict[str, Any]:
         """Return the common fields of a generation's plan and manifest, by name."""
@@ -111,6 +113,7 @@ class GenerationModel(File):
         """
         left_out = {name for name in ("replaces", "index") if not getattr(self, name, None)}
         left_out |= {"content"} if self.content == "events" else set()
+        left_out |= {"line"} if self.line is None else set()
         document: dict[str, Any] = {name: value for name, value in super().document().items() if name not in left_out}
         for one in (document, *document.get("replaces", ())):
             if one["reader_groups"] is None:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from streamvault import check_archive, export_stream, follow_stream, import_stream, list_archives, rotate_stream
-from streamvault.common.errors import Conflict, Usage
-from tests.unit.small_archives import NAME, Vault, contents
+from streamvault import (
+    check_archive,
+    compact_archive,
+    convert_archive,
+    export_stream,
+    follow_stream,
+    import_stream,
+    list_archives,
+    read_archive,
+    rotate_stream,
+    show_archive,
+    write_table,
+)
+from streamvault.common.errors import Conflict, Damaged, Usage
+from tests.unit.small_archives import NAME, Vault, a_root, contents, objects_of
 
 RUN = {"master": "inline[2]"}
 
@@ -50,6 +64,63 @@ def test_restored_stream_is_rotated_in_a_line_of_its_own(vault: Vault) -> None:
     export_stream(vault.uri(), vault.root, line="2", **RUN)
     with pytest.raises(Conflict):  # a run that forgets the option mixes nothing
         rotate_stream(vault.uri(), vault.root, **RUN)
+
+
+VERBS: dict[str, Callable[[Vault, str], object]] = {
+    "check": lambda vault, line: check_archive(_archive(vault, line), **RUN),
+    "import": lambda vault, line: import_stream(
+        _archive(vault, line), vault.uri(replace(NAME, stream="restored")), **RUN
+    ),
+    "export": lambda vault, line: export_stream(vault.uri(), vault.root, line=line, **RUN),
+    "cat": lambda vault, line: read_archive(_archive(vault, line)),
+    "compact": lambda vault, line: compact_archive(_archive(vault, line), **RUN),
+    "convert": lambda vault, line: convert_archive(_archive(vault, line), a_root(), layout="chunks", **RUN),
+}
+
+
+def _archive(vault: Vault, line: str) -> str:
+    return f"{vault.root}/{f'_line-{line}/' if line else ''}{NAME}"
+
+
+@pytest.mark.parametrize("line", ["", "2"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_line_in_the_place_of_another_is_damage(tmp_path: Path, verb: str, line: str) -> None:
+    vault = Vault(tmp_path)
+    vault.create(2)
+    vault.add(b"one", b"two")
+    for each in ("", "2"):
+        export_stream(vault.uri(), vault.root, line=each, **RUN)
+        assert check_archive(_archive(vault, each), read_data=True, **RUN).ok
+    swap(vault)
+    with pytest.raises(Damaged, match=r"the manifest is of (line 2, and this is a stream's|a stream's .* is line 2)"):
+        VERBS[verb](vault, line)
+    assert all("the manifest is of" in found.problem for found in list_archives(vault.root))
+    swap(vault)
+    VERBS[verb](vault, line)
+
+
+def swap(vault: Vault) -> None:
+    held = contents(vault.root)
+    store = objects_of(vault.root)
+    store.delete(list(held))
+    for key, data in held.items():
+        store.put(key.removeprefix("_line-2/") if key.startswith("_line-2/") else f"_line-2/{key}", data)
+
+
+def test_converted_and_merged_generations_are_of_the_line_they_are_in(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create(2)
+    for number in range(2):
+        vault.add(b"%d" % number)
+        export_stream(vault.uri(), vault.root, line="2", layout="chunks", **RUN)
+    other = a_root()
+    convert_archive(_archive(vault, "2"), other, layout="events", **RUN)
+    compact_archive(_archive(vault, "2"), **RUN)
+    write_table(_archive(vault, "2"), format="parquet", **RUN)
+    for archive in (f"{other}/{NAME}", _archive(vault, "2")):
+        assert check_archive(archive, read_data=True, **RUN).ok
+    assert show_archive(f"{other}/{NAME}").line == ""
+    assert show_archive(_archive(vault, "2")).line == "2"
 
 
 def test_line_rejects_another_stream(vault: Vault) -> None:
