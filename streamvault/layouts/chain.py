@@ -90,8 +90,8 @@ class RangeCheck:
     stray: int = 0
 
 
-class Decision(NamedTuple):
-    """Which chain of a range's objects is right.
+class ProvedChain(NamedTuple):
+    """The chain of a range's objects that its digest shows to be right.
 
     Attributes:
         edges: the offsets where its objects begin, and the end of the last one, ascending; empty if none is.
@@ -111,7 +111,7 @@ def walk(
     end: int,
     parse: Callable[[str], RangeKey | None],
     bound: Callable[[int], str],
-    decide: Callable[[int], Decision],
+    decide: Callable[[int], ProvedChain],
 ) -> Iterator[ChainedObject | Finding]:
     """Classify each object in a listing of the range ``[start, end)``.
 
@@ -229,7 +229,7 @@ class _Chain:
         start: int,
         end: int,
         bound: Callable[[int], str],
-        decide: Callable[[int], Decision],
+        decide: Callable[[int], ProvedChain],
     ) -> None:
         self.at = start
         self._end = end

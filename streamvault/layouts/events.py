@@ -16,7 +16,7 @@ from streamvault.layouts.chain import (
     MAX_CHAINS,
     ChainedObject,
     Chains,
-    Decision,
+    ProvedChain,
     Finding,
     RangeCheck,
     check,
@@ -163,7 +163,7 @@ class EventsLayout(Layout):
         starts = [low for low, _ in ranges]
         is_proved = True
 
-        def decide(offset: int) -> Decision:
+        def decide(offset: int) -> ProvedChain:
             nonlocal is_proved
             is_proved = False  # without a digest, the walk may follow a wrong chain
             return self._decide(place, StoredRange(segment, *ranges[bisect_right(starts, offset) - 1]))
@@ -182,7 +182,7 @@ class EventsLayout(Layout):
         yield from self._in_gap(place, segment, at, end)
 
     def _walk(
-        self, place: Place, stored: StoredRange, decide: Callable[[int], Decision] | None = None
+        self, place: Place, stored: StoredRange, decide: Callable[[int], ProvedChain] | None = None
     ) -> Iterator[ChainedObject | Finding]:
         prefix = place.prefix
         skip = len(prefix)
@@ -199,7 +199,7 @@ class EventsLayout(Layout):
             decide=decide or (lambda _: self._decide(place, stored)),
         )
 
-    def _decide(self, place: Place, stored: StoredRange) -> Decision:
+    def _decide(self, place: Place, stored: StoredRange) -> ProvedChain:
         """Find the chain of a range that has its digest; without one, any. Each is read."""
         found = (
             (key.offset, key.end)
@@ -210,13 +210,13 @@ class EventsLayout(Layout):
         chains = iter(Chains(found, stored.start, stored.end))
         for edges in islice(chains, MAX_CHAINS):
             if not stored.digest or self._digest_along(place, stored, edges) == stored.digest:
-                return Decision(edges, stored.end)
+                return ProvedChain(edges, stored.end)
         why = "several objects begin at the same offset, and no chain of them has the range's digest"
         if next(chains, None) is not None:
             why = (
                 f"the objects form more than {MAX_CHAINS} chains, and the first of them do not have the range's digest"
             )
-        return Decision((), stored.end, why)
+        return ProvedChain((), stored.end, why)
 
     def _digest_along(self, place: Place, stored: StoredRange, edges: Sequence[int]) -> str:
         entries = (

@@ -304,22 +304,14 @@ class TestTargets:
         with vault.store as store:
             assert store.describe(TARGET).configuration == described.configuration
 
-    @pytest.mark.parametrize(
-        ("damage", "reason"),
-        [
-            (Path.unlink, "its archive cannot be read"),
-            (lambda path: path.write_bytes(bytes(path.stat().st_size)), "the target has other bytes than the source"),
-        ],
-    )
-    def test_target_whose_archive_has_lost_events_stays(
-        self, vault: Vault, damage: Callable[[Path], object], reason: str
-    ) -> None:
+    @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(bytes(path.stat().st_size))])
+    def test_target_whose_archive_has_lost_events_stays(self, vault: Vault, damage: Callable[[Path], object]) -> None:
         killed_import(vault)
         for chunk in (vault.folder / "vault").rglob("chunks/**/*"):
             if chunk.is_file():
                 damage(chunk)
         before = vault.store.describe(TARGET)
-        assert reason in kept(sweep(vault))[TARGET.stream]
+        assert "its archive cannot be read" in kept(sweep(vault))[TARGET.stream]
         assert vault.store.describe(TARGET) == before
 
     @pytest.mark.parametrize(

@@ -97,8 +97,8 @@ def options() -> set[str]:
         "--conn-json",
         "--constraint",
     }
-    of_dockerfiles = {"--no-cache", "--chown"}
-    return known | of_bin_test_and_docker | of_uv_pip_and_airflow | of_dockerfiles
+    of_image_builds = {"--no-cache", "--chown", "--isolation", "--network", "--tag"}
+    return known | of_bin_test_and_docker | of_uv_pip_and_airflow | of_image_builds
 
 
 KINDS = {"tutorial": "Tutorials", "guide": "How-to", "runbooks": "Runbooks", "reference": "Reference"}

@@ -93,7 +93,7 @@ def test_root_that_is_a_file_is_no_such_bucket(tmp_path: Path) -> None:
         lambda: store.folders(""),
         lambda: store.delete(["a"]),
     ):
-        with pytest.raises(NoSuchBucket, match="no such folder"):
+        with pytest.raises(NoSuchBucket, match="a file is in the place of a folder"):
             ask()
 
 

@@ -30,7 +30,6 @@ from streamvault.streamstore.errors import (
     StoreBusy,
     StoreFull,
     StreamStoreError,
-    StreamStoreUnavailable,
 )
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.state import write_state
@@ -121,11 +120,12 @@ def test_reading_creates_no_files(root: Path) -> None:
 def test_folder_that_cannot_be_used_is_named(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("not a store")
     with LocalStore(tmp_path / place) as store:
-        with pytest.raises(StreamStoreUnavailable, match=f"cannot be used .*{place}/scope"):
+        said = "a file is in the place of" if place == "file" else "cannot be used"
+        with pytest.raises(StreamStoreError, match=f"{said} .*{place}/scope"):
             store.create_scope("scope")
         for look in (lambda: store.describe(NAME), lambda: list(store.list_scopes())):
             if place == "file":
-                with pytest.raises(StreamStoreUnavailable, match="cannot be used"):
+                with pytest.raises(StreamStoreError, match=said):
                     look()
 
 
