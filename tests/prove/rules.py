@@ -12,6 +12,8 @@ RANGE_SIZES = "tests/commands/rotation/compact/test_range_sizes.py"
 READ_BACK = "tests/unit/manifests/verbs/test_read_back.py"
 TRUNCATE = "tests/commands/rotation/test_truncate.py"
 IDENTITY = "tests/commands/test_identity.py"
+CONTINUED = f"{IDENTITY}::test_source_that_was_replaced_is_not_continued"
+EVENT_COPIES = "tests/commands/mirrors/test_copy_events.py"
 LATE = "tests/commands/exporter/test_run_late.py"
 RESTART = "tests/commands/exporter/test_restart.py"
 COMMIT = "tests/contract/test_commit.py"
@@ -1762,7 +1764,7 @@ RULES: tuple[Mutant, ...] = (
         "reading/identity.py",
         "        if self.history and history_digest(described.epochs[:count]) != self.history:\n",
         "        if False:\n",
-        tests=(IDENTITY,),
+        tests=(f"{IDENTITY}::test_source_whose_segments_are_new_is_compared_by_what_was_before",),
     ),
     Mutant(
         "source-witness",
@@ -1770,15 +1772,7 @@ RULES: tuple[Mutant, ...] = (
         "reading/identity.py",
         "        return compare_witness(look.digest, self.witness or ())[1]\n",
         '        return ""\n',
-        tests=(IDENTITY,),
-    ),
-    Mutant(
-        "source-shorter",
-        "what is continued: a source that is shorter is another one",
-        "reading/identity.py",
-        "            if not is_before(described, self._cut, described.tail):\n",
-        "            if False:\n",
-        tests=(IDENTITY,),
+        tests=(f"{CONTINUED}[append-stream-longer]",),
     ),
     Mutant(
         "source-predecessors",
@@ -1786,7 +1780,7 @@ RULES: tuple[Mutant, ...] = (
         "reading/identity.py",
         "            held = look.between(described.head, later_of(described, cut, described.head))\n",
         "            pass\n",
-        tests=(IDENTITY,),
+        tests=(f"{IDENTITY}::test_source_whose_segments_are_new_is_compared_by_what_was_before",),
     ),
     Mutant(
         "stitch-of-another-source",
@@ -1794,7 +1788,7 @@ RULES: tuple[Mutant, ...] = (
         "joining/record.py",
         "        return self.from_cut, self.to.reached(look, self.uri)\n",
         "        return self.from_cut, self.to._cut\n",
-        tests=(IDENTITY,),
+        tests=(f"{CONTINUED}[append-stream-longer]",),
     ),
     Mutant(
         "stitch-replaced",
@@ -1802,7 +1796,7 @@ RULES: tuple[Mutant, ...] = (
         "joining/stitching.py",
         "            self._planner.check_sources(record)  # they may have been replaced while they were read\n",
         "",
-        tests=(IDENTITY,),
+        tests=(f"{IDENTITY}::test_source_that_is_replaced_while_it_is_read_is_not_appended",),
     ),
     Mutant(
         "join-of-another-source",
@@ -1810,7 +1804,7 @@ RULES: tuple[Mutant, ...] = (
         "joining/new_target.py",
         "        self._planner.check_sources(record)\n",
         "",
-        tests=(IDENTITY,),
+        tests=(f"{CONTINUED}[join-archive-longer]",),
     ),
     Mutant(
         "import-of-another",
@@ -1818,7 +1812,7 @@ RULES: tuple[Mutant, ...] = (
         "importer/run.py",
         "            self.check_unfinished(unfinished)\n",
         "            pass\n",
-        tests=(IDENTITY, "tests/commands/importer/test_verify.py"),
+        tests=(f"{CONTINUED}[import stopped-archive-as long]",),
     ),
     Mutant(
         "events-of-another-source",
@@ -1826,7 +1820,7 @@ RULES: tuple[Mutant, ...] = (
         "joining/events/copying.py",
         "            begin = newest.end.reached(self._look, self.source.uri)\n",
         "            begin = newest.end._cut\n",
-        tests=(IDENTITY, EVENTS),
+        tests=(f"{CONTINUED}[copy by events stopped-stream-longer]",),
     ),
     Mutant(
         "events-finished-of-another",
@@ -1834,7 +1828,7 @@ RULES: tuple[Mutant, ...] = (
         "joining/events/copying.py",
         "        tail = record.tail.reached(self._look, self.source.uri)\n",
         "        tail = record.tail._cut\n",
-        tests=(IDENTITY,),
+        tests=(f"{CONTINUED}[copy by events-stream-as long]",),
     ),
     Mutant(
         "events-finished-written",
@@ -1842,7 +1836,7 @@ RULES: tuple[Mutant, ...] = (
         "joining/events/copying.py",
         "        self._check_untouched(found, record)\n",
         "",
-        tests=("tests/commands/mirrors/test_copy_events.py",),
+        tests=(f"{EVENT_COPIES}::test_repeated_copy_says_what_both_have",),
     ),
     Mutant(
         "table-of-another",
@@ -1850,7 +1844,7 @@ RULES: tuple[Mutant, ...] = (
         "lake/from_archive.py",
         "        if last is not None:\n            self._check_same(last, where)\n",
         "",
-        tests=(IDENTITY,),
+        tests=(f"{CONTINUED}[handoff-archive-longer]",),
     ),
     Mutant(
         "query-of-another",
@@ -1858,7 +1852,7 @@ RULES: tuple[Mutant, ...] = (
         "spark/pravega_stream.py",
         "        if not compare or _KNOWN_BY not in offset:\n",
         "        if True:\n",
-        tests=(IDENTITY,),
+        tests=(f"{IDENTITY}::test_streaming_query_of_a_stream_that_was_replaced_is_refused",),
     ),
     Mutant(
         "write-to-another",
@@ -1866,7 +1860,7 @@ RULES: tuple[Mutant, ...] = (
         "spark/ledger.py",
         '        if last["target"] != self._first_segment_id or difference:\n',
         '        if last["target"] != self._first_segment_id:\n',
-        tests=(IDENTITY,),
+        tests=(f"{IDENTITY}::test_named_write_to_a_stream_that_was_replaced_is_refused",),
     ),
     Mutant(
         "status-of-another",
@@ -1874,7 +1868,7 @@ RULES: tuple[Mutant, ...] = (
         "report/status.py",
         "        check_same_stream(described, stream.store, newest, most=COMPARED)\n",
         "        pass\n",
-        tests=(f"{SCOPES}/test_status.py",),
+        tests=(f"{SCOPES}/test_status.py::test_stream_of_another_cluster_and_an_archive_without_data_are_problems",),
     ),
     Mutant(
         "join-unfinished",
