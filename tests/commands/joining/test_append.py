@@ -11,6 +11,7 @@ from streamvault import copy_stream, export_stream
 from streamvault.cli import main
 from streamvault.common.errors import Damaged
 from streamvault.joining.reports import StitchReport
+from streamvault.manifests.archive.history import History
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN
@@ -163,6 +164,23 @@ def test_damaged_bytes_are_not_appended(
     flip_byte(vault)
     assert keyed.append(f"file://{vault}/scope/one", **options).moved_bytes
     assert keyed.by_key("target") == keyed.expected(("target", range(5)), ("one", range(30)))
+
+
+def test_range_that_an_archive_neither_has_nor_declares_missing_is_damage(
+    keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed.make("target", events=5)
+    keyed.make("one", events=30)
+    vault = f"file://{tmp_path}/vault"
+    export_stream(keyed.uri("one"), vault, layout="chunks", range_size="64KiB", master="inline")
+    for _ in range(2):
+        keyed.write("one", 30)
+        export_stream(keyed.uri("one"), vault, layout="chunks", range_size="64KiB", master="inline")
+    real = History.ranges
+    monkeypatch.setattr(History, "ranges", lambda *given: [one for at, one in enumerate(real(*given)) if at != 1])
+    with pytest.raises(Damaged, match="the manifests have an undeclared gap"):
+        keyed.append(f"{vault}/scope/one")
+    assert len(keyed.payloads("target")) == 5
 
 
 def test_target_is_scaled_only_where_it_must_be(keyed: Keyed) -> None:

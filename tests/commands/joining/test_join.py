@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from streamvault.importer.target import TargetTaken
 from streamvault.joining.new_target import NewTarget
 from streamvault.joining.stitching import Stitching
 from streamvault.joining.target import StitchTarget
+from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import RetentionKind, Scaling, StreamName
 from tests.commands.joining.keyed import Keyed
 from tests.commands.joining.test_append import SHAPES, check_places, make
@@ -173,3 +176,53 @@ def test_command_prints_what_it_joins(keyed: Keyed, capfd: pytest.CaptureFixture
     assert f"joined {keyed.uri('one')} into {keyed.uri('all')}" in capfd.readouterr().out
     assert main(command) == 0
     assert "already joined" in capfd.readouterr().out
+
+
+def paused_in_run(keyed: Keyed, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+    """Let something happen while a join is about to append."""
+    real = Stitching.run
+
+    def run(self: Stitching, *given: Any) -> Any:
+        monkeypatch.setattr(Stitching, "run", real)
+        meanwhile()
+        return real(self, *given)
+
+    monkeypatch.setattr(Stitching, "run", run)
+    join_streams([keyed.uri("one")], keyed.uri("all"), master="inline")
+
+
+def test_late_join_appends_nothing_to_what_is_its_users(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run has finished the stream, and its user has deleted the ledger that says so."""
+    keyed.make("one", events=30)
+
+    def meanwhile() -> None:
+        join_streams([keyed.uri("one")], keyed.uri("all"), master="inline")
+        with keyed.store as store:
+            for name in keyed.own():
+                store.delete(StreamName("scope", name))
+
+    with pytest.raises(Overtaken, match="another process has finished the stream"):
+        paused_in_run(keyed, monkeypatch, meanwhile)
+    assert keyed.by_key("all") == keyed.expected(("one", range(30)))
+
+
+def test_late_scale_of_a_join_is_refused(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is late with its scale for two segments, when another one needs but one, and has finished the stream."""
+    keyed.make("one", 2, events=30)
+    real = LocalStore.scale
+
+    def scale(self: LocalStore, stream: StreamName, *given: Any) -> Any:
+        if stream.stream == "all":
+            monkeypatch.setattr(LocalStore, "scale", real)
+            keyed.scale("one", [])
+            with keyed.store as store:
+                store.truncate(store.describe(StreamName("scope", "one")).tail)
+            keyed.write("one", 5)
+            join_streams([keyed.uri("one")], keyed.uri("all"), master="inline")
+        return real(self, stream, *given)
+
+    monkeypatch.setattr(LocalStore, "scale", scale)
+    with pytest.raises(Overtaken, match="another process has finished the stream"):
+        join_streams([keyed.uri("one")], keyed.uri("all"), master="inline")
+    assert len(keyed.tail("all")) == 1
+    assert keyed.by_key("all") == keyed.expected(("one", range(30, 35)))

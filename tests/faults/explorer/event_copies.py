@@ -11,6 +11,7 @@ import pytest
 
 from streamvault import copy_stream
 from streamvault.common.errors import Conflict, Usage
+from streamvault.importer.target import TargetTaken
 from streamvault.joining.events import fill
 from streamvault.streamstore.errors import NoSuchStream, StreamExists
 from streamvault.streamstore.model import StreamName
@@ -115,7 +116,8 @@ class CopyWatch:
         """Judge the copy as it is at the end.
 
         Args:
-            refused: whether the source was merged, and had nothing (any more) that fits into the copy.
+            refused: whether the source was merged, and had nothing (any more) that fits into the copy, or the copy was
+                written to.
         """
         yield from self.wrong
         try:
@@ -124,7 +126,7 @@ class CopyWatch:
             if not refused:
                 yield "LOST the copy"
             return
-        if refused and not STRANGE & set(self._names) and any(copy.data.values()):
+        if refused and not {*STRANGE, "copy-write"} & set(self._names) and any(copy.data.values()):
             yield "STUCK with a part of the source"
         if is_ours(copy) and not refused and not STRANGE & set(self._names):
             yield "UNFINISHED the copy"
@@ -164,7 +166,8 @@ def run(schedule: Schedule) -> tuple[list[str], list[Actor]]:
             names.append("copy")
             again = Actor(len(names) - 1, lambda: _copy(world))
             again.go_on()
-        refused = "merge" in names and isinstance(again.error, Usage | Conflict)
+        taken = "copy-write" in names and isinstance(again.error, TargetTaken)
+        refused = taken or ("merge" in names and isinstance(again.error, Usage | Conflict))
         if again.error is not None and not refused and not STRANGE & set(names):
             watch.wrong.append(f"STUCK: {type(again.error).__name__}: {again.error}")
         return list(watch.judge(refused=refused)), actors
