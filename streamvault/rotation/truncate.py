@@ -113,7 +113,7 @@ def _check_beginning(archive: Archive, described: StreamDescription, where: str,
 
     def beginnings(listing: Listing) -> tuple[StreamCut, StreamCut | None]:
         archive.check_open(listing)
-        head = archive.read_manifest(listing.spans[0]).from_
+        head = archive.read_manifest(archive.in_force(listing)[0]).from_
         return head, listing.decision.begin if listing.dropped else head
 
     head, begin = archive.stable(beginnings)

@@ -670,6 +670,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(LOST,),
     ),
     Mutant(
+        "truncated-by-all-in-force",
+        "truncation of the source: every generation in force is there",
+        "manifests/verbs/read_back.py",
+        "for span in reversed(archive.in_force(listing)):",
+        "for span in reversed(listing.spans):",
+        tests=("tests/unit/manifests/verbs/test_read_back.py",),
+    ),
+    Mutant(
         "chosen-is-there",
         "readers: no verb goes on with an archive that lacks a generation",
         "manifests/archive/archive.py",
@@ -1433,7 +1441,7 @@ RULES: tuple[Mutant, ...] = (
         "ephemeral-archived",
         "ephemeral stream: its tag never goes along into another stream",
         "importer/plan.py",
-        " and not tag.startswith(EPHEMERAL)",
+        " and not tag.startswith((EPHEMERAL, SCALED))",
         "",
         tests=(f"{MANAGER}/test_ephemeral.py",),
     ),

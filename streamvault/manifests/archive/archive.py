@@ -388,6 +388,15 @@ class Archive:
         upto = self._span(listing, generation).last
         return tuple(span for span in listing.spans if span.last <= upto)
 
+    def in_force(self, listing: Listing) -> tuple[GenerationSpan, ...]:
+        """Return all generations in force, in order, at least one.
+
+        Raises:
+            NoSuchArchive: there is none.
+            Damaged: a manifest is missing.
+        """
+        return self._chosen(listing, None)
+
     def commit(self, manifest: Manifest, rows: Sequence[ArchivedRange], *, grace: float = 0.0) -> Generation | None:
         """Publish a generation: ranges first, then the manifest, create-only; a merged one also by a decision.
 

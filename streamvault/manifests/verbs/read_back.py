@@ -99,7 +99,7 @@ def check_kept(
     """
 
     def check(listing: Listing) -> None:
-        for span in reversed(listing.spans):
+        for span in reversed(archive.in_force(listing)):
             is_marked = span.last in listing.checked
             if span.first > upto or (is_marked and span.last in read):
                 continue
