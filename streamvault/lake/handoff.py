@@ -211,6 +211,7 @@ def _compare(catalog: Catalog, place: TablePlace, *, grows: bool) -> None:
 
 def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[int]:
     generations = place.archive.generations()
+    check_registration(place, catalog.identity(place))  # of a table registered elsewhere, this catalog knows nothing
     missing = catalog.missing(place, generations)
     if generations:
         # once the catalog has answered, so that a mistyped address is not recorded; before it is changed

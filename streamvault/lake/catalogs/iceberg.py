@@ -101,6 +101,7 @@ class IcebergTables:
                 if table is not None and newest >= number:
                     if newest == number:
                         _check_same(table, place, number, generation.fingerprint)
+                    fix_identity(place, table.metadata.table_uuid)
                     # True if an attempt of this call did it, whose answer was lost
                     return any(one is not None and table.snapshot_by_id(one) is not None for one in tried)
                 check_follows(number, newest, place)
