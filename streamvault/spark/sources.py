@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from streamvault.sparkrun.errors import SparkFailed
 
-NEEDED = (4, 2)
+NEEDED = (4, 3)
 """The oldest PySpark with all that the data sources use; commands run with older ones."""
 
 _CLASSES = {

@@ -88,7 +88,7 @@ def run(pyspark: Path | None, *words: str) -> str:
 def test_commands_run_on_the_oldest_pyspark_and_the_data_sources_say_what_they_need(oldest: Path, kept: Path) -> None:
     archive, stream = f"file://{kept}/archive/demo/orders", f"local://{kept}/streams/demo/orders"
     version = run(oldest, "-c", "import pyspark; print(pyspark.__version__)").strip()
-    asked = f"Streamvault's data sources need PySpark 4.2: PySpark {version} is installed."
+    asked = f"Streamvault's data sources need PySpark 4.3: PySpark {version} is installed."
     answers = run(oldest, "-c", READS.replace("REMOTE", CLASSIC), archive, stream).splitlines()
     registered, _, *reads = answers
     assert registered.startswith(asked)
