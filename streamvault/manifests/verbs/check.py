@@ -180,7 +180,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     if generation is not None:
         note = f"only generation {history.generation} was checked; strays were not searched for"
         return _Scope(history, ranges, (note,), state)
-    notes = [*plan_notes, *_bad_marks(source, history), *_foreign(source.place)]
+    notes = [*plan_notes, *(_bad_marks(source, history) if share else ()), *_foreign(source.place)]
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
     if extra:

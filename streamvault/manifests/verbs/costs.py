@@ -193,9 +193,9 @@ def to_check(
         reads: whether data are read, too.
         checksums: whether the checksums that the store keeps are compared.
     """
-    found = Requests(lists=5 * _manifest_pages(generations) + 2, gets=2 * generations + 2)
+    found = Requests(lists=6 * _manifest_pages(generations) + 10, gets=2 * generations + 2)
     if reads:  # and what was read back is recorded
-        found += Requests(puts=generations, lists=_manifest_pages(generations))
+        found += Requests(puts=generations, lists=2 * _manifest_pages(generations))
     for layout, parts in layouts:
         for part in parts:
             # the ranges; for strays: before and after them in the segment's folder, and behind it

@@ -124,7 +124,7 @@ def test_mark_that_is_not_of_the_generation_is_reported(vault: Vault, other: byt
     vault.export("chunks")
     mark = contents(vault.root)[f"{NAME}/{checked_key(FIRST)}"]
     replace_object(vault.root, f"{NAME}/{checked_key(GenerationSpan.of(2))}", mark if other is None else other)
-    report = check_archive(vault.archive)
+    report = check_archive(vault.archive, read_data=True, master="inline")
     assert report.ok
     (note,) = report.notes
     assert note.startswith("generation 2 does not count as read back")
