@@ -23,6 +23,11 @@ def integers(value: int, count: int) -> pa.Array:
     return numbers(np.full(count, value, np.int32))
 
 
+def none_of(count: int) -> pa.Array:
+    """Return an array of ``count`` times false."""
+    return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(bytes((count + 7) // 8))])
+
+
 def texts(value: str, count: int) -> pa.Array:
     """Return an array of ``count`` times the same text."""
     data = value.encode()

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from streamvault.lake.arrays import none_of
 from streamvault.lake.column_types import arrow_type, misfit
 from streamvault.lake.payloads import (
     DATE,
@@ -176,4 +177,4 @@ def _hopeless(kind: pa.DataType, values: pa.Array) -> pa.Array:
     for is_kind, pattern in _LOOKS_LIKE:
         if is_kind(kind):
             return pc.invert(pc.match_substring_regex(pc.ascii_trim(values, " \t"), pattern))
-    return pa.repeat(False, len(values))
+    return none_of(len(values))

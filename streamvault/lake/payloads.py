@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamvault.lake.arrays import text
+from streamvault.lake.arrays import none_of, numbers, text
 
 PART = 8192
 """Payloads that are parsed at once."""
@@ -203,7 +203,7 @@ def convert_each(
     """
     try:
         convert(values[:FEW])  # where many are wrong, it is found here: Arrow writes a message for each of them
-        return convert(values), pa.repeat(False, len(values))
+        return convert(values), none_of(len(values))
     except NotDecoded:
         wrong = pc.fill_null(hopeless(values), False)
     left = pc.if_else(wrong, pa.scalar(None, values.type), values)
@@ -224,7 +224,7 @@ def beyond_calendar(values: pa.Array) -> pa.Array:
         return _outside(values.view(pa.int32()), 1)
     if pa.types.is_timestamp(kind):
         return _outside(values.view(pa.int64()), 86_400 * _PER_SECOND[kind.unit])
-    found = pa.repeat(False, len(values))
+    found = none_of(len(values))
     if pa.types.is_struct(kind):
         for index in range(kind.num_fields):
             found = pc.or_(found, beyond_calendar(pc.struct_field(values, index)))
@@ -237,7 +237,8 @@ def beyond_calendar(values: pa.Array) -> pa.Array:
 
 
 def _outside(values: pa.Array, per_day: int) -> pa.Array:
-    low, high = pa.scalar(_FIRST_DAY * per_day, values.type), pa.scalar(_AFTER_LAST_DAY * per_day, values.type)
+    bounds = np.array([_FIRST_DAY * per_day, _AFTER_LAST_DAY * per_day], np.int32 if values.type == pa.int32() else np.int64)
+    low, high = numbers(bounds)
     return pc.fill_null(pc.or_(pc.less(values, low), pc.greater_equal(values, high)), False)
 
 

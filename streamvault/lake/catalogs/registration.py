@@ -31,7 +31,7 @@ class Registration(File):
     table: str
 
 
-class Identity(File):
+class CreatedTable(File):
     """The file ``created.json`` among a table's records, created once the catalog has the table.
 
     Attributes:
@@ -80,7 +80,7 @@ def check_identity(place: TablePlace, found: UUID | None) -> None:
         Conflict: it is another one, or the registered table was renamed or dropped.
         Damaged: the record cannot be read.
     """
-    recorded = find_file(Identity, place.archive.store, place.archive.prefix + table_identity_key())
+    recorded = find_file(CreatedTable, place.archive.store, place.archive.prefix + table_identity_key())
     if recorded is not None:
         _check_identity(recorded, place, found)
 
@@ -93,10 +93,10 @@ def fix_identity(place: TablePlace, found: UUID) -> None:
         Damaged: the record cannot be read.
     """
     key = place.archive.prefix + table_identity_key()
-    _check_identity(decide_file(place.archive.store, key, Identity(uuid=found))[0], place, found)
+    _check_identity(decide_file(place.archive.store, key, CreatedTable(uuid=found))[0], place, found)
 
 
-def _check_identity(recorded: Identity, place: TablePlace, found: UUID | None) -> None:
+def _check_identity(recorded: CreatedTable, place: TablePlace, found: UUID | None) -> None:
     if recorded.uuid == found:
         return
     record = place.archive.place.at(place.archive.prefix + table_identity_key())
