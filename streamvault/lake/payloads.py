@@ -237,7 +237,9 @@ def beyond_calendar(values: pa.Array) -> pa.Array:
 
 
 def _outside(values: pa.Array, per_day: int) -> pa.Array:
-    bounds = np.array([_FIRST_DAY * per_day, _AFTER_LAST_DAY * per_day], np.int32 if values.type == pa.int32() else np.int64)
+    bounds = np.array(
+        [_FIRST_DAY * per_day, _AFTER_LAST_DAY * per_day], np.int32 if values.type == pa.int32() else np.int64
+    )
     low, high = numbers(bounds)
     return pc.fill_null(pc.or_(pc.less(values, low), pc.greater_equal(values, high)), False)
 
