@@ -82,6 +82,7 @@ class TrinoServer(Server):
             TrinoFailed: it did not work.
         """
         headers = {"X-Trino-User": "test", "X-Trino-Catalog": catalog, "X-Trino-Time-Zone": "UTC"}
+        headers["X-Trino-Client-Capabilities"] = "PARAMETRIC_DATETIME"  # else times are cut to milliseconds
         answer = self._ask(urllib.request.Request(f"{self.uri}/v1/statement", sql.encode(), headers))
         self._latest = answer["id"]
         rows: list[list[Any]] = []

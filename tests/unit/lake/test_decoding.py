@@ -505,3 +505,11 @@ def test_hostile_value_is_null_and_nothing_else(decode: str, data: st.DataObject
     made = options(decode, hostile_values.columns_of(decode), avro=hostile_values.schema_of(decode))
     rows = decoded(made, *(event.payload for event in events))
     assert all(event.is_row(row) for event, row in zip(events, rows, strict=True))
+
+
+@pytest.mark.parametrize("decode", ["json", "csv", "avro"])
+def test_every_corner_of_a_type_is_held_and_nothing_beyond(decode: str) -> None:
+    events = hostile_values.every(decode)
+    made = options(decode, hostile_values.columns_of(decode), avro=hostile_values.schema_of(decode))
+    rows = decoded(made, *(event.payload for event in events))
+    assert all(event.is_row(row) for event, row in zip(events, rows, strict=True))
