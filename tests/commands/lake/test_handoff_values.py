@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -92,8 +93,10 @@ def finds_all(table: Table, events: Sequence[Event], generations: Sequence[int])
     """Whether a query for each value reads the file that it is in."""
     for event, generation in zip(events, generations, strict=True):
         for name, value in event.held.items():
-            if value is None or value != value or isinstance(value, list | dict):  # noqa: PLR0124  (NaN)
+            if value is None or isinstance(value, list | dict):
                 continue
+            if isinstance(value, float) and not math.isfinite(value):
+                continue  # PyIceberg cannot look for these
             if isinstance(value, date | datetime):
                 value = value.isoformat()  # noqa: PLW2901
             files = [found.file.file_path for found in table.scan(row_filter=equals(name, value)).plan_files()]
