@@ -155,7 +155,8 @@ class StitchPlanner:
                 self.warnings.append(f"an earlier release has appended {source.uri}: only its history was compared")
         if self._to_cut is not None:
             look.parts(begin, self._to_cut, known=(begin,))  # checks the cut
-        return SourceCuts(source.uri, begin, SourcePosition.at(look, self._to_cut or described.tail))
+        end = SourcePosition.at(look, self._to_cut or described.tail, before.to if before else None)
+        return SourceCuts(source.uri, begin, end)
 
     def _by_source(self, record: StitchRecord) -> list[dict[SegmentId, list[Stretch]]]:
         """Return what each part of a record has, by segment."""

@@ -55,14 +55,15 @@ class RangePlanner(StitchPlanner):
         described, found = look.described, list[SourceCuts]()
         for part in newest.parts if newest is not None else ():
             part.between(look)
-        for given, until in self._ranges:
+        known = newest.parts if newest is not None else (None,) * len(self._ranges)
+        for (given, until), before in zip(self._ranges, known, strict=True):
             begin = later_of(described, given, described.head)
             end = later_of(described, until, begin)
             if begin != given:
                 self.warnings.append(f"{source.uri} was truncated beyond the beginning of a range")
             if newest is None:
                 look.parts(begin, end, known=() if begin == given else (begin,))
-            found.append(SourceCuts(source.uri, begin, SourcePosition.at(look, end)))
+            found.append(SourceCuts(source.uri, begin, SourcePosition.at(look, end, before.to if before else None)))
         return found
 
 

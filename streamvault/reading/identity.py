@@ -175,14 +175,16 @@ class SourcePosition:
     _look: SourceState | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def at(cls, look: SourceState, cut: StreamCut, *, most: int | None = None) -> Self:
+    def at(cls, look: SourceState, cut: StreamCut, before: Self | None, *, most: int | None = None) -> Self:
         """Take the position of a cut in a source; at most 4 KiB of each segment are read.
 
-        If a segment has no bytes before the cut, its predecessors' last bytes are taken.
+        If a segment has no bytes before the cut, its predecessors' last bytes are taken. What cannot be read, as the
+        source was truncated, keeps the witness of the position before.
 
         Args:
             look: the source.
             cut: the cut.
+            before: the position that it was continued from, with which the source was compared; None if there is none.
             most: how many segments to read at most; None for all.
 
         Raises:
@@ -196,12 +198,14 @@ class SourcePosition:
         if any(start >= end for start, end in held.values()):
             held = look.between(described.head, later_of(described, cut, described.head))
         held = {segment: bounds for segment, bounds in held.items() if bounds[0] < bounds[1]}
-        witness = (
+        witness = [
             LastBytes(segment, offset, end - offset, digest)
             for segment in sorted(last_at_each_key(described, cut, held) & held.keys())[:most]
             for offset, end, digest in look.last(segment, *held[segment])
-        )
-        return cls(cut, history_digest(described.epochs), tuple(witness), look)
+        ]
+        left = last_at_each_key(described, cut, held) - {one.segment for one in witness}
+        kept = [one for one in (before and before.witness) or () if one.segment in left]
+        return cls(cut, history_digest(described.epochs), (*witness, *kept), look)
 
     def reached(self, look: SourceState, uri: str, todo: str = "") -> StreamCut:
         """Return the cut, after comparing a source with this position.

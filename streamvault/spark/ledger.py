@@ -58,6 +58,7 @@ class WriteLedger:
         self._app = app
         self._ledger = Ledger(stream.store, stream_beside(target, SPARK_LEDGER, app), target)
         self._first_segment_id = ""
+        self._reached: SourcePosition | None = None
 
     @property
     def stream(self) -> StreamName:
@@ -84,7 +85,8 @@ class WriteLedger:
             raise LedgerNameTaken(taken.what, where=taken.where, todo=todo) from None
         if last is None:
             return None
-        difference = "" if "reached" not in last else SourcePosition.from_json(last["reached"]).difference(look)
+        self._reached = SourcePosition.from_json(last["reached"]) if "reached" in last else None
+        difference = self._reached.difference(look) if self._reached else ""
         if last["target"] != self._first_segment_id or difference:
             raise Conflict(
                 "the target was deleted and recreated since the last write with this txnAppId, or is in another cluster"
@@ -106,7 +108,7 @@ class WriteLedger:
     def _position(self) -> SourcePosition:
         """Return where the target ends, so that it is recognized by the next write."""
         look = self._source.look()
-        return SourcePosition.at(look, look.described.tail, most=COMPARED_SEGMENTS)
+        return SourcePosition.at(look, look.described.tail, self._reached, most=COMPARED_SEGMENTS)
 
     def record(self, write: NamedWrite) -> None:
         """Append a record after the newest one, which must have been read before.

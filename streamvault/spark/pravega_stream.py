@@ -57,7 +57,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._reading.look() as (store, described):
             start = as_cut(described, self._reading.from_cut)
             readable_parts(self._reading, store, described, start, described.tail)
-            return self._offset(store, described, start)
+            return self._offset(store, described, start, None)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit set by ``maxBytesPerTrigger``."""
@@ -76,7 +76,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             readable_parts(reading, store, described, begin, end)
             if isinstance(limit, ReadMaxBytes):
                 end = StreamCut(reading.stream, self._bounded(store, begin, ahead, limit.max_bytes))
-            return start if end == begin else self._offset(store, described, end)
+            return start if end == begin else self._offset(store, described, end, self._position(start))
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """Return the stream's tail, for the query's progress."""
@@ -103,21 +103,30 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, PartPartition)  # noqa: S101
         return read_events(self._reading, partition.part, self._schema)
 
-    def _offset(self, store: StreamStore, described: StreamDescription, cut: StreamCut) -> dict[str, Any]:
+    def _offset(
+        self, store: StreamStore, described: StreamDescription, cut: StreamCut, before: SourcePosition | None
+    ) -> dict[str, Any]:
         look = self._look(store, described)
-        known = SourcePosition.at(look, cut, most=COMPARED_SEGMENTS).to_json()
+        known = SourcePosition.at(look, cut, before, most=COMPARED_SEGMENTS).to_json()
         return {**known.pop("to"), _KNOWN_BY: known}
 
     def _cut(
         self, store: StreamStore, described: StreamDescription, offset: dict[str, Any], *, compare: bool = True
     ) -> StreamCut:
         """Return an offset's cut, after comparing the stream; an earlier release's offset is no more than a cut."""
-        cut = StreamCut.from_json({name: at for name, at in offset.items() if name != _KNOWN_BY}, self._reading.stream)
-        if not compare or _KNOWN_BY not in offset:
-            return cut
-        position = SourcePosition.from_json({"to": cut.to_json(), **offset[_KNOWN_BY]})
+        position = self._position(offset)
+        if not compare or position is None:
+            return self._plain(offset)
         todo = "Start the query with another checkpoint to read this stream."
         return position.reached(self._look(store, described), f"{self._reading.address.uri}/{described.name}", todo)
+
+    def _plain(self, offset: dict[str, Any]) -> StreamCut:
+        return StreamCut.from_json({name: at for name, at in offset.items() if name != _KNOWN_BY}, self._reading.stream)
+
+    def _position(self, offset: dict[str, Any]) -> SourcePosition | None:
+        if _KNOWN_BY not in offset:
+            return None
+        return SourcePosition.from_json({"to": self._plain(offset).to_json(), **offset[_KNOWN_BY]})
 
     def _look(self, store: StreamStore, described: StreamDescription) -> LiveState:
         return LiveState(OpenStream(store, self._reading.address, self._reading.stream), described, now_utc())

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from streamvault.common.errors import Conflict
 from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.run import ExportRun
+from streamvault.joining.events import fill
+from streamvault.joining.events.copying import EventCopying
 from streamvault.reading import identity
 from streamvault.reading.identity import AnotherSource
 from streamvault.spark.pravega_sink import PravegaStreamSink
@@ -408,6 +411,47 @@ def test_source_that_was_truncated_is_compared_as_far_as_it_goes(tmp_path: Path)
             with pytest.raises(Conflict, match="differ"):
                 _append(place, place.source)
     assert place.appended().count(b"later") == 2
+
+
+def test_source_that_was_truncated_to_what_was_appended_keeps_its_witness(tmp_path: Path) -> None:
+    """Beside another one, which grows, so that another position is recorded."""
+    place, beside = Replaced(tmp_path), Replaced(tmp_path / "beside")
+    place.make_target()
+    place.make(*OLD)
+    beside.make(b"beside")
+    both = [place.source, beside.source]
+    append_streams(both, place.target, master="inline[2]")
+    with place.vault.store as store:
+        store.truncate(store.describe(SOURCE).tail)
+    beside.vault.add(b"more")
+    append_streams(both, place.target, master="inline[2]")
+    before = place.touched()
+    place.make(*OTHERS["longer"])
+    with pytest.raises(Conflict, match="differ"):
+        append_streams(both, place.target, master="inline[2]")
+    assert place.touched() == before
+
+
+@pytest.mark.parametrize("others", ["as long", "longer"])
+def test_source_that_is_replaced_between_batches_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: str
+) -> None:
+    place = Replaced(tmp_path)
+    place.make(*OLD)
+    monkeypatch.setattr(fill, "BATCH_BYTES", 1)
+    monkeypatch.setattr(fill, "LEAST_BYTES", 1)
+    real, batches = EventCopying._fill, count(1)
+
+    def filled(self: EventCopying, *arguments: Any) -> Any:
+        if next(batches) == 2:
+            place.make(*OTHERS[others])
+        return real(self, *arguments)
+
+    monkeypatch.setattr(EventCopying, "_fill", filled)
+    with pytest.raises(Conflict, match="differ"):
+        copy_stream(place.source, place.target, method="events")
+    assert next(batches) == 3
+    assert place.appended() == [OLD[0]] * 2  # of each segment
 
 
 def test_source_that_is_replaced_while_it_is_read_is_not_appended(

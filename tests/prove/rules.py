@@ -1783,6 +1783,16 @@ RULES: tuple[Mutant, ...] = (
         tests=(f"{CONTINUED}[append-stream-longer]",),
     ),
     Mutant(
+        "source-witness-kept",
+        "what is continued: what cannot be read as it was truncated keeps the witness of the position before",
+        "reading/identity.py",
+        "        kept = [one for one in (before and before.witness) or () if one.segment in left]\n",
+        "        kept = list[LastBytes]()\n",
+        tests=(
+            "tests/commands/test_identity.py::test_source_that_was_truncated_to_what_was_appended_keeps_its_witness",
+        ),
+    ),
+    Mutant(
         "source-predecessors",
         "what is continued: where a segment has nothing before the cut, its predecessors are compared",
         "reading/identity.py",
@@ -1826,9 +1836,17 @@ RULES: tuple[Mutant, ...] = (
         "events-of-another-source",
         "copy by events: the source is compared before it is gone on with",
         "joining/events/copying.py",
-        "            begin = newest.end.reached(self._look, self.source.uri)\n",
-        "            begin = newest.end._cut\n",
+        "            begin = known.reached(self._look, self.source.uri)\n",
+        "            begin = known._cut\n",
         tests=(f"{CONTINUED}[copy by events stopped-stream-longer]",),
+    ),
+    Mutant(
+        "events-of-another-between",
+        "copy by events: the source is compared again before each batch is committed",
+        "joining/events/copying.py",
+        "            self._check_source(known, record.end)\n",
+        "            pass\n",
+        tests=("tests/commands/test_identity.py::test_source_that_is_replaced_between_batches_is_not_copied[as long]",),
     ),
     Mutant(
         "events-finished-of-another",

@@ -38,6 +38,7 @@ from streamvault.streamstore.errors import (
     NoSuchSegment,
     SegmentSealed,
     StreamExists,
+    StreamStoreError,
     TransactionEnded,
 )
 from streamvault.streamstore.model import (
@@ -180,9 +181,11 @@ class EventCopying:
         resumed = newest is not None
         ends: Ends = dict.fromkeys(target.epochs[0].segments, 0)
         head, begin, copied = self._described.head, None, 0
+        known: SourcePosition | None = None
         witness: dict[SegmentId, list[LastBytes]] = {}
         if newest is not None:
-            begin = newest.end.reached(self._look, self.source.uri)
+            known = newest.end
+            begin = known.reached(self._look, self.source.uri)
             for one in newest.end.witness or ():
                 witness.setdefault(one.segment, []).append(one)
             newest, is_there = self._settled(newest)
@@ -203,7 +206,7 @@ class EventCopying:
         progress.begin("copying", batches.left + copied, copied)
         before = copied
         while stretches := batches.next():
-            transaction, filled = self._fill(filler, stretches, ends, progress)
+            transaction, filled = self._fill(filler, stretches, ends, known, progress)
             moved = sum(filled.lengths.values())
             lasts |= filled.lasts
             begin = batches.cut
@@ -215,8 +218,8 @@ class EventCopying:
             witness = {s: lasts_of for s, lasts_of in witness.items() if s in batches.cut.offsets} | fresh
             reached = self._position(batches.cut, witness)
             noted = BatchRecord(head, begin, reached, transaction.id, ends, after, lasts, copied)
-            self._commit(transaction, noted)
-            ends = after
+            self._commit(transaction, noted, known)
+            known, ends = reached, after
             self._check_end(ends)
         cut_short = self._cut_short(batches.left, copied) if batches.left and batches.is_cut_short else ""
         if batches.left and not cut_short:
@@ -327,7 +330,12 @@ class EventCopying:
         return replace(newest, after=newest.before, lasts=lasts, copied=newest.copied - dropped), False
 
     def _fill(
-        self, filler: BatchFiller, stretches: Mapping[SegmentId, tuple[int, int]], ends: Ends, progress: Progress
+        self,
+        filler: BatchFiller,
+        stretches: Mapping[SegmentId, tuple[int, int]],
+        ends: Ends,
+        known: SourcePosition | None,
+        progress: Progress,
     ) -> tuple[Transaction, FilledBatch]:
         transactions = self.target.store.transactions()
         transaction = transactions.begin(self.target.name, LEASE)
@@ -341,13 +349,23 @@ class EventCopying:
             self._check_end(ends)  # raises if the copy is another stream now
             what = "the transaction of a batch has ended; this process was paused, or the batch took too long"
             raise Failed(what, where=self.target.uri, todo="Run it again.") from None
-        except BaseException:
+        except BaseException as error:
             self._drop(transaction)
+            if isinstance(error, StreamStoreError):
+                self._check_source(known)  # if it is another one, that is why
             raise
         return transaction, filled
 
-    def _commit(self, transaction: Transaction, record: BatchRecord) -> None:
+    def _commit(self, transaction: Transaction, record: BatchRecord, known: SourcePosition | None) -> None:
+        """Commit a batch, after comparing the source again, now that the batch is read.
+
+        Args:
+            transaction: what the batch was written to.
+            record: the batch.
+            known: the position that it goes on from; None for the first one.
+        """
         try:
+            self._check_source(known, record.end)
             self._ledger.record(record)
         except BaseException:
             self._drop(transaction)
@@ -356,6 +374,13 @@ class EventCopying:
         if not state.is_committed:
             where = f"{self.target.uri}, transaction {transaction.id}"
             raise Failed(f"a batch was not committed: its transaction is {state}", where=where, todo="Run it again.")
+
+    def _check_source(self, *positions: SourcePosition | None) -> None:
+        """Compare the source as it is now with positions that it was read at; errors as `SourcePosition.reached`."""
+        look = StreamSource(self.source).look()
+        for position in positions:
+            if position is not None:
+                position.reached(look, self.source.uri)
 
     def _drop(self, transaction: Transaction) -> None:
         with suppress(Problem):  # else it ends with its lease
