@@ -55,6 +55,7 @@ from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.transactions import Transactions, Written
 from tests.commands.joining.keyed import killed_at_stage
 from tests.commands.mirrors.streams import killed_at
+from tests.killed import Killed, killed
 from tests.streams import append_events, events_of
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
 from tests.unit.spark_sinks import Place
@@ -429,6 +430,20 @@ def test_source_that_was_truncated_to_what_was_appended_keeps_its_witness(tmp_pa
     place.make(*OTHERS["longer"])
     with pytest.raises(Conflict, match="differ"):
         append_streams(both, place.target, master="inline[2]")
+    assert place.touched() == before
+
+
+def test_copied_events_are_not_finished_of_another_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Replaced(tmp_path)
+    place.make(*OLD)
+    with monkeypatch.context() as patched:
+        patched.setattr(EventCopying, "_finish", killed)
+        with pytest.raises(Killed):
+            copy_stream(place.source, place.target, method="events")
+    before = place.touched()
+    place.make(*OTHERS["as long"])
+    with pytest.raises(Conflict, match="differ"):
+        copy_stream(place.source, place.target, method="events")
     assert place.touched() == before
 
 

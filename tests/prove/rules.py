@@ -1838,7 +1838,7 @@ RULES: tuple[Mutant, ...] = (
         "joining/events/copying.py",
         "            begin = known.reached(self._look, self.source.uri)\n",
         "            begin = known._cut\n",
-        tests=(f"{CONTINUED}[copy by events stopped-stream-longer]",),
+        tests=("tests/commands/test_identity.py::test_copied_events_are_not_finished_of_another_source",),
     ),
     Mutant(
         "events-of-another-between",
