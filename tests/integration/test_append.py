@@ -285,7 +285,7 @@ def test_source_that_was_replaced_is_not_appended(here: Site, scope_name: str, t
                 assert append_streams([uri], here.uri(target), master="inline").moved_bytes
                 before = list(events_of(here.store, target))
             else:
-                with pytest.raises(AnotherSource, match=r"its bytes|shorter"):
+                with pytest.raises(AnotherSource):
                     append_streams([uri], here.uri(target), master="inline")
                 assert list(events_of(here.store, target)) == before
     assert not any(payload.startswith(b"new") for _, payload in before)
