@@ -34,7 +34,7 @@ from streamvault.manifests.format.entries import Configuration, EpochEntry, GapE
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.options import RANGE_SIZE
 from streamvault.reading.comparing import check_continues
-from streamvault.reading.identity import check_gone, check_same_stream, take_witness
+from streamvault.reading.identity import check_gone, check_same_stream, replaced, take_witness
 from streamvault.reading.reader_groups import SourceGroup, source_groups
 from streamvault.streamstore.arithmetic.cuts import sealed_ends, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
@@ -302,6 +302,8 @@ def _segments(
     segments, gaps = [], []
     for segment, (low, planned_end) in between.items():
         end = planned_end if planned_end is not None else ends.get(segment, low)
+        if end < low:
+            raise replaced(store, described.name, segment)
         first = min(max(low, readable[segment][0]), end) if segment in readable else end
         name = segment.in_stream(described.name)
         is_sealed = described.sealed or segment not in current

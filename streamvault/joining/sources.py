@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from itertools import pairwise
 
 from streamvault.common.errors import Usage
 from streamvault.joining.record import SourceCuts
+from streamvault.reading.identity import LastBytes, SourcePosition, another_source, bytes_differ
 from streamvault.reading.open_source import open_source
 from streamvault.reading.source import Source, SourcePart, SourceState, bytes_between
 from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
 from streamvault.streamstore.arithmetic.cuts import is_before
+from streamvault.streamstore.errors import SegmentTooShort
 from streamvault.streamstore.model import KeyRange, SegmentId
 
 
@@ -25,12 +28,14 @@ class Stretch:
         segment: the segment's full name.
         keys: its key range.
         parts: where the bytes are, in order, without holes; at least one.
+        last: the last of them, as they were when the stitch was planned; None if that is not known.
     """
 
     uri: str
     segment: str
     keys: KeyRange
     parts: tuple[SourcePart, ...]
+    last: LastBytes | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -53,13 +58,30 @@ class Stretch:
         return self.end - self.start
 
     def blocks(self, window: int) -> Iterator[bytes | memoryview]:
-        """Yield its bytes, as blocks that may split events; errors as `ByteSource.blocks`.
+        """Yield its bytes, as blocks that may split events.
+
+        The last ones are compared with those that were planned. It is too late to compare the source with them when all
+        is read: what was read may be of another one, which has lost these bytes since.
 
         Args:
             window: maximum data buffered in memory (bytes).
+
+        Raises:
+            AnotherSource: after the last block: the last bytes differ; or the segment is shorter.
+            Damaged, SourceTruncated, StreamStoreError: as `ByteSource.blocks`.
         """
-        for part in self.parts:
-            yield from bytes_between(part.origin, part.start, part.end, window)
+        at, digest = self.start, hashlib.sha256()
+        try:
+            for part in self.parts:
+                for block in bytes_between(part.origin, part.start, part.end, window):
+                    if self.last:
+                        digest.update(memoryview(block)[max(self.last.offset - at, 0) :])
+                    at += len(block)
+                    yield block
+        except SegmentTooShort as error:
+            raise another_source(error.what, self.uri) from None
+        if self.last and digest.hexdigest() != self.last.digest:
+            raise another_source(bytes_differ(self.last.segment, self.last.offset, self.end), self.uri)
 
 
 class Sources:
@@ -109,8 +131,16 @@ class Sources:
                 look.check_gap(segment, before[-1].end, after[0].start)
             name = segment.in_stream(look.described.name)
             if pieces:
-                found[segment] = [Stretch(part.uri, name, ranges[segment], tuple(piece)) for piece in pieces]
+                found[segment] = [
+                    Stretch(part.uri, name, ranges[segment], tuple(piece), _last(part.to, segment, piece))
+                    for piece in pieces
+                ]
         return dict(sorted(found.items()))
+
+
+def _last(planned: SourcePosition, segment: SegmentId, parts: Sequence[SourcePart]) -> LastBytes | None:
+    """Return what the last bytes are compared with; None in an archive, whose ranges have digests."""
+    return None if parts[-1].origin.digest else planned.last_in(segment, parts[0].start, parts[-1].end)
 
 
 def _without_holes(parts: Iterable[SourcePart]) -> Iterator[list[SourcePart]]:

@@ -17,7 +17,7 @@ from streamvault.manifests.format.archived_range import digest_of
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.reading.source import SourcePart, bytes_between
 from streamvault.streamstore.arithmetic.cuts import segments_between
-from streamvault.streamstore.errors import NoSuchSegment
+from streamvault.streamstore.errors import NoSuchSegment, SegmentTooShort
 from streamvault.streamstore.model import ContentKind, SegmentId, StreamCut, StreamDescription
 
 
@@ -103,7 +103,7 @@ class ArchiveState:
         if [(one.start, one.end) for one in held] == [(start, end)]:
             return held[0].digest
         if (self.history.end(segment) or 0) < end:
-            raise ValueError(f"the segment ends before {end}")
+            raise SegmentTooShort(f"the segment ends before {end}", where=f"{self.archive.uri}/{segment}")
         if not held or held[0].start > start or held[-1].end < end or any(a.end != b.start for a, b in pairwise(held)):
             raise NoSuchSegment("the archive no longer has these bytes", where=f"{self.archive.uri}/{segment}: {start}")
         return digest_of(block for one in held for block in bytes_between(one, start, end, WINDOW_BYTES))

@@ -24,7 +24,7 @@ from streamvault.manifests.format.field_types import segment_key
 from streamvault.manifests.format.manifest import GenerationModel
 from streamvault.reading.source import SourceState
 from streamvault.streamstore.arithmetic.cuts import is_before, later_of, segments_between, successions
-from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTooShort, SegmentTruncated
 from streamvault.streamstore.model import Epoch, SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 
@@ -124,6 +124,11 @@ class LastBytes(NamedTuple):
     digest: str
 
 
+def bytes_differ(segment: SegmentId, start: int, end: int) -> str:
+    """Return in words that the bytes of a segment between two offsets differ."""
+    return f"its bytes {start} to {end} of {segment} differ"
+
+
 def compare_witness(
     digest: Callable[[SegmentId, int, int], str], witness: Iterable[LastBytes]
 ) -> tuple[set[SegmentId], str]:
@@ -146,16 +151,26 @@ def compare_witness(
             found = digest(segment, offset, end)
         except (SegmentTruncated, NoSuchSegment):
             continue
-        except ValueError:  # the segment is shorter
+        except SegmentTooShort:
             found = ""
         if found != expected:
-            return equal, f"its bytes {offset} to {end} of {segment} differ"
+            return equal, bytes_differ(segment, offset, end)
         equal.add(segment)
     return equal, ""
 
 
 class AnotherSource(Conflict):
     """A source is not the one that is to be continued."""
+
+
+def another_source(difference: str, uri: str, todo: str = "") -> AnotherSource:
+    """Return the error for a source that is another one, with the difference in words."""
+    return AnotherSource(
+        f"the source is not the one that was read before: {difference} (deleted and recreated, replaced by another"
+        " archive, or a different cluster?)",
+        where=uri,
+        todo=todo,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +234,13 @@ class SourcePosition:
             AnotherSource: it is another one: its epochs or its bytes before the cut differ, or it is shorter.
         """
         if look is not self._look and (difference := self.difference(look)):
-            raise AnotherSource(
-                f"the source is not the one that was read before: {difference} (deleted and recreated, replaced by"
-                " another archive, or a different cluster?)",
-                where=uri,
-                todo=todo,
-            )
+            raise another_source(difference, uri, todo)
         return self._cut
+
+    def last_in(self, segment: SegmentId, start: int, end: int) -> LastBytes | None:
+        """Return the longest witness of a segment that ends at ``end`` and begins at ``start`` or after it, if any."""
+        held = (one for one in self.witness or () if one.segment == segment and one.offset + one.length == end)
+        return min((one for one in held if start <= one.offset), default=None)
 
     def difference(self, look: SourceState) -> str:
         """Return in words by what a source is another one; empty if it is not."""
@@ -283,17 +298,22 @@ def check_gone(store: StreamStore, stream: StreamName, segment: SegmentId) -> No
     """
     described = store.describe(stream)
     if segment not in described.ranges():
-        raise Conflict(
-            "the stream is not the one that is being archived: it was deleted and recreated in the meantime",
-            where=f"{store.uri}/{segment.in_stream(stream)}",
-            todo=ANOTHER_LINE,
-        )
+        raise replaced(store, stream, segment)
     if segment in segments_between(described, described.head, described.tail):
         raise NoSuchSegment(
             "the store does not find a segment that the stream should still have",
             where=f"{store.uri}/{segment.in_stream(stream)}",
             todo="Run the same command again.",
         )
+
+
+def replaced(store: StreamStore, stream: StreamName, segment: SegmentId) -> Conflict:
+    """Return the error for a stream that was replaced while it was archived, as a segment of it shows."""
+    return Conflict(
+        "the stream is not the one that is being archived: it was deleted and recreated in the meantime",
+        where=f"{store.uri}/{segment.in_stream(stream)}",
+        todo=ANOTHER_LINE,
+    )
 
 
 def other_stream(store: StreamStore, known: GenerationModel, what: str) -> Conflict:

@@ -95,7 +95,7 @@ class SourceState(Protocol):
 
         Raises:
             SegmentTruncated, NoSuchSegment: the source no longer has all of them.
-            ValueError: the segment is shorter.
+            SegmentTooShort: the segment is shorter.
         """
 
     def check_gap(self, segment: SegmentId, start: int, end: int) -> None:

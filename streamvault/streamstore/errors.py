@@ -118,6 +118,12 @@ class SegmentTruncated(StreamStoreError):
         self.start_offset = start_offset
 
 
+class SegmentTooShort(Conflict, StreamStoreError):
+    """A read beyond the segment's write offset: as segments only grow, the stream was replaced by another one."""
+
+    retriable = False
+
+
 class OffsetConflict(StreamStoreError):
     """A conditional append whose expected offset is not the segment's write offset: there is another writer.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Self
 
-from streamvault.streamstore.errors import InvalidCut, InvalidName
+from streamvault.streamstore.errors import InvalidCut, InvalidName, SegmentTooShort
 from streamvault.streamstore.java_cut import is_java_cut, offsets_of_java_cut
 
 ContentKind = Literal["events", "bytes"]
@@ -352,6 +352,22 @@ class SegmentInfo:
     start_offset: int
     write_offset: int
     sealed: bool
+
+    def check_range(self, start: int, end: int, where: str) -> None:
+        """Check that the bytes ``[start, end)`` are not beyond the end; ``where`` is the segment, for the message.
+
+        Raises:
+            SegmentTooShort: they are.
+            ValueError: there is no such range.
+        """
+        if not 0 <= start <= end:
+            raise ValueError(f"[{start}, {end}) is not a range")
+        if end > self.write_offset:
+            raise SegmentTooShort(
+                f"the segment ends at {self.write_offset}, but was to be read up to {end}",
+                where=where,
+                todo="The stream was replaced: it was deleted and recreated, or its server's data were put back.",
+            )
 
 
 @dataclass(frozen=True, slots=True)

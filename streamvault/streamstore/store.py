@@ -85,7 +85,8 @@ class StreamStore(ABC):
             SegmentTruncated: the rest of the range is below the start offset, which the error contains. Blocks already
                 yielded are valid.
             NoSuchSegment: the segment never existed or is gone.
-            ValueError: ``end`` is beyond the write offset.
+            SegmentTooShort: ``end`` is beyond the write offset.
+            ValueError: ``start`` is negative, or after ``end``.
         """
 
     def read_bytes(self, stream: StreamName, segment: SegmentId, start: int, end: int) -> bytes:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.spark.pravega_stream import PravegaStreamReader
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
 from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.local.transactions import LocalTransactions
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -52,7 +54,7 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 from streamvault.streamstore.services.ledger import Ledger
-from streamvault.streamstore.transactions import Transactions, Written
+from streamvault.streamstore.transactions import Transaction, Transactions, Written
 from tests.commands.joining.keyed import killed_at_stage
 from tests.commands.mirrors.streams import killed_at
 from tests.killed import Killed, killed
@@ -197,6 +199,42 @@ def test_export_of_a_stream_recreated_meanwhile_is_not_published(
     with pytest.raises(Conflict, match=r"its bytes 0 to 26 of 0\.#epoch\.0 differ"):
         vault.export()
     assert archive_of(vault.root).generations() == []
+
+
+def scaled(vault: Vault) -> None:
+    with vault.store as store:
+        store.scale(NAME, list(store.describe(NAME).tail.offsets), [KeyRange(0.0, 0.25), KeyRange(0.25, 1.0)])
+
+
+@pytest.mark.parametrize(
+    ("replaces", "why"),
+    [
+        ("exporter.run.ExportRun._move", "the segment ends at 9, but was to be read up to 26"),
+        ("exporter.plan.sealed_ends", "it was deleted and recreated in the meantime"),
+    ],
+    ids=["before it is read", "before the ends of its sealed segments are looked up"],
+)
+def test_export_of_a_stream_replaced_by_a_shorter_one_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaces: str, why: str
+) -> None:
+    vault, other = made(tmp_path / "mine", b"these", b"bytes"), made(tmp_path / "other", b"o")
+    archived = "sealed" in replaces
+    if archived:
+        vault.export()
+        scaled(vault)
+        scaled(other)
+        vault.add(b"later")
+    real = resolve_name(f"streamvault.{replaces}")
+
+    def replace_first(*arguments: object, **options: object) -> object:
+        (vault.folder / "streams").rename(vault.folder / "gone")
+        (other.folder / "streams").rename(vault.folder / "streams")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(f"streamvault.{replaces}", replace_first)
+    with pytest.raises(Conflict, match=why):
+        vault.export()
+    assert len(archive_of(vault.root).generations()) == archived
 
 
 # What continues a source: it is replaced by another one of the same name and shape, and nothing is touched.
@@ -490,6 +528,48 @@ def test_source_that_is_replaced_while_it_is_read_is_not_appended(
     place.make(*OLD)  # it is back: nothing of the other one is in what is appended
     _append(place, place.source)
     assert place.appended() == sorted([*OLD, *OLD])
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        *((name, others) for name in ("append", "join", "copy ranges") for others in OTHERS),
+        ("append again", "longer"),
+        ("copy by events", "shorter"),
+    ],
+)
+def test_source_that_is_replaced_before_it_is_read_and_then_truncated_is_not_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, others: str
+) -> None:
+    """Afterwards, nothing is left of it that could be compared: what was read is."""
+    place = Replaced(tmp_path)
+    place.make_target()
+    place.make(*OLD)
+    command = CONTINUED[name.removesuffix(" again")][0]
+    if name == "append again":
+        command(place, place.source)
+        place.vault.add(b"later")
+    before = place.appended()
+    real_begin, real_check = LocalTransactions.begin, Transactions.check_holds
+
+    def begin(self: LocalTransactions, *args: Any) -> Transaction:
+        place.make(*OTHERS[others])
+        return real_begin(self, *args)
+
+    def check_holds(self: Transactions, written: Written) -> None:
+        real_check(self, written)
+        with place.vault.store as store:
+            store.truncate(store.describe(SOURCE).tail)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalTransactions, "begin", begin)
+        patched.setattr(Transactions, "check_holds", check_holds)
+        with pytest.raises(Conflict, match=r"differ|the segment ends at|shorter") as caught:
+            command(place, place.source)
+    assert caught.value.exit_code == 4
+    with LocalStore(tmp_path / "target") as store:
+        held = [event for stream in store.list_streams("scope") for _, event in events_of(store, stream)]
+    assert sorted(held) == before
 
 
 def test_archive_whose_generations_were_merged_or_converted_is_the_same(tmp_path: Path) -> None:

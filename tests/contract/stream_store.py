@@ -24,6 +24,7 @@ from streamvault.streamstore.errors import (
     ScaleRefused,
     ScopeNotEmpty,
     SegmentSealed,
+    SegmentTooShort,
     SegmentTruncated,
     StoreBusy,
     StreamChanged,
@@ -326,9 +327,21 @@ class StreamStoreContract(OpenStores, TransactionsContract):
     def test_read_refuses_an_invalid_range(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))
         append(store, stream, FIRST, frame(b"event"))
-        for low, high in ((0, 14), (13, 14), (14, 20), (5, 4), (-1, 3)):
+        for low, high in ((5, 4), (-1, 3)):
             with pytest.raises(ValueError, match="is not a range"):
                 read(store, stream, FIRST, low, high)
+
+    def test_read_beyond_the_end_is_an_error_that_names_the_segment(
+        self, store: StreamStore, stream: StreamName
+    ) -> None:
+        store.create_stream(stream, fixed(1))
+        append(store, stream, FIRST, frame(b"event"))
+        store.truncate(StreamCut(stream, {FIRST: 13}))
+        for low, high in ((0, 14), (13, 14), (14, 20)):
+            with pytest.raises(SegmentTooShort, match="the segment ends at 13") as caught:
+                read(store, stream, FIRST, low, high)
+            assert FIRST.in_stream(stream) in caught.value.where
+            assert caught.value.exit_code == 4
 
     def test_read_may_stop_early(self, store: StreamStore, stream: StreamName) -> None:
         store.create_stream(stream, fixed(1))

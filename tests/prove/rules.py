@@ -1605,6 +1605,22 @@ RULES: tuple[Mutant, ...] = (
         families=("stitch change;append-archive,put-back +!", "stitch change;join-archive,put-back +!"),
     ),
     Mutant(
+        "stitch-unplanned",
+        "append, join, copy --range: what was read of a stream is compared with what was planned",
+        "joining/sources.py",
+        "        if self.last and digest.hexdigest() != self.last.digest:\n",
+        "        if False:\n",
+        tests=("tests/commands/test_identity.py",),
+    ),
+    Mutant(
+        "stitch-unplanned-part",
+        "append, join, copy --range: of a witness that begins before what is appended, a shorter one is compared",
+        "reading/identity.py",
+        "if start <= one.offset)",
+        "if start == 0)",
+        tests=("tests/commands/test_identity.py",),
+    ),
+    Mutant(
         "stitch-lengths",
         "append, join, copy --range: a transaction that holds more than was appended is not committed",
         "joining/stitching.py",

@@ -114,8 +114,7 @@ class LocalStore(StreamStore):
         folder = self._folder(stream)
         where = segment.in_stream(stream)
         info = folder.settled(lambda record: folder.info(record, segment))
-        if not 0 <= start <= end <= info.write_offset:
-            raise ValueError(f"[{start}, {end}) is not a range of {where}, which ends at {info.write_offset}")
+        info.check_range(start, end, f"{self.uri}/{where}")
         if start == end:
             return
         if start < info.start_offset:

@@ -77,7 +77,7 @@ class BlockReader(SegmentSession):
 
         Raises:
             SegmentTruncated, NoSuchSegment: as `StreamStore.read` says.
-            ValueError: the range is none, or ends beyond the write offset.
+            SegmentTooShort, ValueError: as `SegmentInfo.check_range` says.
         """
         if self._is_empty():
             return
@@ -99,8 +99,7 @@ class BlockReader(SegmentSession):
     def _is_empty(self) -> bool:
         start, end = self._next, self._end
         info = self._stores.infos(self._segment.stream, [self._segment.id], self._segment.part)[0]
-        if not 0 <= start <= end <= info.write_offset:
-            raise ValueError(f"[{start}, {end}) is not a range of {self._name}, which ends at {info.write_offset}")
+        info.check_range(start, end, self._where)
         if start < min(end, info.start_offset):
             raise SegmentTruncated(
                 f"the segment was truncated and begins at {info.start_offset} now",

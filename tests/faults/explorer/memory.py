@@ -384,8 +384,7 @@ class MemoryStreams(StreamStore):
         state = self._cluster.find(stream)
         info = state.info(segment)
         where = segment.in_stream(stream)
-        if not 0 <= start <= end <= info.write_offset:
-            raise ValueError(f"[{start}, {end}) is not a range of {where}, which ends at {info.write_offset}")
+        info.check_range(start, end, where)
         if start < end and start < info.start_offset:
             raise SegmentTruncated(
                 f"the segment was truncated to offset {info.start_offset}", where=where, start_offset=info.start_offset
@@ -656,8 +655,9 @@ class MemoryTransactions(Transactions):
     def read(self, transaction: Transaction, segment: SegmentId, end: int) -> Iterator[memoryview]:
         start = 0
         while start < end:
-            at, what = start, f"{segment} of {_name(transaction)}:{start}"
-            block = _call(self._gate, "read", what, lambda at=at: self.part(transaction, segment)[at : at + READ_BYTES])
+            at, until = start, min(start + READ_BYTES, end)
+            what = f"{segment} of {_name(transaction)}:{start}"
+            block = _call(self._gate, "read", what, lambda at=at, to=until: self.part(transaction, segment)[at:to])
             yield memoryview(block)
             start += len(block)
 

@@ -26,6 +26,7 @@ from streamvault.streamstore.errors import (
     NoSuchStream,
     ScaleRefused,
     ScopeNotEmpty,
+    SegmentTooShort,
     SegmentTruncated,
     StoreBusy,
     StoreFull,
@@ -283,7 +284,7 @@ def test_torn_tail_is_not_read_and_is_cut_off(store: LocalStore, folder: Path) -
     with (folder / "0.#epoch.0.data").open("ab") as file:
         file.write(frame(b"never acknowledged")[:17])
     assert store.describe(NAME).tail.offsets == {FIRST: 13}
-    with pytest.raises(ValueError, match="ends at 13"):
+    with pytest.raises(SegmentTooShort, match="ends at 13"):
         read(store, 0, 14)
     append(store, frame(b"next"))
     assert read(store, 0, 25) == whole + frame(b"next")
