@@ -7,9 +7,8 @@ from datetime import datetime
 
 from streamvault.common.report import GapReport
 from streamvault.common.times import age_text, moment_text
-from streamvault.importer.plan import RestorePlan
+from streamvault.importer.plan import RestorePlan, scaling_warnings
 from streamvault.importer.planner import PlannedRestore
-from streamvault.manifests.archive.history import History
 from streamvault.streamstore.model import RetentionKind
 
 
@@ -35,22 +34,13 @@ def warnings_of(planned: PlannedRestore, gaps: Sequence[GapReport], moment: date
         yield f"gap in the archive: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}"
     if filled := sum(segment.gap_bytes for segment in plan.segments.values()):
         yield f"{filled} bytes of gaps lie between archived events; --offsets keep puts events of zero bytes there"
-    yield from _scaling_warning(history, plan)
+    yield from scaling_warnings(history.description.configuration, plan.configuration)
     yield from _retention_warning(plan)
     if plan.replay.moved:
         most = max(moved.ulps for moved in plan.replay.moved)
         yield (
             f"{len(plan.replay.moved)} key-range boundaries move by up to {most} ulps, "
             "so that the segments keep their numbers"
-        )
-
-
-def _scaling_warning(history: History, plan: RestorePlan) -> Iterator[str]:
-    asked, fits = history.description.configuration.scaling, plan.configuration.scaling
-    if asked != fits:
-        yield (
-            f"the source's policy says {asked.min_segments} segments, but {fits.min_segments} are open; "
-            f"the restored policy says {fits.min_segments}, so that the store does not scale the stream"
         )
 
 

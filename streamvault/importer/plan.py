@@ -196,6 +196,21 @@ def fitting_configuration(configuration: StreamConfiguration, open_segments: int
     return replace(configuration, scaling=replace(scaling, min_segments=open_segments))
 
 
+def scaling_warnings(given: StreamConfiguration, fitting: StreamConfiguration) -> tuple[str, ...]:
+    """Return a warning if the policy that a new stream gets is not its source's; see `fitting_configuration`.
+
+    It may be that the source was scaled for an append that was killed.
+    """
+    asked, fits = given.scaling, fitting.scaling
+    if asked == fits:
+        return ()
+    warning = (
+        f"the source's policy says {asked.min_segments} segments, but {fits.min_segments} are open; "
+        f"the new stream's policy says {fits.min_segments}, so that the store does not scale it"
+    )
+    return (warning,)
+
+
 def _plan_segment(content: Content, segment: SegmentId, between: tuple[int, int | None], *, keep: bool) -> SegmentPlan:
     """Plan a segment: filler below its head, parts, filler for gaps; no filler if offsets are shifted.
 

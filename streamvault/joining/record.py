@@ -17,6 +17,7 @@ from uuid import UUID
 from streamvault.reading.identity import SourcePosition
 from streamvault.reading.source import SourceState
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
+from streamvault.streamstore.scale_note import ScaleNote
 from streamvault.streamstore.services.ledger import Ledger, LedgerConflict
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.transactions import Transaction
@@ -81,6 +82,8 @@ class StitchRecord:
         lengths: the bytes that each of its segments gets; empty before it is complete.
         ends: where each segment of the target ended to which the transaction would be appended, shortly before the
             commit (bytes).
+        note: the newest scale of the target for this stitch; None if there was none. It is known here even if the
+            target's user has replaced its tags, and the note with them.
     """
 
     stage: Stage
@@ -90,6 +93,7 @@ class StitchRecord:
     transaction: Transaction | None = None
     lengths: Mapping[SegmentId, int] = field(default_factory=dict)
     ends: Mapping[SegmentId, int] = field(default_factory=dict)
+    note: ScaleNote | None = None
 
     @property
     def is_committed(self) -> bool:
@@ -128,6 +132,7 @@ class StitchRecord:
             "segments": {str(s): [r.low, r.high] for s, r in held.segments.items()} if held else {},
             "lengths": {str(segment): length for segment, length in self.lengths.items()},
             "ends": {str(segment): end for segment, end in self.ends.items()},
+            "note": self.note.tag() if self.note else "",
         }
 
     @classmethod
@@ -147,6 +152,7 @@ class StitchRecord:
             transaction=Transaction(target, UUID(value["transaction"]), segments) if value["transaction"] else None,
             lengths=_by_segment(value["lengths"]),
             ends=_by_segment(value["ends"]),
+            note=ScaleNote.parse(value.get("note", "")),
         )
 
 
@@ -174,6 +180,17 @@ class StitchLedger:
         known = self._ledger.newest(create=create)
         self._newest = None if known is None else StitchRecord.from_json(known, self._target)
         return self._newest
+
+    @property
+    def note(self) -> ScaleNote | None:
+        """The note in the newest record that this process has read or appended; None if there is none."""
+        return None if self._newest is None else self._newest.note
+
+    def note_scale(self, note: ScaleNote) -> None:
+        """Append the newest record again, with a note. Errors as `record`."""
+        if self._newest is None:
+            raise LedgerConflict("the ledger was deleted", where=str(self.name))
+        self.record(replace(self._newest, note=note), self._newest)
 
     def record(self, record: StitchRecord, after: StitchRecord | None) -> StitchRecord:
         """Append a record that follows from another one, and return it.

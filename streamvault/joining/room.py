@@ -13,6 +13,7 @@ from dataclasses import replace
 from streamvault.common.errors import Conflict
 from streamvault.importer.ownership import first_segment_id
 from streamvault.joining.placing import TargetScale
+from streamvault.joining.record import StitchLedger
 from streamvault.streamstore.errors import NoSuchStream, ScaleRefused, StreamChanged, StreamSealed
 from streamvault.streamstore.model import Epoch, ScaleKind, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.open_stream import OpenStream
@@ -27,7 +28,9 @@ ATTEMPTS = 5
 """How often a stream is looked at again that is scaled or configured meanwhile."""
 
 
-def make_room(stream: OpenStream, described: StreamDescription, scale: TargetScale, lease: Lease) -> ScaleNote | None:
+def make_room(
+    stream: OpenStream, described: StreamDescription, scale: TargetScale, lease: Lease, ledger: StitchLedger
+) -> bool:
     """Scale a stream for an append, unless somebody scales or configures it meanwhile.
 
     Args:
@@ -35,19 +38,23 @@ def make_room(stream: OpenStream, described: StreamDescription, scale: TargetSca
         described: the stream as it is, with its note if it has one.
         scale: the scale.
         lease: the append's lease.
+        ledger: gets the note that says what the stream gets back, before the stream is scaled.
 
     Returns:
-        The note that says what the stream gets back; None if somebody was faster.
+        Whether it was scaled; not if somebody was faster.
 
     Raises:
         Conflict: the stream has as many tags as a stream can have.
+        LedgerConflict: another process has gone on with this append.
     """
     current = described.epochs[-1].number
     known = _note_of(described)
+    if known is None and former_ranges(described, ledger.note) is not None:
+        known = ledger.note  # the stream's user has replaced its tags
     if known is not None and current > _made_until(described, known):
         # somebody has scaled the stream since; what is left of an earlier append's scale is undone first
         give_back(stream, lease, known, may_go_on=True)
-        return None
+        return False
     former = current if known is None else known.former
     note = ScaleNote(
         first=first_segment_id(described),
@@ -58,17 +65,19 @@ def make_room(stream: OpenStream, described: StreamDescription, scale: TargetSca
         scaling=users_configuration(described.configuration).scaling,
     )
     try:
+        ledger.note_scale(note)
         _set_note(stream, described, note)
         made = stream.store.scale(stream.name, scale.seal, scale.ranges).number
     except (ScaleRefused, StreamChanged):
-        return None
+        return False
     now = stream.describe()
     if first_segment_id(now) == note.first and (_note_of(now) is None or made != note.made):
         # this process was paused before the scale, and everything was given back; or there was another scale
         note = replace(note, made=made, scaling=users_configuration(now.configuration).scaling)
         with suppress(StreamChanged):
             _set_note(stream, now, note)
-    return note
+        ledger.note_scale(note)
+    return True
 
 
 def give_back(
@@ -82,8 +91,8 @@ def give_back(
     Args:
         stream: the stream, which may be gone or sealed by now.
         lease: the lease of the caller, if it is an append.
-        known: the note that the caller has set last. The key ranges are given back even if the stream's user has
-            replaced the whole configuration, and the note with it.
+        known: the note in the caller's ledger. The key ranges are given back even if the stream's user has replaced the
+            whole configuration, and the note with it.
         may_go_on: also if the append for which it was scaled goes on. Its commit makes segments of its own then.
 
     Returns:
@@ -106,6 +115,8 @@ def give_back(
                 current = stream.store.scale(stream.name, scale.seal, scale.ranges)
             before = described.configuration
             after = _fitting(before, current)
+            if after == before:
+                return ""
             stream.store.update_stream(stream.name, after, was=before)
             if after == users_configuration(before):
                 return ""
@@ -121,14 +132,14 @@ def give_back(
     )
 
 
-def former_ranges(described: StreamDescription, note: ScaleNote | None = None) -> TargetScale | None:
+def former_ranges(described: StreamDescription, known: ScaleNote | None = None) -> TargetScale | None:
     """Return the scale that splits what was merged for an append into the former key ranges; None if there is nothing.
 
     Args:
         described: the stream.
-        note: what it gets back; None for the note that it has.
+        known: what it gets back if it has no note.
     """
-    note = note or ScaleNote.of(described.configuration)
+    note = ScaleNote.of(described.configuration) or known
     current = described.epochs[-1]
     if note is None or note.first != first_segment_id(described) or current.number <= note.former:
         return None
@@ -174,7 +185,8 @@ def _set_note(stream: OpenStream, described: StreamDescription, note: ScaleNote)
     changed = noted(described.configuration, note)
     if len(changed.tags) > MOST_TAGS:
         raise Conflict(
-            f"the stream must be scaled for this, and has no place for the tag that says so: it has {MOST_TAGS} tags",
+            "the stream must be scaled for this, and has no place for the tag that says so: "
+            f"it has {len(changed.tags) - 1} tags",
             where=stream.uri,
             todo="Remove one of its tags, or join the sources into a new stream (streamvault join).",
         )

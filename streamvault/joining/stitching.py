@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.common.progress import Progress
@@ -19,6 +19,7 @@ from streamvault.joining.filling import OtherBytes, StitchTask, fill_transaction
 from streamvault.joining.placing import Places, TargetScale
 from streamvault.joining.planning import StitchPlanner
 from streamvault.joining.record import Stage, StitchLedger, StitchRecord
+from streamvault.joining.room import give_back
 from streamvault.joining.sources import Stretch
 from streamvault.joining.target import StitchTarget
 from streamvault.reading.identity import AnotherSource
@@ -144,12 +145,13 @@ class Stitching:
         try:
             with self._saying_what_to_do():
                 stitched = self._run(lease, tasks, progress)
-        except (Problem, KeyboardInterrupt):
+            warning = self._give_back(lease)
+        except (Problem, KeyboardInterrupt):  # also if it was interrupted while it gave everything back
             with suppress(Problem):
                 self._give_back(lease)
             raise
         else:
-            if warning := self._give_back(lease):
+            if warning:
                 self._planner.warnings.append(warning)
             return stitched
         finally:
@@ -158,7 +160,7 @@ class Stitching:
     def _give_back(self, lease: Lease) -> str:
         """Give the target back what it had before it was scaled, unless another append that goes on needs it so."""
         with suppress(LeaseHeld):
-            return self._target.give_back(lease)
+            return give_back(self._target.stream, lease, self._ledger.note)
         return ""
 
     def _run(self, lease: Lease, tasks: Tasks, progress: Progress) -> Stitched:
@@ -220,12 +222,13 @@ class Stitching:
         if planned is None:
             return None
         self._target.describe()  # it must still be there
-        return self._ledger.record(planned, record)
+        return self._ledger.record(replace(planned, note=self._ledger.note), record)
 
     def _begin(self, record: StitchRecord, stitched: Stitched, lease: Lease) -> StitchRecord:
         """Begin a transaction for a plan, of which no other transaction can be committed any more, and record it."""
         target, stretches = self._target, self._planner.stretches(record)
-        stitched.merged += target.make_room(stretches, lease)
+        stitched.merged += target.make_room(stretches, lease, self._ledger)
+        record = replace(record, note=self._ledger.note)
         transaction = self._transactions.begin(target.stream.name, LEASE_SECONDS)
         try:
             if Places(transaction.segments).scale_for(stretch.keys for stretch in stretches) is None:
@@ -267,7 +270,7 @@ class Stitching:
             return planned
         progress.end()
         if self._own_segments:
-            self._target.make_roll(transaction, lengths)
+            self._target.make_roll(transaction, lengths, record.note)
         ends = self._target.ends_of_parents(transaction)
         return self._ledger.record(record.committing(lengths, ends), record)
 

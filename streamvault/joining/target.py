@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from streamvault.common.errors import Conflict, Overtaken
 from streamvault.importer.ownership import first_segment_id
 from streamvault.joining.placing import Places, TargetScale
-from streamvault.joining.room import former_ranges, give_back, make_room
+from streamvault.joining.record import StitchLedger
+from streamvault.joining.room import former_ranges, make_room
 from streamvault.joining.sources import Stretch
 from streamvault.streamstore.arithmetic.cuts import sealed_ends
 from streamvault.streamstore.errors import ScaleRefused
@@ -55,7 +56,6 @@ class StitchTarget:
     def __init__(self, stream: OpenStream, mark: str = "") -> None:
         self.stream = stream
         self._mark = mark
-        self._note: ScaleNote | None = None
         self.first_segment_id = first_segment_id(self._look(may_be_sealed=False))
 
     def describe(self, *, may_be_sealed: bool = False) -> StreamDescription:
@@ -88,22 +88,17 @@ class StitchTarget:
         """
         return Places(self.describe().epochs[-1].segments).scale_for(stretch.keys for stretch in stretches)
 
-    def make_room(self, stretches: Iterable[Stretch], lease: Lease) -> tuple[SegmentId, ...]:
+    def make_room(self, stretches: Iterable[Stretch], lease: Lease, ledger: StitchLedger) -> tuple[SegmentId, ...]:
         """Scale the stream so that there is room for the stretches; return the segments that were merged.
 
-        If somebody scales or configures the stream meanwhile, nothing is merged, or not enough.
+        If somebody scales or configures the stream meanwhile, nothing is merged, or not enough. Errors as `describe`
+        and `joining.room.make_room`.
         """
         described = self.describe()
         scale = Places(described.epochs[-1].segments).scale_for(stretch.keys for stretch in stretches)
-        note = None if scale is None else make_room(self.stream, described, scale, lease)
-        if scale is None or note is None:
+        if scale is None or not make_room(self.stream, described, scale, lease, ledger):
             return ()
-        self._note = note
         return scale.seal
-
-    def give_back(self, lease: Lease) -> str:
-        """Give the stream its key ranges and its policy back; see `joining.room.give_back`."""
-        return give_back(self.stream, lease, self._note)
 
     def ends_of_parents(self, transaction: Transaction) -> dict[SegmentId, int]:
         """Return where the segments end that a transaction would be appended to, or was if they are sealed (bytes).
@@ -116,7 +111,9 @@ class StitchTarget:
         _, parents = _epochs_like(self.describe(), transaction)
         return sealed_ends(self.stream.store, self.stream.name, list(parents[-1].segments))
 
-    def make_roll(self, transaction: Transaction, lengths: Mapping[SegmentId, int]) -> None:
+    def make_roll(
+        self, transaction: Transaction, lengths: Mapping[SegmentId, int], known: ScaleNote | None = None
+    ) -> None:
         """Make the commit of an open transaction roll, so that it becomes segments of its own.
 
         It rolls if the stream was scaled since it began. So a segment is replaced to which bytes would be appended:
@@ -126,11 +123,12 @@ class StitchTarget:
         Args:
             transaction: the transaction.
             lengths: how many bytes its segments have, of those that have some.
+            known: see `joining.room.give_back`.
         """
         described = self.describe()
         current = described.epochs[-1]
         if _numbers(current.segments) == _numbers(transaction.segments):
-            full, scale = _numbers(lengths), former_ranges(described) or TargetScale((), ())
+            full, scale = _numbers(lengths), former_ranges(described, known) or TargetScale((), ())
             if not full & _numbers(scale.seal):
                 segment, held = next(item for item in current.segments.items() if item[0].number in full)
                 scale = TargetScale((*scale.seal, segment), (*scale.ranges, held))

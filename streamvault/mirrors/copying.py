@@ -19,7 +19,7 @@ from streamvault.importer.ownership import (
     take_lease,
     unfinished_import,
 )
-from streamvault.importer.plan import Content, RestorePlan, plan_restore
+from streamvault.importer.plan import Content, RestorePlan, plan_restore, scaling_warnings
 from streamvault.importer.run import ImportRun, Restored
 from streamvault.importer.target import OTHER_NAME, TargetTaken, target_exists_error
 from streamvault.importer.unfinished import Unfinished, check_missing_filler
@@ -163,7 +163,8 @@ class Copying:
             except SourceTruncated:
                 continue
             plan = plan_restore(content, self.options)
-            warnings = () if cuts["from_cut"] in (None, head) else (TRUNCATED_BEYOND,)
+            beyond = () if cuts["from_cut"] in (None, head) else (TRUNCATED_BEYOND,)
+            warnings = (*scaling_warnings(given, plan.configuration), *beyond)
             return PlannedCopy(described, content, plan, tag, begin, warnings)
 
     def _begin(self, import_id: str, head: StreamCut) -> StreamCut:

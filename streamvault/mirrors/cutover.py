@@ -16,6 +16,8 @@ from dataclasses import replace
 from streamvault.common.errors import Conflict
 from streamvault.importer.options import KeptRetention
 from streamvault.importer.ownership import TargetBusy, first_segment_id
+from streamvault.importer.plan import scaling_warnings
+from streamvault.joining.room import give_back
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import Replica, promoted_configuration
 from streamvault.mirrors.replication import Replication
@@ -77,10 +79,12 @@ def cut_over(replication: Replication, source: StreamSource, *, retention: KeptR
 
     Raises:
         Conflict: the source is not the stream that was replicated, or the replica cannot get its tags.
+        LeaseHeld: the source is scaled for an append that goes on. It is open then.
         Failed: the replica differs from the source.
         StreamStoreError: the store refuses the source's policies or tags, or the seal. The source is open then.
     """
     catch_up(replication)
+    give_back(source.stream)  # what it does not get back exactly is warned of by `promotion_warnings`
     described = replication.look_first()
     check_exists(replication)
     replica = replication.replica
@@ -135,16 +139,21 @@ def check_exists(replication: Replication) -> None:
         raise Conflict("the replica was deleted meanwhile", where=replication.replica.uri)
 
 
-def retention_warnings(record: Record) -> tuple[str, ...]:
-    """Return a warning if a replica has kept what its source truncated, and its retention policy will not."""
-    kept = promoted_configuration(record, 1).retention.kind
-    if not record.keep_head or kept is RetentionKind.NONE:
-        return ()
+def promotion_warnings(record: Record) -> tuple[str, ...]:
+    """Return warnings if a promoted replica has other policies than its source, or ones by which it loses something.
+
+    Those are a retention policy by which it will not keep what it has kept of what its source truncated, and a number
+    of segments that is not the source's.
+    """
+    promoted = promoted_configuration(record, len(record.tail or ()))
+    warnings = scaling_warnings(record.source_configuration, promoted) if record.tail else ()
+    if not record.keep_head or promoted.retention.kind is RetentionKind.NONE:
+        return warnings
     warning = (
         "the stream has kept what its source truncated (--keep-head), and gets the source's retention policy, by which "
         "the store will truncate it; --retention off promotes it without that policy"
     )
-    return (warning,)
+    return (*warnings, warning)
 
 
 def _check_policies(replica: Replica, record: Record) -> None:

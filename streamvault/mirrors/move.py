@@ -24,7 +24,7 @@ from streamvault.importer.target import check_other_stream
 from streamvault.importer.verify import Differs
 from streamvault.mirrors.carried_groups import CarryingGroups
 from streamvault.mirrors.content import mirrored_content
-from streamvault.mirrors.cutover import cut_over, retention_warnings, taking_over
+from streamvault.mirrors.cutover import cut_over, promotion_warnings, taking_over
 from streamvault.mirrors.occupancy import replica_id
 from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.record import Record
@@ -208,7 +208,7 @@ class _Move:
             self._check_new()
             with suppress(StreamChanged, NoSuchStream):
                 self._source.stream.store.delete(self._source.name, first=old.epochs[0])
-        warnings = (*retention_warnings(record), *group_warnings(groups))
+        warnings = (*promotion_warnings(record), *group_warnings(groups))
         if not self._options.no_tombstone and (left := self._leave_tombstone()):
             warnings = (*warnings, left)
             report = replace(report, tombstone=self.is_tombstone(self._source.stream.find()))

@@ -25,7 +25,7 @@ from streamvault.importer.reader_groups import NotedGroup, create_groups, group_
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.mirrors.carried_groups import CarryingGroups
-from streamvault.mirrors.cutover import check_exists, cut_over, retention_warnings, taking_over
+from streamvault.mirrors.cutover import check_exists, cut_over, promotion_warnings, taking_over
 from streamvault.mirrors.options import PromoteOptions
 from streamvault.mirrors.record import Record
 from streamvault.mirrors.replica import REPLICA, NotAReplica, Replica
@@ -123,7 +123,7 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
         record = replica.record or record
         unrecorded = options.reader_groups and replication is None and record.reader_groups is None
         warnings = (
-            *retention_warnings(record),
+            *promotion_warnings(record),
             *group_warnings(report.reader_groups),
             *((UNRECORDED,) if unrecorded and not report.reader_groups else ()),
         )

@@ -15,6 +15,7 @@ from streamvault.common.retries import Retrier
 from streamvault.common.rounds import Round, repeat_rounds
 from streamvault.common.times import now_utc
 from streamvault.common.verb import verb
+from streamvault.importer.plan import fitting_configuration, scaling_warnings
 from streamvault.importer.reader_groups import recorded_groups
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
@@ -101,8 +102,11 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
             with _reporting_promotion(replication):
                 return _lag(replication, replica, source, stream)
         with _reporting_promotion(replication):
-            replication.begin()
-        warnings: tuple[str, ...] = (RENUMBERED,) if replication.target.is_new and options.numbers == "map" else ()
+            described = replication.begin()
+        given = described.configuration
+        warnings = scaling_warnings(given, fitting_configuration(given, len(described.tail.offsets)))
+        if replication.target.is_new and options.numbers == "map":
+            warnings = (RENUMBERED, *warnings)
         try:
             for warning in warnings:
                 progress.warn(warning)

@@ -136,15 +136,16 @@ class Replication:
                 self._run(plan).check_unfinished(unfinished)
         return look.described
 
-    def begin(self) -> None:
-        """As `look_first`, and take the lease.
+    def begin(self) -> StreamDescription:
+        """As `look_first`, and take the lease; return the source.
 
         Raises:
             Problem: as `look_first`.
             TargetBusy: another process brings the replica up to date.
         """
-        self.look_first()
+        described = self.look_first()
         self.hold()
+        return described
 
     @property
     def is_claimed(self) -> bool:

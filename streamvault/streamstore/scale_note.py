@@ -53,15 +53,19 @@ class ScaleNote:
     @classmethod
     def of(cls, configuration: StreamConfiguration) -> ScaleNote | None:
         """Return the note among a stream's tags; None if there is none."""
-        for tag in configuration.tags:
-            with suppress(ValueError):
-                if tag.startswith(SCALED):
-                    first, former, made, ranges, lease, kind, *numbers = tag.removeprefix(SCALED).split(",")
-                    target, factor, least = map(int, numbers)
-                    if not 0 <= int(former) < int(made):
-                        raise ValueError
-                    scaling = Scaling(ScaleKind(kind), target, factor, least)
-                    return cls(first, int(former), int(made), ranges, lease, scaling)
+        return next(filter(None, map(cls.parse, configuration.tags)), None)
+
+    @classmethod
+    def parse(cls, tag: str) -> ScaleNote | None:
+        """Parse the output of `tag`; None if it is another text."""
+        with suppress(ValueError):
+            if tag.startswith(SCALED):
+                first, former, made, ranges, lease, kind, *numbers = tag.removeprefix(SCALED).split(",")
+                target, factor, least = map(int, numbers)
+                if not 0 <= int(former) < int(made):
+                    raise ValueError
+                scaling = Scaling(ScaleKind(kind), target, factor, least)
+                return cls(first, int(former), int(made), ranges, lease, scaling)
         return None
 
 

@@ -23,6 +23,7 @@ from itertools import chain
 from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.common.progress import Progress
 from streamvault.importer.ownership import first_segment_id, marked_import
+from streamvault.importer.plan import fitting_configuration, scaling_warnings
 from streamvault.importer.target import OTHER_NAME, TargetTaken, target_exists_error
 from streamvault.joining.events.batches import BatchPlanner
 from streamvault.joining.events.fill import LEASE, BatchFiller, FilledBatch
@@ -136,6 +137,10 @@ class EventCopying:
             self.count = segments or current
         else:
             self.count = choose_count(source.name, self._held, current, segments)
+        given = self._described.configuration
+        self._warnings: tuple[str, ...] = ()
+        if segments is None and self.count == current:
+            self._warnings = scaling_warnings(given, fitting_configuration(given, current))
 
     @property
     def _held(self) -> dict[SegmentId, KeyRange]:
@@ -232,7 +237,7 @@ class EventCopying:
             moved_bytes=copied - before,
             resumed=resumed,
             truncated=batches.truncated,
-            warnings=(cut_short,) if cut_short else (),
+            warnings=(*self._warnings, *((cut_short,) if cut_short else ())),
         )
 
     def _cut_short(self, left: int, copied: int) -> str:
@@ -414,7 +419,8 @@ class EventCopying:
         self._ledger.delete(target)
 
     def _result(self, size: int) -> CopiedEvents:
-        return CopiedEvents(self._described.head, self._described.tail, self.count, size)
+        head, tail = self._described.head, self._described.tail
+        return CopiedEvents(head, tail, self.count, size, warnings=self._warnings)
 
     def _changed(self) -> Conflict:
         what = "the unfinished copy was changed by another process"
