@@ -189,7 +189,7 @@ def test_key_ranges_are_given_back_though_the_user_has_removed_the_tag(
     keyed: Keyed, number: int, *, own_segments: bool
 ) -> None:
     """The append was killed before the commit, or after it. Who sets a policy by a client replaces all tags."""
-    theirs = StreamConfiguration(BY_RATE, tags=("theirs",))
+    theirs = StreamConfiguration(replace(BY_RATE, min_segments=1), tags=("theirs",))
     with killed_at("scale", number, after=number == 1):
         keyed.append("one", own_segments=own_segments)
     configure(keyed, theirs)
