@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 from datetime import datetime
-from typing import get_args
 
 from streamvault.common.errors import Damaged, Failed, Problem
-from streamvault.layouts.layout import LayoutName
+from streamvault.layouts.layout import LAYOUTS
 from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, current_plan
@@ -39,8 +38,8 @@ def status_of(summary: ArchiveSummary, now: datetime) -> ArchiveStatus:
         # two machines' clocks may differ
         known["newest_age"] = max(0.0, (now - datetime.fromisoformat(summary.created)).total_seconds())
     try:
-        if summary.layout in get_args(LayoutName) and summary.bytes and not (summary.problem or summary.being_deleted):
-            _check_data(Archive.open(summary.archive), summary.layout)
+        if summary.layout in LAYOUTS and summary.bytes and not (summary.problem or summary.being_deleted):
+            _check_data(Archive.open(summary.archive))
     except Problem as problem:
         known["problem"] = str(problem)
     if summary.unfinished_generation:
@@ -51,14 +50,14 @@ def status_of(summary: ArchiveSummary, now: datetime) -> ArchiveStatus:
     return ArchiveStatus(**known)
 
 
-def _check_data(archive: Archive, layout: str) -> None:
-    """Check that an archive has any data.
+def _check_data(archive: Archive) -> None:
+    """Check that an archive has any data, of whatever layout.
 
     Raises:
         Damaged: it has none.
     """
-    if layout not in archive.store.folders(archive.prefix):
-        raise Damaged("the archive's data are gone", where=archive.place.at(f"{archive.prefix}{layout}/"))
+    if LAYOUTS.keys().isdisjoint(archive.store.folders(archive.prefix)):
+        raise Damaged("the archive's data are gone", where=archive.uri)
 
 
 def _progress(archive: Archive, span: GenerationSpan) -> dict[str, int]:

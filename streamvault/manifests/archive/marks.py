@@ -229,8 +229,8 @@ def mark_checked(store: ObjectStore, generation: Generation) -> None:
         store.put(f"{manifest.name}/{checked_key(manifest.span)}", mark.encode())
 
 
-def check_mark(store: ObjectStore, manifest: Manifest, fingerprint: str) -> None:
-    """Check that the mark of a generation is of the manifest that is there; ``fingerprint`` is that one's.
+def check_mark(store: ObjectStore, manifest: Manifest, fingerprint: str) -> Checked:
+    """Return the mark of a generation, which is of the manifest that is there; ``fingerprint`` is that one's.
 
     Raises:
         Damaged: it is of a different manifest, or not valid.
@@ -242,6 +242,15 @@ def check_mark(store: ObjectStore, manifest: Manifest, fingerprint: str) -> None
             where=f"{store.uri}/{manifest.name}, generation {manifest.generation}",
             todo=f"Restore {manifest_key(manifest.span)} from a version or a copy of the bucket, and delete nothing.",
         )
+    return mark
+
+
+def valid_mark(store: ObjectStore, manifest: Manifest, fingerprint: str) -> Checked | None:
+    """Return the mark of a generation; None if it does not count, as `check_mark` says."""
+    try:
+        return check_mark(store, manifest, fingerprint)
+    except Damaged:
+        return None
 
 
 def find_checked(store: ObjectStore, stream: StreamName, span: GenerationSpan) -> Checked | None:

@@ -227,8 +227,8 @@ def check_ranges(task: RangesTask) -> CheckResult:
         stray += listed.stray
         damage = listed_damage(listed, row)
         if is_read:
-            read += not damage
-            damage = uncompared(damage, listed) if damage else damage_of(place, task.layout, row)
+            read += not listed.damaged
+            damage = uncompared(damage, listed) if listed.damaged else damage_of(place, task.layout, row)
         found += max(listed.damaged, len(damage))
         findings += damage
         intact += () if damage else (row,)

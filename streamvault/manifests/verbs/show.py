@@ -18,7 +18,7 @@ from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.layouts.object_keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing, manifest_lost
-from streamvault.manifests.archive.marks import find_checked
+from streamvault.manifests.archive.marks import valid_mark
 from streamvault.manifests.archive.plan import current_plan
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.reports import ArchiveSummary, Timeline, TimelineEntry
@@ -33,8 +33,8 @@ from streamvault.streamstore.model import StreamName
 def list_archives(place: str | os.PathLike[str], *, progress: Progress | None = None) -> list[ArchiveSummary]:
     """Return all archives and tables in a folder and the folders below it, in the order of their paths.
 
-    Lists each folder once, but never an archive's events or chunks: an archive takes a LIST, and a GET for each
-    generation; the first one in a folder takes another LIST.
+    Lists each folder once, but never an archive's events or chunks: an archive takes a LIST, a GET for each generation,
+    and one for the newest one's mark, if it was read back; the first archive in a folder takes another LIST.
 
     Args:
         place: a root, a folder above roots, or one archive: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
@@ -84,7 +84,7 @@ def show_timeline(archive: str | os.PathLike[str]) -> Timeline:
 
     Raises:
         NoSuchArchive: there is no archive.
-        Damaged: a manifest or mark is missing or not valid.
+        Damaged: a manifest is missing or not valid. A mark that is not valid does not count.
     """
     source = Archive.open(archive)
     source.manifest()  # raises if there is no archive
@@ -104,9 +104,9 @@ def _timeline(source: Archive, listing: Listing) -> Timeline:
 
 
 def _entry(source: Archive, listing: Listing, span: GenerationSpan) -> TimelineEntry:
-    manifest = source.read_manifest(span)
+    manifest, fingerprint = source.read_fingerprinted(span)
     noted = manifest.reader_groups
-    mark = find_checked(source.store, source.stream, span) if span.last in listing.checked else None
+    mark = valid_mark(source.store, manifest, fingerprint) if span.last in listing.checked else None
     return TimelineEntry(
         generation=span.last,
         first=span.first,
@@ -312,12 +312,16 @@ def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> Arch
         raise manifest_lost(listing, archive.uri)
     events = size = gaps = 0
     for span in listing.spans:
-        manifest = archive.read_manifest(span)
+        manifest, fingerprint = archive.read_fingerprinted(span)
         events += manifest.events
         size += manifest.bytes
         gaps += sum(gap.end - gap.start for gap in manifest.gaps)
+    summary = _counted(summary, listing)
+    is_marked = not archive.table and listing.newest in listing.checked
+    bad = is_marked and valid_mark(archive.store, manifest, fingerprint) is None
     return replace(
-        _counted(summary, listing),
+        summary,
+        unchecked_generations=summary.unchecked_generations + bad,
         created=str(manifest.document()["created"]),
         events=events,
         bytes=size,

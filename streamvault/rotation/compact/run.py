@@ -86,7 +86,8 @@ def compact_generations(
             moved += joined.end - joined.start
             progress.advance(joined.events, joined.end - joined.start)
         rows = [_row(join, done.get((join.segment, join.start))) for join in spans]
-        manifest = merger.manifest(by_segment(rows), tool=TOOL)
+        # the plan has the last generation's line, which an earlier release left out
+        manifest = merger.manifest(by_segment(rows), tool=TOOL).model_copy(update={"line": archive.line})
         prove(Generation(manifest, by_segment(rows)), archive.address, runner_of, progress)
         published = archive.commit(manifest, rows, grace=options.grace) is not None
         if published or span in archive.listing().spans:

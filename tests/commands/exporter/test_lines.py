@@ -22,7 +22,8 @@ from streamvault import (
     write_table,
 )
 from streamvault.common.errors import Conflict, Damaged, Usage
-from tests.unit.small_archives import NAME, Vault, a_root, contents, objects_of
+from streamvault.layouts.object_keys import GenerationSpan, manifest_key
+from tests.unit.small_archives import NAME, Vault, a_root, contents, objects_of, replace_object
 
 RUN = {"master": "inline[2]"}
 
@@ -121,6 +122,17 @@ def test_converted_and_merged_generations_are_of_the_line_they_are_in(tmp_path: 
         assert check_archive(archive, read_data=True, **RUN).ok
     assert show_archive(f"{other}/{NAME}").line == ""
     assert show_archive(_archive(vault, "2")).line == "2"
+
+
+def test_merge_of_generations_of_an_earlier_release_gets_its_line(vault: Vault) -> None:
+    for number in range(1, 3):
+        export_stream(vault.uri(), vault.root, line="2", layout="chunks", **RUN)
+        vault.add(b"more")
+        left_out = show_archive(_archive(vault, "2")).model_copy(update={"line": None})
+        replace_object(vault.root, f"_line-2/{NAME}/{manifest_key(GenerationSpan.of(number))}", left_out.encode())
+    compact_archive(_archive(vault, "2"), **RUN)
+    assert show_archive(_archive(vault, "2")).line == "2"
+    assert check_archive(_archive(vault, "2"), read_data=True, **RUN).ok
 
 
 def test_line_rejects_another_stream(vault: Vault) -> None:

@@ -8,9 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from streamvault import check_archive, convert_archive, export_stream, import_stream, list_archives, rotate_stream
+from streamvault import (
+    check_archive,
+    convert_archive,
+    export_stream,
+    import_stream,
+    list_archives,
+    rotate_stream,
+    show_status,
+    show_timeline,
+)
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.exporter.convert import convert as converting
+from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.object_keys import (
     GenerationSpan,
     checked_key,
@@ -23,6 +33,7 @@ from streamvault.layouts.object_keys import (
 from streamvault.manifests.archive.agreement import by_segment, with_rows
 from streamvault.manifests.archive.archive import NoSuchArchive
 from streamvault.manifests.archive.damage import damage_of
+from streamvault.manifests.archive.marks import Checked, find_checked
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.entries import SegmentEntry
 from streamvault.manifests.format.jsonfile import seal
@@ -55,7 +66,12 @@ def sign_again(vault: Vault, rows: list[ArchivedRange]) -> None:
     assert by_segment(rows).keys() == archive.history().generations[0].rows.keys()
 
 
-def test_wrong_number_of_events_is_damage(vault: Vault) -> None:
+@pytest.mark.parametrize("layout", ["chunks", "events"])
+def test_wrong_number_of_events_is_damage(tmp_path: Path, layout: LayoutName) -> None:
+    """The listing of layout `events` shows it, too, but does not say that the range has its digest."""
+    vault = Vault(tmp_path)
+    vault.make(events=40, largest=300)
+    vault.export(layout)
     history = archive_of(vault.root).history()
     rows = [row for segment in history.segments() for _, row in history.ranges(segment)]
     at, first = max(enumerate(rows), key=lambda found: found[1].events)
@@ -65,7 +81,9 @@ def test_wrong_number_of_events_is_damage(vault: Vault) -> None:
     sign_again(vault, [*rows[:at], wrong, *rows[at + 1 :]])
     report = check_archive(vault.archive, read_data=True, master="inline")
     (damage,) = report.damage
-    assert damage.what.endswith(f"has {first.events} events, and the index says {wrong.events}")
+    counts = f"it has {first.events} events, and the index says {wrong.events}"
+    assert damage.what == f"the range has its digest, but {counts}"
+    assert report.ranges_read == report.ranges == len(rows)
 
 
 LARGE, SMALL = frame(b"x" * (8 * 1024 * 1024 + 1)), frame(b"y")
@@ -117,13 +135,20 @@ def test_plan_that_cannot_be_read_is_no_damage(vault: Vault) -> None:
     assert "the plan of generation 2, which is not published, cannot be read" in note
 
 
-@pytest.mark.parametrize("other", [b"x", None], ids=["garbage", "another's"])
-def test_mark_that_is_not_of_the_generation_is_reported(vault: Vault, other: bytes | None) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [lambda _: b"x", Checked.encode, lambda mark: mark.model_copy(update={"generation": 2}).encode()],
+    ids=["garbage", "another's", "another manifest's"],
+)
+def test_mark_that_is_not_of_the_generation_counts_for_no_verb(vault: Vault, other: Callable[[Checked], bytes]) -> None:
     assert check_archive(vault.archive, read_data=True, master="inline").marked == (1,)
     vault.add(b"more")
     vault.export("chunks")
-    mark = contents(vault.root)[f"{NAME}/{checked_key(FIRST)}"]
-    replace_object(vault.root, f"{NAME}/{checked_key(GenerationSpan.of(2))}", mark if other is None else other)
+    mark = find_checked(objects_of(vault.root), NAME, FIRST)
+    assert mark is not None
+    replace_object(vault.root, f"{NAME}/{checked_key(GenerationSpan.of(2))}", other(mark))
+    assert [bool(entry.checked_at) for entry in show_timeline(vault.archive).entries] == [True, False]
+    assert [one.unchecked_generations for one in show_status(vault.root).statuses] == [1]
     report = check_archive(vault.archive, read_data=True, master="inline")
     assert report.ok
     (note,) = report.notes

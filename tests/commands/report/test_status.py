@@ -120,6 +120,16 @@ def test_newest_generation_and_what_was_read_back(vault: Vault, root: str, monke
     assert [one.newest_age for one in show_status(root).statuses] == [0.0]
 
 
+def test_newest_generation_of_another_layout_without_events_hides_no_data(vault: Vault, root: str) -> None:
+    vault = Vault(vault.folder, root)
+    vault.export("chunks")
+    with vault.store as store:
+        store.seal(NAME)
+    vault.export("events")
+    (one,) = show_status(root).statuses
+    assert (one.generation, one.layout, one.problem) == (2, "events", "")
+
+
 def test_gaps_are_counted(vault: Vault) -> None:
     vault.export()
     vault.add(b"three")
