@@ -1977,6 +1977,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(f"{IDENTITY}::test_named_write_to_a_stream_that_was_replaced_is_refused",),
     ),
     Mutant(
+        "status-of-one-layout",
+        "status: data of any layout are data",
+        "report/status.py",
+        "if LAYOUTS.keys().isdisjoint(archive.store.folders(archive.prefix)):",
+        "if archive.manifest().layout not in archive.store.folders(archive.prefix):",
+        tests=("tests/commands/report/test_status.py",),
+    ),
+    Mutant(
         "status-of-another",
         "status: what is not archived is counted only of the archived stream",
         "report/status.py",

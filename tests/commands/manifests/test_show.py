@@ -142,7 +142,10 @@ def test_list_archives_lists_no_data_objects(vault: Vault, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("generations", [1, 2])
 def test_listing_an_archive_takes_two_requests(vault: Vault, generations: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is, of one generation: a LIST, and a GET for each; for the first archive of a folder, one LIST more."""
+    """That is, of one generation: a LIST, and a GET for each; for the first archive of a folder, one LIST more.
+
+    If they were read back, the newest one's mark takes another GET.
+    """
     names = [StreamName("scope", f"stream{number}") for number in range(5)]
     for generation in range(generations):
         for name in names:
@@ -155,6 +158,11 @@ def test_listing_an_archive_takes_two_requests(vault: Vault, generations: int, m
         assert [found.stream_name for found in list_archives(vault.root)] == list(map(str, names))
     of_the_folders = 1 + 1 + 1  # the place, the scope, the first archive
     assert requests == [Requests(0, of_the_folders + 5, 5 * generations)]
+    for name in names:
+        check_archive(f"{vault.root}/{name}", read_data=True, master="inline")
+    with counted(monkeypatch) as requests:
+        list_archives(vault.root)
+    assert requests == [Requests(0, of_the_folders + 5, 5 * (generations + 1))]
 
 
 def test_archives_are_read_several_at_once(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
