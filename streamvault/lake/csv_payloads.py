@@ -17,12 +17,15 @@ from streamvault.lake.payloads import (
     NotDecoded,
     Parsed,
     also,
+    as_decimals,
     as_lines,
     as_time,
     because,
     checked_times,
     convert_each,
+    decimal_in,
     not_times,
+    plain_decimals,
     spread,
     without_marks,
 )
@@ -38,9 +41,8 @@ _LINE, _VALUES = re.compile(rf"{_VALUE}(?:,{_VALUE})*"), re.compile(rf"(?:\A|,){
 _TRUE, _FALSE = ("1", "true", "True", "TRUE"), ("0", "false", "False", "FALSE")
 
 _LOOKS_LIKE = (
-    (pa.types.is_integer, r"^[-+]?[0-9]+$|^0[xX][0-9a-fA-F]+$"),
+    (pa.types.is_integer, r"^[-+]?[0-9]+$"),
     (pa.types.is_floating, r"^[-+]?[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?$|^[-+]?[a-zA-Z]+$"),
-    (pa.types.is_decimal, r"^[-+]?[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?$"),
     (pa.types.is_date, DATE),
 )
 """What values of a type look like; a few of those that do are still none (numbers out of range)."""
@@ -154,8 +156,13 @@ def _converted(kind: pa.DataType, values: pa.Array) -> pa.Array:
         if pc.any(_hopeless(kind, values)).as_py():
             raise NotDecoded("not a boolean")
         return pc.if_else(pc.is_valid(values), pc.is_in(values, pa.array(_TRUE)), pa.scalar(None, pa.bool_()))
+    values = pc.ascii_trim(values, " \t")
+    if pa.types.is_decimal(kind):
+        return as_decimals(values, kind)
+    if pa.types.is_integer(kind) and _contains(values, b"xX") and pc.any(_hopeless(kind, values)).as_py():
+        raise NotDecoded("not a decimal number")  # Arrow reads hexadecimal ones, the largest as negative ones
     try:
-        made = checked_times(pc.ascii_trim(values, " \t").cast(kind))
+        made = checked_times(values.cast(kind))
     except pa.ArrowException as error:
         raise NotDecoded(str(error)) from None
     if pa.types.is_floating(kind) and pc.any(_too_large(values, made)).as_py():
@@ -174,7 +181,15 @@ def _hopeless(kind: pa.DataType, values: pa.Array) -> pa.Array:
         return not_times(values, "ms")
     if kind == pa.bool_():
         return pc.and_(pc.is_valid(values), pc.invert(pc.is_in(values, pa.array(_TRUE + _FALSE))))
+    if pa.types.is_decimal(kind):
+        return _no_decimals(kind, pc.ascii_trim(values, " \t"))
     for is_kind, pattern in _LOOKS_LIKE:
         if is_kind(kind):
             return pc.invert(pc.match_substring_regex(pc.ascii_trim(values, " \t"), pattern))
     return none_of(len(values))
+
+
+def _no_decimals(kind: pa.DataType, values: pa.Array) -> pa.Array:
+    other = pc.invert(pc.fill_null(plain_decimals(values, kind), True))
+    wrong = [decimal_in(text, kind) is None for text in values.filter(other).to_pylist()]
+    return spread(pa.array(wrong, pa.bool_()), other)

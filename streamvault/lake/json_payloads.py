@@ -6,7 +6,7 @@ import json
 import math
 import re
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.json
 from pydantic_core import from_json
 
-from streamvault.lake.column_types import arrow_type, misfit
+from streamvault.lake.arrays import none_of
+from streamvault.lake.column_types import arrow_type, has_decimals, misfit
 from streamvault.lake.payloads import (
     DATE,
     TIME,
@@ -26,6 +27,8 @@ from streamvault.lake.payloads import (
     as_time,
     because,
     checked_times,
+    decimal_in,
+    infinite_in,
     joined,
     parse_parts,
     spread,
@@ -35,7 +38,7 @@ from streamvault.lake.recorded import TableColumn
 
 _READ_AS = {pa.date32(): pa.string(), pa.timestamp("us"): pa.string(), pa.float32(): pa.float64()}
 """Types that Arrow's parser does not read as this package does: dates and times have more notations, and a large number
-becomes an infinite float."""
+becomes an infinite float. (Decimals are read as wider ones: those of 128 bits overflow while they are read.)"""
 
 _SPACE = b" \t\n\v\f\r"
 _NO_OBJECT = "not a JSON object"
@@ -47,9 +50,14 @@ _TEXT = r'"(?:[^"\\]|\\.)*"'
 _FIELDS = rf'(?s)^[ \t\n\v\f\r]*\{{(?:{_S}{_TEXT}{_S}:{_S}(?:{_TEXT}|[^"\[\]{{}},: \t\n\r]+){_S},)*{_S}'
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ -]+")
 
-_LARGE = r"[0-9](?:[eE]\+?[0-9]{3}|[0-9]{308})"
+_LARGE = r"[0-9](?:[eE]\+?[0-9]{3}|[0-9.]{200})"
+_ZERO = re.compile(rb"(-?)0(?:\.0+)?[eE].*")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?', re.DOTALL)
 _OF_NO_TYPE = b"[{},[]]"
+
+_SMALL = r"[eE]-[0-9]{2,}[^0-9A-Za-z-]|[0-9.]{60}[eE]-|\\u00(?:2[dD]|3[0-9]|[46]5)"
+"""What events have that may have a decimal with a small exponent, also one with escapes."""
+_INF = re.compile(rb'("(?:[^"\\]|\\.)*")|\bInf\b', re.DOTALL)
 
 _DATE, _TIME = re.compile(DATE), re.compile(TIME)
 _NUMBER = re.compile(r"[ \t]*[-+]?[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?[ \t]*")
@@ -92,7 +100,7 @@ class JsonPayloads:
         payloads = without_marks(payloads)
         found = self._together(payloads)
         wrong = found.reasons.is_valid()
-        if len(self._columns) < 2 or not pc.any(wrong).as_py():
+        if not self._columns or not pc.any(wrong).as_py():
             return found
         payloads = _without_infinite(payloads, wrong)
         objects = spread(JsonPayloads(()).parse(payloads.filter(wrong)).reasons.is_null(), wrong)
@@ -119,7 +127,7 @@ class JsonPayloads:
         columns = [column for half in halves for column in half.columns]
         return Parsed(
             [merged(*both) for both in zip(found.columns, columns, strict=True)],
-            merged(found.reasons, joined(halves[0].reasons, halves[1].reasons)),
+            merged(found.reasons, reduce(joined, (half.reasons for half in halves))),
         )
 
     def _apart(self, payloads: pa.Array) -> Parsed:
@@ -130,7 +138,9 @@ class JsonPayloads:
         return Parsed(found.columns, also(none, found.reasons.is_valid(), misfit(*self._columns[0])))
 
     @cached_property
-    def _halves(self) -> tuple[JsonPayloads, JsonPayloads]:
+    def _halves(self) -> tuple[JsonPayloads, ...]:
+        if len(self._given) == 1:
+            return (self,)
         middle = len(self._given) // 2
         return JsonPayloads(self._given[:middle]), JsonPayloads(self._given[middle:])
 
@@ -151,13 +161,22 @@ class JsonPayloads:
     def _looked_into(self, payloads: pa.Array) -> pa.Array:
         """Return, for each payload, why it is certainly invalid, or null."""
         reasons: list[str | None] = []
-        for payload in payloads.to_pylist():
+        for payload, small in zip(payloads.to_pylist(), self._small(payloads), strict=True):
             document, reason = _document(payload)
             for field, kind in self._columns:
                 if _cannot_be(kind, document.get(field)):
                     reason = reason or misfit(field, kind)
-            reasons.append(reason)
+            reasons.append(reason or small)
         return pa.array(reasons, pa.string())
+
+    def _small(self, payloads: pa.Array) -> list[str | None]:
+        """Return, for each payload, why Arrow must not see it: a decimal with a small exponent can end the process."""
+        decimals = [(field, kind) for field, kind in self._columns if has_decimals(kind)]
+        found: list[str | None] = [None] * len(payloads)
+        if decimals:
+            for row in pc.indices_nonzero(pc.match_substring_regex(payloads, _SMALL)).to_pylist():
+                found[row] = _wrong_decimal(payloads[row].as_py(), decimals)
+        return found
 
     def _whole(self, payloads: pa.Array) -> list[pa.Array]:
         """Decode payloads at once.
@@ -168,6 +187,9 @@ class JsonPayloads:
         try:
             if not pc.all(_are_objects(payloads)).as_py():
                 raise NotDecoded(_NO_OBJECT)
+            small = next(filter(None, self._small(payloads)), None)
+            if small:
+                raise NotDecoded(small)
             texts = pc.ascii_trim_whitespace(payloads.cast(pa.string()))
             # each payload has at least one object, so equal counts mean exactly one each
             joined = as_lines(texts)
@@ -177,9 +199,13 @@ class JsonPayloads:
             )
             if len(table) != len(payloads):
                 raise NotDecoded("more than one JSON object")
-            return [_converted(_one(table[field]), kind) for field, kind in self._columns]
+            made = [_converted(_one(table[field]), kind) for field, kind in self._columns]
         except pa.ArrowException as error:
             raise NotDecoded(str(error)) from None
+        infinite = reduce(pc.or_, map(infinite_in, made), none_of(len(payloads)))
+        if pc.any(infinite).as_py() and _without_infinite(payloads, infinite) != payloads:
+            raise NotDecoded("a number beyond the largest of its type")
+        return made
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
@@ -193,6 +219,8 @@ def _read_as(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_read_as(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([(member.name, _read_as(member.type)) for member in kind])
+    if pa.types.is_decimal(kind):
+        return pa.decimal256(76, kind.scale)
     return _READ_AS.get(kind, kind)
 
 
@@ -211,8 +239,6 @@ def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if kind == pa.timestamp("us"):
         return as_time(values, "ms")
     made = checked_times(values.cast(kind))
-    if pa.types.is_decimal(kind):
-        made.validate(full=True)  # Arrow's parser accepts more digits than the type has
     if kind == pa.float32() and pc.any(pc.xor(pc.is_inf(made), pc.is_inf(values))).as_py():
         raise NotDecoded("beyond the largest float")
     return made
@@ -225,7 +251,7 @@ def _are_objects(payloads: pa.Array) -> pa.Array:
 
 
 def _without_infinite(payloads: pa.Array, some: pa.Array) -> pa.Array:
-    """Replace numbers beyond a double in some payloads, because of which Arrow rejects all of a payload."""
+    """Replace numbers beyond a double in some payloads: Arrow rejects all of a payload, or makes them infinite."""
     some = pc.and_(some, pc.match_substring_regex(payloads, _LARGE))
     if not pc.any(some).as_py():
         return payloads
@@ -234,7 +260,10 @@ def _without_infinite(payloads: pa.Array, some: pa.Array) -> pa.Array:
 
 
 def _finite(token: re.Match[bytes]) -> bytes:
-    return token[0] if token[0].startswith(b'"') or math.isfinite(float(token[0])) else _OF_NO_TYPE
+    if token[0].startswith(b'"'):
+        return token[0]
+    # Arrow calls even a zero too large whose exponent is
+    return _ZERO.sub(rb"\g<1>0.0", token[0]) if math.isfinite(float(token[0])) else _OF_NO_TYPE
 
 
 def _document(payload: bytes) -> tuple[dict[str, Any], str | None]:
@@ -253,6 +282,28 @@ def _document(payload: bytes) -> tuple[dict[str, Any], str | None]:
     except (ValueError, RecursionError):
         pass  # limits of the parser above, not of Arrow's
     return {}, None
+
+
+def _wrong_decimal(payload: bytes, columns: list[tuple[str, pa.DataType]]) -> str | None:
+    """Return the first column of decimals that holds a value of a payload not exactly; None if all do."""
+    plain = _INF.sub(lambda found: found[1] or b"Infinity", payload.strip(_SPACE))
+    try:
+        document = json.loads(plain, parse_float=str, parse_int=str)
+    except (ValueError, RecursionError) as error:
+        return str(error)
+    if not isinstance(document, dict):
+        return _NO_OBJECT
+    return next((misfit(field, kind) for field, kind in columns if _is_inexact(kind, document.get(field))), None)
+
+
+def _is_inexact(kind: pa.DataType, value: Any) -> bool:
+    if pa.types.is_decimal(kind):
+        return isinstance(value, str) and decimal_in(value, kind) is None
+    if pa.types.is_list(kind):
+        return isinstance(value, list) and any(_is_inexact(kind.value_type, one) for one in value)
+    if pa.types.is_struct(kind):
+        return isinstance(value, dict) and any(_is_inexact(member.type, value.get(member.name)) for member in kind)
+    return False
 
 
 def _wrong_start(kind: pa.DataType) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -28,6 +30,10 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _MOMENT = pa.timestamp("us")
 _FIRST_DAY, _AFTER_LAST_DAY = -719_162, 2_932_897
 """0001-01-01 and 10000-01-01 in days since 1970: Python has no days outside, and engines show them differently."""
+
+_DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_MOST_SCALE = 76
+"""Digits after the point that Arrow's wider decimals have; beyond, it reads outside of its tables."""
 
 _MARK = codecs.BOM_UTF8
 _ZONE = r"[Tt ].*(?:[Zz]|[+-][0-9]{2}:?[0-9]{2})$"
@@ -219,21 +225,44 @@ def convert_each(
 
 def beyond_calendar(values: pa.Array) -> pa.Array:
     """Return which values are, or contain, a date or timestamp outside the years 1 to 9999."""
+    return _contain(values, _beyond)
+
+
+def infinite_in(values: pa.Array) -> pa.Array:
+    """Return which values are, or contain, an infinite number."""
+    return _contain(values, _infinite)
+
+
+def _contain(values: pa.Array, wanted: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Return which values are, or contain, one that is wanted."""
+    kind = values.type
+    if not pa.types.is_nested(kind):
+        return wanted(values)
+    found = none_of(len(values))
+    if pa.types.is_struct(kind):
+        for index in range(kind.num_fields):
+            found = pc.or_(found, _contain(pc.struct_field(values, index), wanted))
+    elif (pa.types.is_list(kind) or pa.types.is_map(kind)) and len(values):
+        inner = _contain(values.items if pa.types.is_map(kind) else values.values, wanted)
+        counts = np.concatenate([[0], np.cumsum(inner.to_numpy(zero_copy_only=False))])
+        ends = counts[values.offsets.to_numpy()]
+        found = pc.and_(pc.greater(numbers(ends[1:]), numbers(ends[:-1])), values.is_valid())
+    return found
+
+
+def _beyond(values: pa.Array) -> pa.Array:
     kind = values.type
     if pa.types.is_date32(kind):
         return _outside(values.view(pa.int32()), 1)
     if pa.types.is_timestamp(kind):
         return _outside(values.view(pa.int64()), 86_400 * _PER_SECOND[kind.unit])
-    found = none_of(len(values))
-    if pa.types.is_struct(kind):
-        for index in range(kind.num_fields):
-            found = pc.or_(found, beyond_calendar(pc.struct_field(values, index)))
-    elif (pa.types.is_list(kind) or pa.types.is_map(kind)) and len(values):
-        inner = beyond_calendar(values.items if pa.types.is_map(kind) else values.values)
-        counts = np.concatenate([[0], np.cumsum(inner.to_numpy(zero_copy_only=False))])
-        ends = counts[values.offsets.to_numpy()]
-        found = pc.and_(pa.array(ends[1:] > ends[:-1]), values.is_valid())
-    return found
+    return none_of(len(values))
+
+
+def _infinite(values: pa.Array) -> pa.Array:
+    if pa.types.is_floating(values.type):
+        return pc.fill_null(pc.is_inf(values), False)
+    return none_of(len(values))
 
 
 def _outside(values: pa.Array, per_day: int) -> pa.Array:
@@ -255,6 +284,47 @@ def checked_times(values: pa.Array) -> pa.Array:
     return values
 
 
+def decimal_in(text: str, kind: pa.DataType) -> Decimal | None:
+    """Return the decimal that a text is, if a type holds it exactly; else None.
+
+    Arrow's own conversion of texts returns other numbers, and even ends the process, for numbers of many digits or with
+    small exponents.
+    """
+    if not _DECIMAL.fullmatch(text):
+        return None
+    exact = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+    try:
+        value = Decimal(text)
+        made = value.quantize(Decimal(1).scaleb(-kind.scale), context=exact)
+    except (Inexact, InvalidOperation):
+        return None
+    return made if int(value.as_tuple().exponent) >= -_MOST_SCALE else None
+
+
+def plain_decimals(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return which texts have no exponent, and no more digits on either side of the point than a type."""
+    whole, fraction = kind.precision - kind.scale, kind.scale
+    return pc.match_substring_regex(texts, rf"^[-+]?0*[0-9]{{0,{whole}}}(?:\.[0-9]{{0,{fraction}}})?$")
+
+
+def as_decimals(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert texts to decimals; null stays null.
+
+    Raises:
+        NotDecoded: a text is no decimal that the type holds exactly.
+    """
+    plain = pc.fill_null(plain_decimals(texts, kind), True)
+    if not pc.all(plain).as_py():
+        made = [decimal_in(text, kind) for text in texts.filter(pc.invert(plain)).to_pylist()]
+        if None in made:
+            raise NotDecoded("not a decimal of this type")
+        texts = pc.coalesce(spread(pa.array([f"{one:f}" for one in made], pa.string()), pc.invert(plain)), texts)
+    try:
+        return texts.cast(kind)
+    except pa.ArrowException as error:
+        raise NotDecoded(str(error)) from None
+
+
 def not_times(values: pa.Array, unit: str) -> pa.Array:
     """Return which values are certainly no timestamps for `as_time`."""
     if pa.types.is_string(values.type):
@@ -265,9 +335,8 @@ def not_times(values: pa.Array, unit: str) -> pa.Array:
         numbers = values.cast(pa.int64())
         return pc.or_(pc.less(numbers, least), pc.greater(numbers, most))
     if pa.types.is_floating(values.type):
-        numbers = values.cast(pa.float64())
-        inside = pc.and_(pc.greater_equal(numbers, _FIRST_DAY * per_day), pc.less(numbers, _AFTER_LAST_DAY * per_day))
-        return pc.invert(inside)
+        numbers, first, after = values.cast(pa.float64()), float(_FIRST_DAY * per_day), float(_AFTER_LAST_DAY * per_day)
+        return pc.invert(pc.and_(pc.greater_equal(numbers, first), pc.less(numbers, after)))
     return beyond_calendar(values)
 
 

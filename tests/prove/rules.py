@@ -27,6 +27,7 @@ CATALOGS = "tests/contract/test_lake_catalogs.py"
 BUCKET = "tests/unit/objectstore/s3/test_bucket.py"
 VALUES = f"{LAKE}/test_handoff_values.py"
 HOSTILE = "tests/unit/lake/test_decoding.py::test_every_corner_of_a_type_is_held_and_nothing_beyond"
+DECIMALS = "tests/unit/lake/test_decoding.py::test_decimal_is_exact_or_null"
 QUEUE = "tests/commands/requests"
 SCOPES = "tests/commands/scopes"
 SPARK = "tests/unit/streamvault/spark"
@@ -1101,11 +1102,43 @@ RULES: tuple[Mutant, ...] = (
         tests=(HOSTILE,),
     ),
     Mutant(
-        "table-decimal-too-long",
-        "table: no decimal of JSON has more digits than its type",
+        "table-decimal-overflows",
+        "table: no decimal becomes another number",
         "lake/json_payloads.py",
-        "        made.validate(full=True)",
-        "        pass",
+        "        return pa.decimal256(76, kind.scale)\n",
+        "        return kind\n",
+        tests=(DECIMALS,),
+    ),
+    Mutant(
+        "table-decimal-in-events",
+        "table: no decimal of JSON ends the process",
+        "lake/json_payloads.py",
+        "            small = next(filter(None, self._small(payloads)), None)\n",
+        "            small = None\n",
+        tests=(DECIMALS,),
+    ),
+    Mutant(
+        "table-decimal-of-csv",
+        "table: only plain decimals of CSV are converted by Arrow",
+        "lake/payloads.py",
+        "    plain = pc.fill_null(plain_decimals(texts, kind), True)\n",
+        "    plain = pc.true_unless_null(pc.is_valid(texts))\n",
+        tests=(DECIMALS,),
+    ),
+    Mutant(
+        "table-infinite-of-json",
+        "table: no number of JSON becomes infinite",
+        "lake/json_payloads.py",
+        "        if pc.any(infinite).as_py() and",
+        "        if False and",
+        tests=("tests/unit/lake/test_decoding.py::test_only_what_is_written_as_infinite_is",),
+    ),
+    Mutant(
+        "table-hexadecimal",
+        "table: no hexadecimal number of CSV becomes a negative one",
+        "lake/csv_payloads.py",
+        "    if pa.types.is_integer(kind) and _contains",
+        "    if False and _contains",
         tests=(HOSTILE,),
     ),
     Mutant(

@@ -123,10 +123,19 @@ def test_text_that_has_no_next_one_is_registered(lake: Lake) -> None:
 
 @pytest.mark.parametrize(
     ("unit", "wrong"),
-    [("ms", 253_402_300_800_000), ("s", 1_700_000_000_000), ("us", -(2**63)), ("s", "0000-01-01"), ("s", "yesterday")],
+    [
+        ("ms", 253_402_300_800_000),
+        ("s", 1_700_000_000_000),
+        ("us", -(2**63)),
+        ("us", 1e300),
+        ("ns", -1e300),
+        ("ms", 1e300),
+        ("s", "0000-01-01"),
+        ("s", "yesterday"),
+    ],
 )
 def test_wrong_event_time_is_null_alone(lake: Lake, unit: str, wrong: object) -> None:
-    right = {"id": 1, "t": "2026-01-01"} if isinstance(wrong, str) else {"id": 1, "t": 0}
+    right = {"id": 1, "t": "2026-01-01" if isinstance(wrong, str) else type(wrong)(0)}
     events = [json.dumps(event).encode() for event in (right, {"id": 2, "t": wrong}, {"id": 3, "t": None})]
     lake.add(*events, decode="json", event_time=f"t:{unit}")
     assert lake.add(events[1]).registered == (2,)
