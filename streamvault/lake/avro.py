@@ -87,11 +87,16 @@ def _type_of(schema: Any, depth: int = 0) -> pa.DataType:
 
 def _plain(schema: dict[str, Any]) -> pa.DataType | None:
     kind, logical = schema["type"], schema.get("logicalType")
+    if kind == "fixed" and schema["size"] < 1:
+        # an array of billions of them would be a few bytes
+        raise Usage("a column cannot hold a fixed type without bytes", where=str(schema)[:100])
     if logical == "decimal" and kind in {"bytes", "fixed"}:
-        digits = int(schema["precision"])
+        digits = schema.get("precision")
+        if not digits:
+            return pa.binary()  # as the specification says
         if digits > MOST_DIGITS:
             raise Usage(f"query engines have no decimals of {digits} digits", todo=f"The most are {MOST_DIGITS}.")
-        return pa.decimal128(digits, int(schema.get("scale", 0)))
+        return pa.decimal128(digits, schema.get("scale", 0))
     return _LOGICAL.get((str(kind), str(logical))) or _PLAIN.get(kind)
 
 
@@ -117,15 +122,18 @@ def _parsed(schema: str, *, expand: bool = False) -> Any:
         Usage: it is not valid, or the library is not installed.
     """
     try:
-        from fastavro.schema import expand_schema, parse_schema  # noqa: PLC0415  (an extra)
+        from fastavro.schema import SchemaParseException, expand_schema, parse_schema  # noqa: PLC0415  (an extra)
     except ImportError:
         todo = "pip install 'streamvault[lake]'"
         raise Usage("decoding Avro requires a library that is not installed", todo=todo) from None
     try:
         found = json.loads(schema)
         return expand_schema(found) if expand else parse_schema(_without_logical(found))
+    except KeyError as error:
+        raise Usage("not an Avro schema", where=f"{error.args[0]} is missing") from None
     except Exception as error:  # noqa: BLE001  (its errors have no common base class)
-        raise Usage("not an Avro schema", where=f"{type(error).__name__}: {error}"[:200]) from None
+        where = str(error) if isinstance(error, ValueError | SchemaParseException) else schema
+        raise Usage("not an Avro schema", where=where[:200]) from None
 
 
 def _without_logical(schema: Any) -> Any:

@@ -1115,14 +1115,14 @@ RULES: tuple[Mutant, ...] = (
         "lake/json_payloads.py",
         "            small = next(filter(None, self._small(payloads)), None)\n",
         "            small = None\n",
-        tests=(DECIMALS,),
+        tests=("tests/unit/lake/test_decoding.py::test_no_decimal_ends_the_process",),
     ),
     Mutant(
         "table-decimal-of-csv",
         "table: only plain decimals of CSV are converted by Arrow",
         "lake/payloads.py",
-        "    plain = pc.fill_null(plain_decimals(texts, kind), True)\n",
-        "    plain = pc.true_unless_null(pc.is_valid(texts))\n",
+        "    whole, fraction = kind.precision - kind.scale, kind.scale\n",
+        "    whole, fraction = 99, 99\n",
         tests=(DECIMALS,),
     ),
     Mutant(

@@ -158,6 +158,9 @@ def record(*fields: tuple[str, Any]) -> dict[str, Any]:
     return {**json.loads(avro(*fields)), "name": "Inner"}
 
 
+EMPTY = {"type": "fixed", "name": "Empty", "size": 0}
+
+
 @pytest.mark.parametrize(
     ("decode", "schema", "message"),
     [
@@ -175,6 +178,11 @@ def record(*fields: tuple[str, Any]) -> dict[str, Any]:
         ("avro", avro(("r", record(("id", "int"), ("ID", "int")))), "differ only in case"),
         ("avro", avro(("r", record(("k" * 129, "int")))), "member's name"),
         ("avro", avro(("u", ["int", "string"])), "union of several types"),
+        ("avro", avro(("l", {"type": "array", "items": EMPTY})), "a fixed type without bytes"),
+        ("avro", avro(("l", {"type": "array", "items": record(("f", EMPTY))})), "a fixed type without bytes"),
+        ("avro", avro(("l", {"type": "array", "items": record()})), "structs without members"),
+        ("avro", avro(("l", {"type": "array", "items": "null"})), "cannot hold this Avro type"),
+        ("avro", avro(("l", {"type": "array"})), "not an Avro schema: items is missing"),
         ("json", '{"id":"bigint"}', "none of the 2 events in a sample can be decoded: not a JSON object"),
         ("avro", avro(("id", "long"), ("text", "string")), "none of the 2 events in a sample can be decoded"),
     ],
@@ -220,6 +228,13 @@ def test_times_of_avro_without_a_column_type_are_numbers(lake: Lake, kind: str, 
     schema = avro(("id", "long"), ("at", {"type": kind, "logicalType": logical}))
     lake.add(avro_of(("id", "long"), ("at", kind), id=1, at=28_800_000), decode="avro", schema=schema)
     assert [(row["id"], row["at"], row["_error"]) for row in lake.rows()] == [(1, 28_800_000, None)]
+
+
+@pytest.mark.parametrize("digits", [{}, {"precision": 0}])
+def test_decimal_of_avro_without_digits_is_bytes(lake: Lake, digits: dict[str, Any]) -> None:
+    schema = avro(("id", "long"), ("m", {"type": "bytes", "logicalType": "decimal", **digits}))
+    lake.add(avro_of(("id", "long"), ("m", "bytes"), id=1, m=b"\x07"), decode="avro", schema=schema)
+    assert [(row["id"], row["m"], row["_error"]) for row in lake.rows()] == [(1, b"\x07", None)]
 
 
 def test_nested_values_are_counted_by_depth(lake: Lake) -> None:

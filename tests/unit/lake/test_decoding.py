@@ -6,6 +6,8 @@ import io
 import json
 import math
 import re
+import subprocess
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -570,3 +572,14 @@ def test_only_what_is_written_as_infinite_is() -> None:
         (None, [{"f": 2}], True),
         (0, [{"f": -math.inf}], False),
     ]
+
+
+def test_no_decimal_ends_the_process() -> None:
+    program = f"""
+import pyarrow as pa
+from streamvault.lake.json_payloads import JsonPayloads
+from streamvault.lake.recorded import columns_for
+parser = JsonPayloads(columns_for({{"m": "decimal(9,2)"}}))
+assert parser.parse(pa.array({[b'{"m":1e-9999999}', b'{"m":"1e-9999999"}']})).reasons.null_count == 0
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
