@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import getpass
 import re
+from contextlib import suppress
 
-from streamvault.common.errors import Conflict, Failed, Usage
+from streamvault.common.errors import Conflict, Damaged, Failed, Usage
 from streamvault.common.verb import verb
 from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
@@ -61,7 +62,9 @@ def release_archive(archive: str, name: str, options: ReleaseOptions) -> HoldRep
     """
     check_name(name)
     source = Archive.open(archive)
-    number = source.manifest(options.generation).generation  # raises if there is none
+    number = options.generation
+    with suppress(Damaged):  # one that has lost its manifest may be released, so that the archive can be deleted
+        number = source.manifest(number).generation  # raises if there is none
     found: tuple[int, ...] = ()
 
     def change(listing: Listing) -> Decision | None:

@@ -270,7 +270,8 @@ def test_missing_place_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[
         for arguments in (["ls"], ["status"], ["report", "-o", str(tmp_path / "page.html")]):
             assert main([*arguments, place]) == 5
             out, err = capfd.readouterr()
-            assert (out, err) == ("", f"streamvault: no such folder: {place}. Check the address.\n")
+            what = "it is a file, not a folder" if place.endswith("/file") else "no such folder"
+            assert (out, err) == ("", f"streamvault: {what}: {place}. Check the address.\n")
 
 
 def test_empty_place_has_no_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
