@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +14,7 @@ from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 from streamvault import compact_archive, write_table
 from streamvault.common.errors import Conflict, Damaged, Usage
@@ -369,6 +370,79 @@ def test_renamed_table_gets_no_second_registration(ground: Ground) -> None:
 
 
 @ICEBERG
+def test_renamed_table_of_an_earlier_release_gets_no_second_registration(ground: Ground) -> None:
+    """Its records have no UUID."""
+    ground.hand_off()
+    ground.remove(f"_table/stream/{table_identity_key()}")
+    catalog = cast("Any", ground.open())._catalog(ground.place)
+    old, new = (ground.database, "stream"), (ground.database, "renamed")
+    catalog.rename_table(old, new)
+    before = contents(ground.vault.root)
+    with pytest.raises(Conflict, match=rf"it was renamed to {ground.database}\.renamed"):
+        ground.hand_off()
+    assert contents(ground.vault.root) == before, "nothing is written"
+    catalog.rename_table(new, old)
+    assert ground.hand_off().unchanged
+
+
+@ICEBERG
+def test_late_run_leaves_no_second_table_beside_one_that_was_created_and_renamed(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = cast("Any", ground.open())._catalog(ground.place)
+    old, new = (ground.database, "stream"), (ground.database, "renamed")
+
+    def meanwhile() -> None:
+        ground.open().publish(ground.place, ground.generations[0])
+        catalog.rename_table(old, new)
+
+    before_its_change(ground, monkeypatch, meanwhile)
+    with pytest.raises(Conflict, match="renamed or dropped"):
+        ground.open().publish(ground.place, ground.generations[0])
+    assert not catalog.table_exists(old)
+    assert len(catalog.load_table(new).scan().to_arrow()) == ground.generations[0].manifest.events
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_table_that_another_run_creates_meanwhile_is_not_missing(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes after this run has not found it, and before it reads the record of it."""
+    load, late = SqlCatalog.load_table, ground.open()
+
+    def overtaken(catalog: SqlCatalog, name: Any) -> Table:
+        monkeypatch.setattr(SqlCatalog, "load_table", load)
+        try:
+            return load(catalog, name)
+        finally:
+            assert ground.hand_off().registered == (1, 2)
+
+    monkeypatch.setattr(SqlCatalog, "load_table", overtaken)
+    assert late.missing(ground.place, [1, 2]) in ([], [1, 2])
+    assert late.missing(ground.place, [1, 2]) == []
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_creation_is_not_attempted_beside_one_that_was_recorded(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded while this run prepares its files."""
+    check, catalog = TablePlace.check_readable, cast("Any", ground.open())._catalog(ground.place)
+    name = (ground.database, "stream")
+
+    def late(place: TablePlace, files: Sequence[str]) -> None:
+        monkeypatch.setattr(TablePlace, "check_readable", check)
+        ground.open().publish(place, ground.generations[0])
+        catalog.drop_table(name)
+        monkeypatch.setattr(Table, "_do_commit", lambda *_, **__: pytest.fail("the table is created"))
+        check(place, files)
+
+    monkeypatch.setattr(TablePlace, "check_readable", late)
+    with pytest.raises(Conflict, match="renamed or dropped"):
+        ground.open().publish(ground.place, ground.generations[0])
+
+
+@ICEBERG
 def test_table_that_was_made_again_is_a_conflict(ground: Ground) -> None:
     ground.hand_off()
     catalog = cast("Any", ground.open())._catalog(ground.place)
@@ -511,6 +585,74 @@ def test_rolled_back_table_is_a_conflict(ground: Ground) -> None:
     table.manage_snapshots().set_current_snapshot(table.history()[0].snapshot_id).commit()
     with pytest.raises(Conflict, match="rolled back from generation 2 to 1"):
         ground.hand_off()
+
+
+def expire(table: Table, *numbers: int) -> None:
+    for number in numbers:
+        found = [one.snapshot_id for one in table.snapshots() if one.sequence_number == number]
+        table.maintenance.expire_snapshots().by_id(found[0]).commit()
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_table_rolled_back_to_another_writers_snapshot_is_a_conflict(ground: Ground) -> None:
+    """Of the snapshots before it, none is left that says which generation it had."""
+    ground.open().publish(ground.place, ground.generations[0])
+    ground.iceberg().append(ground.iceberg().scan(limit=1).to_arrow())
+    theirs = ground.iceberg().current_snapshot()
+    assert theirs is not None
+    ground.open().publish(ground.place, ground.generations[1])
+    ground.iceberg().manage_snapshots().set_current_snapshot(theirs.snapshot_id).commit()
+    expire(ground.iceberg(), 1)
+    ground.vault.add(b"third")
+    ground.vault.export("chunks")
+    before = contents(ground.vault.root)
+    with pytest.raises(Conflict, match="rolled back from generation 2 to a snapshot of another writer"):
+        ground.hand_off()
+    assert contents(ground.vault.root) == before, "nothing is written"
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_expired_snapshots_between_a_tagged_one_and_the_current_one_are_no_rollback(ground: Ground) -> None:
+    ground.hand_off()
+    newest = ground.iceberg().current_snapshot()
+    assert newest is not None
+    ground.iceberg().manage_snapshots().create_tag(newest.snapshot_id, "kept").commit()
+    for _ in range(2):
+        ground.iceberg().append(ground.iceberg().scan(limit=1).to_arrow())
+    expire(ground.iceberg(), 1, 3)
+    ground.vault.add(b"third")
+    ground.vault.export("chunks")
+    assert ground.hand_off().registered == (3,)
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+def test_table_without_a_current_snapshot_is_a_conflict(ground: Ground) -> None:
+    ground.hand_off()
+    ground.iceberg()._do_commit((RemoveSnapshotRefUpdate(ref_name="main"),), ())
+    assert ground.iceberg().current_snapshot() is None
+    ground.vault.add(b"third")
+    ground.vault.export("chunks")
+    before = contents(ground.vault.root)
+    with pytest.raises(Conflict, match="has no current snapshot, but had generation 2"):
+        ground.hand_off()
+    assert contents(ground.vault.root) == before, "nothing is written"
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql", REST], indirect=True)
+def test_run_beside_another_one_whose_snapshot_is_rolled_back_is_a_conflict(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current snapshot is again the one that the run has looked at."""
+
+    def meanwhile() -> None:
+        ground.open().publish(ground.place, ground.generations[1])
+        table = ground.iceberg()
+        table.manage_snapshots().set_current_snapshot(table.history()[0].snapshot_id).commit()
+
+    ground.open().publish(ground.place, ground.generations[0])
+    before_its_change(ground, monkeypatch, meanwhile)
+    with pytest.raises(Conflict, match="rolled back from generation 2 to 1"):
+        ground.open().publish(ground.place, ground.generations[1])
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)

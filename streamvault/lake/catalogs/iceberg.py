@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+from uuid import UUID
 
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.catalog import Catalog, load_catalog
@@ -19,12 +20,13 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID
 
 from streamvault.common.errors import Conflict, Problem, Usage
 from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known, while_busy
 from streamvault.lake.catalogs.iceberg_columns import check_columns
-from streamvault.lake.catalogs.registration import check_identity, fix_identity, plain_address
+from streamvault.lake.catalogs.registration import check_identity, check_never_created, fix_identity, plain_address
 from streamvault.lake.location import TablePlace
 from streamvault.lake.recorded import GENERATION
 from streamvault.manifests.archive.history import Generation
@@ -42,6 +44,12 @@ _LOOK_AGAIN = (
     NoSuchTableError,
 )
 """What a commit fails with if the table has changed since it was looked at, or if its result is not known."""
+
+_IS_BEHIND = "older than last sequence number"
+"""Said by a commit, in errors of several classes, if a snapshot was added since and the table was rolled back."""
+
+
+_ROLL_FORWARD = "Make its newest snapshot the current one again, or create another table (--table NAME)."
 
 
 class IcebergTables:
@@ -82,6 +90,8 @@ class IcebergTables:
         """See `Catalog.missing`."""
         with self._translated_errors(place):
             table = self._find(place)
+            if table is None:
+                check_never_created(place, self._others(place))
             newest = 0 if table is None else _newest(table, place)
             check_known(generations, newest, place)
             if table is not None and newest:
@@ -111,8 +121,7 @@ class IcebergTables:
                     files = place.files(generation)
                     place.check_readable(files)
                 try:
-                    # one commit, which also creates the table: it never exists without its first generation
-                    with self._create(place) if table is None else _OneAttempt(table) as change:
+                    with self._change(place, table) as change:
                         if files:
                             change.add_files(files, snapshot_properties=recorded)
                         else:  # a snapshot without files; it is rejected as well if the table has changed
@@ -122,8 +131,6 @@ class IcebergTables:
                         tried.append(change.table_metadata.current_snapshot_id)
                 except _LOOK_AGAIN:
                     continue
-                if table is None:
-                    fix_identity(place, change.table_metadata.table_uuid)
                 return True
         raise AssertionError  # it is tried until one of these ends it
 
@@ -134,17 +141,76 @@ class IcebergTables:
             if table is not None:
                 fix_identity(place, table.metadata.table_uuid)
 
-    def _find(self, place: TablePlace) -> Table | None:
+    @contextmanager
+    def _change(self, place: TablePlace, table: Table | None) -> Iterator[Transaction]:
+        """Change a table in one commit, which also creates it: it never exists without its first generation.
+
+        Args:
+            place: the table.
+            table: the catalog's table as it was looked at; None if it has none.
+
+        Raises:
+            _LOOK_AGAIN: the table has changed since, or the result is not known.
+            Conflict: the table was created by another run, and renamed or dropped.
+        """
         try:
-            table = self._catalog(place).load_table((place.database, place.options.table))
-        except (NoSuchTableError, NoSuchNamespaceError):
-            check_identity(place, None)
+            with self._create(place) if table is None else _OneAttempt(table) as change:
+                yield change
+                if table is None:
+                    self._check_missing(place)  # late, as a second table shares the folder
+        except Exception as error:
+            if _IS_BEHIND in str(error):
+                raise CommitFailedException(str(error)) from error
+            raise
+        if table is None:
+            self._record_creation(place, change.table_metadata.table_uuid)
+
+    def _check_missing(self, place: TablePlace) -> None:
+        if self._find(place) is not None:
+            raise TableAlreadyExistsError
+
+    def _record_creation(self, place: TablePlace, created: UUID) -> None:
+        """Record the table that this run has created; drop it, but no file, if another one was registered meanwhile."""
+        try:
+            fix_identity(place, created)
+        except Conflict:
+            catalog, name = self._catalog(place), (place.database, place.options.table)
+            with suppress(NoSuchTableError):
+                if catalog.load_table(name).metadata.table_uuid == created:
+                    catalog.drop_table(name)
+            check_identity(place, None)  # raises
+            raise
+
+    def _others(self, place: TablePlace) -> Iterator[tuple[str, str]]:
+        """Yield the name and the location of each table in the database."""
+        catalog = self._catalog(place)
+        with suppress(NoSuchNamespaceError):
+            for name in catalog.list_tables(place.database):
+                with suppress(NoSuchTableError, FileNotFoundError):  # dropped meanwhile, or without its metadata
+                    yield ".".join(name), catalog.load_table(name).location()
+
+    def _find(self, place: TablePlace) -> Table | None:
+        table = self._load(place)
+        if table is None:
+            try:
+                check_identity(place, None)
+            except Conflict:
+                table = self._load(place)  # another run may have created and recorded it in the meantime
+                if table is None:
+                    raise
+        if table is None:
             return None
         if table.location().rstrip("/") != place.location:
             todo = "Give the table another name (--table DATABASE.NAME)."
             raise Conflict(f"{place.name} is a table at another location", where=table.location(), todo=todo)
         check_identity(place, table.metadata.table_uuid)
         return table
+
+    def _load(self, place: TablePlace) -> Table | None:
+        try:
+            return self._catalog(place).load_table((place.database, place.options.table))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
 
     def _create(self, place: TablePlace) -> Transaction:
         """Begin a transaction that creates the table. If another run is first, this or the commit fails."""
@@ -232,26 +298,41 @@ def _newest(table: Table, place: TablePlace) -> int:
     text = table.properties.get(NEWEST, "0")
     if not text.isdecimal():
         raise Conflict(f"the table's property {NEWEST} is not a number", where=f"{place.name}: {text[:40]}")
-    if text == "0" and table.current_snapshot() is not None:
+    newest = int(text)
+    if newest and table.current_snapshot() is None:
+        what = f"the catalog's table has no current snapshot, but had generation {newest}"
+        raise Conflict(what, where=place.name, todo=_ROLL_FORWARD)
+    if not newest and table.current_snapshot() is not None:
         todo = "Give the table another name (--table DATABASE.NAME)."
         raise Conflict("the table has data that no handoff wrote", where=place.name, todo=todo)
-    _check_not_rolled_back(table, place, int(text))
-    return int(text)
+    _check_not_rolled_back(table, place, newest)
+    return newest
 
 
 def _check_not_rolled_back(table: Table, place: TablePlace, newest: int) -> None:
     """Check the current snapshot, as the property does not change when a table is rolled back."""
-    snapshot = table.current_snapshot()
+    oldest, snapshot = None, table.current_snapshot()
     while snapshot is not None:
-        recorded = snapshot.summary[NEWEST] if snapshot.summary is not None else None
+        recorded = _generation_of(snapshot)
         if recorded is not None:
             if recorded != str(newest):
                 what = f"the catalog's table was rolled back from generation {newest} to {recorded}"
-                todo = "Make its newest snapshot the current one again, or create another table (--table NAME)."
-                raise Conflict(what, where=place.name, todo=todo)
+                raise Conflict(what, where=place.name, todo=_ROLL_FORWARD)
             return
-        parent = snapshot.parent_snapshot_id
+        oldest, parent = snapshot, snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)  # also None if it has expired
+    # what has expired is older than the oldest that is left; an ancestor with a later number would have been met
+    if oldest is not None and any(
+        _generation_of(one) == str(newest) and (one.sequence_number or 0) > (oldest.sequence_number or 0)
+        for one in table.snapshots()
+    ):
+        what = f"the catalog's table was rolled back from generation {newest} to a snapshot of another writer"
+        raise Conflict(what, where=place.name, todo=_ROLL_FORWARD)
+
+
+def _generation_of(snapshot: Snapshot) -> str | None:
+    """Return the generation that a snapshot added, as text; None for a snapshot of another writer."""
+    return None if snapshot.summary is None else snapshot.summary[NEWEST]
 
 
 def _check_same(table: Table, place: TablePlace, number: int, fingerprint: str) -> None:

@@ -8,6 +8,8 @@ once it exists.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from typing import Literal
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -16,6 +18,9 @@ from streamvault.common.errors import Conflict
 from streamvault.lake.location import TablePlace
 from streamvault.layouts.object_keys import table_identity_key, table_registration_key
 from streamvault.manifests.format.jsonfile import File, decide_file, find_file
+
+_NO_FILE = ("/:memory:", "/file:")
+"""Beginnings of the path in an address of SQLite that is not a plain file's."""
 
 
 class Registration(File):
@@ -85,6 +90,31 @@ def check_identity(place: TablePlace, found: UUID | None) -> None:
         _check_identity(recorded, place, found)
 
 
+def check_never_created(place: TablePlace, others: Iterable[tuple[str, str]]) -> None:
+    """Check that a table that the catalog lacks was not registered by a release that did not record its UUID.
+
+    Args:
+        place: the table.
+        others: the names and the locations of the tables in its database; read only if it was registered.
+
+    Raises:
+        Conflict: it was, and was renamed; or the catalog in which it was registered is not known.
+        Damaged: the record cannot be read.
+    """
+    recorded = find_file(Registration, place.archive.store, _key(place))
+    if recorded is None:
+        return
+    record = place.archive.place.at(_key(place))
+    if _is_relative(recorded.catalog):
+        what = f"this catalog lacks the table, which is registered in {recorded.catalog} in an unknown folder"
+        todo = f"Run the command in the same folder as before. If the table was dropped there, delete {record}."
+        raise Conflict(what, where=place.name, todo=todo)
+    for name, location in others:
+        if name != place.name and location.rstrip("/") == place.location:
+            what = f"the catalog no longer has the table {place.name}: it was renamed to {name}"
+            raise Conflict(what, where=place.location, todo="Rename it back.")
+
+
 def fix_identity(place: TablePlace, found: UUID) -> None:
     """Record, create-only, which table of the catalog was registered.
 
@@ -116,9 +146,28 @@ def _check_identity(recorded: CreatedTable, place: TablePlace, found: UUID | Non
 
 
 def plain_address(uri: str) -> str:
-    """Return a catalog's address without credentials, options, and the name of a database's driver."""
+    """Return a catalog's address without credentials, options, and the name of a database's driver.
+
+    The path of SQLite's file is absolute and without symbolic links.
+    """
     parts = urlsplit(uri)
-    return f"{parts.scheme.partition('+')[0]}://{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}"
+    kind, path = parts.scheme.partition("+")[0], parts.path
+    if kind == "sqlite" and path.strip("/") and not path.startswith(_NO_FILE):
+        path = f"/{os.path.realpath(path[1:])}"
+    return f"{kind}://{parts.netloc.rpartition('@')[2].lower()}{path.rstrip('/')}"
+
+
+def _is_relative(catalog: str) -> bool:
+    """Return whether a recorded catalog is a file of SQLite in an unknown folder, as earlier releases recorded it."""
+    kind, _, path = catalog.partition("://")
+    return kind == "sqlite" and path.strip("/") != "" and not path.startswith(("//", *_NO_FILE))
+
+
+def _is_same(recorded: str, catalog: str) -> bool:
+    if _is_relative(recorded):
+        return catalog.startswith("sqlite:")  # it must have the table, see `check_never_created`
+    address, mark, inner = recorded.partition("#")
+    return catalog in {recorded, f"{plain_address(address)}{mark}{inner}"}
 
 
 def _key(place: TablePlace) -> str:
@@ -126,7 +175,7 @@ def _key(place: TablePlace) -> str:
 
 
 def _check_same(found: Registration, place: TablePlace, catalog: str) -> None:
-    if (found.catalog, found.table) == (catalog, place.name):
+    if found.table == place.name and _is_same(found.catalog, catalog):
         return
     record = place.archive.place.at(_key(place))
     raise Conflict(

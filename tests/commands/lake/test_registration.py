@@ -17,7 +17,7 @@ from pyiceberg.types import DoubleType, FloatType, LongType, StringType
 from streamvault import write_table
 from streamvault.common.errors import Conflict
 from streamvault.lake.catalogs import CatalogFailed
-from streamvault.lake.catalogs.registration import plain_address
+from streamvault.lake.catalogs.registration import Registration, plain_address
 from streamvault.lake.reports import HandoffReport
 from tests.unit.lakes import PREFIX
 from tests.unit.small_archives import Vault, contents, objects_of
@@ -38,7 +38,7 @@ def vault(tmp_path: Path) -> Vault:
 
 def hand_off(vault: Vault, catalog: str | None = "cat", table: str = "lake.t", **options: Any) -> HandoffReport:
     if catalog is not None:
-        options["catalog"] = f"sql:sqlite:///{vault.folder}/{catalog}.db"
+        options["catalog"] = catalog if ":" in catalog else f"sql:sqlite:///{vault.folder}/{catalog}.db"
     said = {"root": vault.root, "decode": "json", "schema": SCHEMA, "master": "inline[1]"}
     return write_table(vault.uri(), table=table, **{**said, **options})
 
@@ -101,6 +101,38 @@ def test_two_first_registrations_end_in_one_place(vault: Vault, monkeypatch: pyt
 def test_catalogs_are_known_by_their_address_alone() -> None:
     assert plain_address("postgresql+psycopg2://me:secret@HOST:5432/lake?x=1") == "postgresql://host:5432/lake"
     assert plain_address("http://host:8181/") == plain_address("http://host:8181")
+
+
+def test_file_of_a_catalog_is_the_same_by_each_path(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_off(vault)
+    (vault.folder / "link.db").symlink_to(vault.folder / "cat.db")
+    monkeypatch.chdir(vault.folder)
+    for path in (f"/{vault.folder}/link.db", "/cat.db", f"/{vault.folder}/../{vault.folder.name}/cat.db"):
+        assert hand_off(vault, f"sql:sqlite://{path}").unchanged
+    (vault.folder / "elsewhere").mkdir()
+    monkeypatch.chdir(vault.folder / "elsewhere")
+    with pytest.raises(Conflict, match="is registered as"):
+        hand_off(vault, "sql:sqlite:///cat.db")
+
+
+def test_relative_path_that_an_earlier_release_recorded_is_of_no_known_catalog(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is registered there, or in a file of this name in another folder."""
+    hand_off(vault)
+    store = objects_of(vault.root)
+    store.delete([RECORD, RECORD.replace("registered", "created")])
+    store.put(RECORD, Registration(catalog="sqlite:///cat.db#streamvault", table="lake.t").encode())
+    vault.add(EVENT)
+    before = contents(vault.root)
+    (vault.folder / "elsewhere").mkdir()
+    monkeypatch.chdir(vault.folder / "elsewhere")
+    with pytest.raises(Conflict, match="in an unknown folder") as refused:
+        hand_off(vault, "sql:sqlite:///cat.db")
+    assert RECORD in refused.value.todo
+    assert contents(vault.root) == before
+    monkeypatch.chdir(vault.folder)
+    assert hand_off(vault, "sql:sqlite:///cat.db").registered == (2,)
 
 
 def schema(change: Callable[[UpdateSchema], object]) -> Callable[[Table], None]:
