@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamvault.common.errors import Conflict, Usage
 from streamvault.lake.avro import avro_columns
-from streamvault.lake.column_types import arrow_type, check_type, hive_type
+from streamvault.lake.column_types import arrow_type, check_type, hive_type, unfit
 from streamvault.lake.decoding import parser_of, time_field
 from streamvault.lake.from_archive import ArchiveOrigin
 from streamvault.lake.from_stream import StreamOrigin
@@ -128,6 +128,8 @@ def _options(
     sample = cache(lambda: list(origin.sample()))
     if given.columns_schema is None and found is not None and decode == found.decode:
         columns, avro = found.columns, found.avro
+        if isinstance(given, HandoffOptions):
+            _check_columns(found)
     else:
         columns, avro = _columns(sample, decode, given.columns_schema, warnings)
     if given.event_time is None:
@@ -151,6 +153,20 @@ def _options(
     if found is None and decode != "none":
         check_sample(options, sample())
     return options, tuple(warnings)
+
+
+def _check_columns(found: TableOptions) -> None:
+    """Check the columns of a table that may have been created by an earlier release, which allowed more.
+
+    Raises:
+        Conflict: no more can be added to one of them. Maps of JSON are null in later generations.
+    """
+    for column in found.columns:
+        reason = unfit(arrow_type(column.type), "csv" if found.decode == "csv" else "none")
+        if reason:
+            what = f"the table was created by an earlier release with a column that cannot be continued: {reason}"
+            todo = "Create another table (--table NAME)."
+            raise Conflict(what, where=f"{column.column} {column.type}"[:100], todo=todo)
 
 
 def _columns(

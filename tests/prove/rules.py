@@ -1366,6 +1366,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(f"{LAKE}/test_registration.py",),
     ),
     Mutant(
+        "table-column-of-an-earlier-release",
+        "table: a column that no new table can have is named before a file is written",
+        "lake/resolve.py",
+        "            _check_columns(found)\n",
+        "            pass\n",
+        tests=(f"{LAKE}/test_handoff_changed.py::test_column_that_only_earlier_releases_made_is_named",),
+    ),
+    Mutant(
         "table-catalog-begun-twice",
         "table: two runs at once begin a catalog in a database",
         "lake/catalogs/iceberg.py",

@@ -11,12 +11,15 @@ from unittest.mock import Mock
 import pytest
 
 import streamvault.lake.run
-from streamvault import compact_archive, import_stream, rotate_stream, write_table
+from streamvault import compact_archive, import_stream, rotate_stream, table_ddl, write_table
 from streamvault.common.errors import Conflict, Damaged, Failed
+from streamvault.lake.options import Decode
+from streamvault.lake.recorded import TableColumn, TableOptions
 from streamvault.lake.reports import HandoffReport
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.object_keys import GenerationSpan, chunk_key, manifest_key, ranges_key
 from streamvault.manifests.archive.archive import NoSuchArchive, TableArchive
+from streamvault.manifests.format.jsonfile import decode as decoded_file
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of
 from tests.unit.lakes import generation_of, is_whole, meanwhile, rows_in, table_keys, table_of, writing
@@ -267,3 +270,22 @@ def test_file_with_the_planned_ranges_of_other_events_is_refused(vault: Vault, t
             replace_object(vault.root, key, None)
     with pytest.raises(Conflict, match="with other ranges"):
         hand_off(other, root=vault.root, table="twin")
+
+
+@pytest.mark.parametrize(
+    ("decode", "kind", "why"),
+    [("json", "struct<id:int,ID:int>", "differ only in case"), ("csv", "array<bigint>", "cannot be a list")],
+)
+def test_column_that_only_earlier_releases_made_is_named(vault: Vault, decode: Decode, kind: str, why: str) -> None:
+    hand_off(vault, decode=decode, schema='{"a": "string"}', format="parquet")
+    store = objects_of(vault.root)
+    key = next(key for key in contents(vault.root) if key.endswith("/table.json"))
+    options = decoded_file(TableOptions, store.get(key), key)
+    store.delete([key])
+    columns = (*options.columns, TableColumn(field="w", column="w", type=kind))
+    store.put(key, options.model_copy(update={"columns": columns}).encode())
+    more(vault, 5)
+    with pytest.raises(Conflict, match=f"created by an earlier release .*{why}") as refused:
+        hand_off(vault)
+    assert (refused.value.exit_code, "table" in refused.value.todo) == (4, True)
+    assert "`w`" in table_ddl(vault.archive, "hive"), "what is there is still read"
