@@ -13,7 +13,7 @@ from streamvault.lake.recorded import TableOptions, find_options, fix_options
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.object_keys import table_data, table_file_key, table_files
 from streamvault.layouts.place import PlaceAddress
-from streamvault.layouts.table import read_facts
+from streamvault.layouts.table import NotDescribed, read_facts
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 
@@ -86,14 +86,23 @@ class TablePlace:
             files: URIs, as from `files`.
 
         Raises:
+            Conflict: an earlier release wrote a file with values that the library does not take.
             Damaged: those of a file cannot be read.
         """
         for file in files:
             try:
                 read_facts(self.archive.store, self.folder.prefix + file.removeprefix(f"{self.location}/"))
+            except NotDescribed as error:
+                raise not_taken(file, error) from None
             except NotDecodable as error:
                 todo = "Create another table (--table NAME)."
                 raise Damaged(f"not a readable table file: {error}", where=file, todo=todo) from None
+
+
+def not_taken(where: str, reason: Exception) -> Conflict:
+    """Return the error for a file, written by an earlier release, with values that no Iceberg table can have."""
+    what = f"an earlier release wrote values that cannot be registered: {reason}"
+    return Conflict(what, where=where, todo="Create another table (--table NAME).")
 
 
 def _has_any(numbers: Sequence[int], low: int, high: int) -> bool:

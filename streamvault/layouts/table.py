@@ -137,15 +137,22 @@ def _with_headers(payloads: pa.Array, sizes: np.ndarray[tuple[int], np.dtype[np.
     return memoryview(framed.buffers()[2])[: int(sizes.sum())]
 
 
+class NotDescribed(NotDecodable):
+    """A file has a date or timestamp outside the years 1 to 9999, as earlier releases wrote them."""
+
+
 def read_facts(store: ObjectStore, key: str) -> tuple[bytes, int]:
     """Return what a table's file says of itself: its ranges (JSON text), and its number of rows.
 
     Raises:
         NoSuchObject: there is no such file.
+        NotDescribed: it has values beyond Python's, which only Parquet's own readers can read.
         NotDecodable: it is no Parquet file.
     """
     for found in decoded(ObjectFile(store, key), {"stored": None}):
         if isinstance(found, dict):
+            if found["beyond"]:
+                raise NotDescribed(found["beyond"])
             return found["ranges"].encode(), found["rows"]
     raise NotDecodable("no metadata")
 

@@ -44,8 +44,12 @@ def _answer(question: dict[str, Any], file: io.RawIOBase, answers: IO[bytes]) ->
             raise KeyError(f"the file has no column {min(missing)}")
         ranges = (parquet.metadata.metadata or {}).get(RANGES, b"")
         if question["stored"] is None:
-            parquet.metadata.to_dict()  # with the columns' statistics, which Iceberg's library reads
-            facts = {"ranges": ranges.decode(errors="replace"), "rows": parquet.metadata.num_rows}
+            beyond = ""
+            try:
+                parquet.metadata.to_dict()  # with the columns' statistics, which Iceberg's library reads
+            except OverflowError as error:
+                beyond = str(error)
+            facts = {"beyond": beyond, "ranges": ranges.decode(errors="replace"), "rows": parquet.metadata.num_rows}
             send(answers, FACTS, json.dumps(facts).encode())
             return
         segment, *bounds = question["stored"]

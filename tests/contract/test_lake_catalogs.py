@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -723,6 +725,31 @@ def test_damaged_metadata_are_found_before_icebergs_library_reads_them(
         with pytest.raises(Damaged, match="not a readable table file"):
             ground.hand_off()
     assert not handed
+
+
+@pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("t", pa.scalar(253_402_300_800_000_000, pa.timestamp("us"))), ("scope", pa.scalar(f"{'x' * 15}\ud7ffmore"))],
+)
+def test_value_of_an_earlier_release_that_iceberg_does_not_take_is_a_conflict(
+    ground: Ground, column: str, value: pa.Scalar
+) -> None:
+    ground.open().publish(ground.place, ground.generations[0])
+    store = ground.address.open()
+    key = next(key for key in table_keys(ground.vault.root) if "=2/" in key)
+    table = pq.read_table(pa.BufferReader(store.get(key)))
+    values = pa.repeat(value, table.num_rows)
+    at = table.schema.get_field_index(column)
+    table = table.append_column(column, values) if at < 0 else table.set_column(at, column, values)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    store.delete([key])
+    store.put(key, sink.getvalue().to_pybytes())
+    with pytest.raises(Conflict, match="an earlier release wrote values that cannot be registered") as refused:
+        ground.hand_off()
+    assert "table" in refused.value.todo
+    assert ground.rows() == ground.generations[0].manifest.events
 
 
 def test_folder_with_a_space_is_registered(tmp_path: Path) -> None:

@@ -1374,6 +1374,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(f"{LAKE}/test_handoff_changed.py::test_column_that_only_earlier_releases_made_is_named",),
     ),
     Mutant(
+        "table-value-of-an-earlier-release",
+        "table: a file with values that Iceberg does not take is no damaged one",
+        "layouts/table_decoder.py",
+        "            except OverflowError as error:",
+        "            except ZeroDivisionError as error:",
+        tests=(f"{CATALOGS}::test_value_of_an_earlier_release_that_iceberg_does_not_take_is_a_conflict",),
+    ),
+    Mutant(
         "table-catalog-begun-twice",
         "table: two runs at once begin a catalog in a database",
         "lake/catalogs/iceberg.py",

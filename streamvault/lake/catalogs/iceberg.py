@@ -27,7 +27,7 @@ from streamvault.common.errors import Conflict, Problem, Usage
 from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known, while_busy
 from streamvault.lake.catalogs.iceberg_columns import check_columns
 from streamvault.lake.catalogs.registration import check_identity, check_never_created, fix_identity, plain_address
-from streamvault.lake.location import TablePlace
+from streamvault.lake.location import TablePlace, not_taken
 from streamvault.lake.recorded import GENERATION
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.format.jsonfile import one_line
@@ -158,6 +158,8 @@ class IcebergTables:
                 yield change
                 if table is None:
                     self._check_missing(place)  # late, as a second table shares the folder
+        except UnicodeEncodeError as error:  # of a text that the library made of the greatest one in a column
+            raise not_taken(place.name, error) from None
         except Exception as error:
             if _IS_BEHIND in str(error):
                 raise CommitFailedException(str(error)) from error
