@@ -514,8 +514,10 @@ def test_hostile_value_is_null_and_nothing_else(decode: str, data: st.DataObject
 def test_every_corner_of_a_type_is_held_and_nothing_beyond(decode: str) -> None:
     events = hostile_values.every(decode)
     made = options(decode, hostile_values.columns_of(decode), avro=hostile_values.schema_of(decode))
-    rows = decoded(made, *(event.payload for event in events))
-    assert all(event.is_row(row) for event, row in zip(events, rows, strict=True))
+    beside = decoded(made, *(event.payload for event in events))
+    alone = [row for event in events for row in decoded(made, event.payload)]
+    for rows in (beside, alone):
+        assert all(event.is_row(row) for event, row in zip(events, rows, strict=True))
 
 
 DECIMALS = st.from_regex(r"-?(0|[1-9][0-9]{0,80})(\.[0-9]{1,80})?([eE][-+]?[0-9]{1,2})?", fullmatch=True)
