@@ -261,7 +261,7 @@ def _beyond(values: pa.Array) -> pa.Array:
 
 def _infinite(values: pa.Array) -> pa.Array:
     if pa.types.is_floating(values.type):
-        return pc.fill_null(pc.is_inf(values), False)
+        return pc.and_kleene(pc.is_inf(values), values.is_valid())
     return none_of(len(values))
 
 
@@ -270,7 +270,7 @@ def _outside(values: pa.Array, per_day: int) -> pa.Array:
         [_FIRST_DAY * per_day, _AFTER_LAST_DAY * per_day], np.int32 if values.type == pa.int32() else np.int64
     )
     low, high = numbers(bounds)
-    return pc.fill_null(pc.or_(pc.less(values, low), pc.greater_equal(values, high)), False)
+    return pc.and_kleene(pc.or_(pc.less(values, low), pc.greater_equal(values, high)), values.is_valid())
 
 
 def checked_times(values: pa.Array) -> pa.Array:
@@ -313,7 +313,7 @@ def as_decimals(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     Raises:
         NotDecoded: a text is no decimal that the type holds exactly.
     """
-    plain = pc.fill_null(plain_decimals(texts, kind), True)
+    plain = pc.or_kleene(plain_decimals(texts, kind), texts.is_null())
     if not pc.all(plain).as_py():
         made = [decimal_in(text, kind) for text in texts.filter(pc.invert(plain)).to_pylist()]
         if None in made:
