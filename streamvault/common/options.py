@@ -241,7 +241,8 @@ class Options(BaseModel):
         match first["type"]:
             case "greater_than_equal":
                 what = f"{option} must be at least {form.text(bounds['ge'])}"
-                todo = "A size without a unit is in bytes; 64MiB has one." if form.parse is parse_size else ""
+                if form.parse is parse_size and value < 1024:
+                    todo = "A size without a unit is in bytes; 64MiB has one."
             case "greater_than" if bounds["gt"] == 0:
                 what = f"{option} must be positive"
             case "greater_than":

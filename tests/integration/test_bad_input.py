@@ -177,7 +177,12 @@ NAMES_AND_PLACES = [
     ),
     Bad("no such generation to import", importing("--generation", "9"), 5, r"no generation 9: .*/shop/orders.*"),
     Bad("no such master", exporting("--master", "mesos"), 2, r"not a Spark master: 'mesos'\. Use auto, local\[N\].*"),
-    Bad("a range size of nothing", exporting("--range-size", "0"), 2, r"--range-size must be at least 1: 0"),
+    Bad(
+        "a range size of nothing",
+        exporting("--range-size", "0"),
+        2,
+        r"--range-size must be at least 1: 0\. A size without .*",
+    ),
     Bad("events compressed", exporting("--compress", "zstd"), 2, r"layout events does not support the compression: .*"),
     Bad("a window too small", exporting("--window", "1MiB"), 2, r"--window must be at least 16MiB: 1MiB"),
     Bad(
