@@ -15,7 +15,6 @@ import pytest
 
 from streamvault.common.errors import Problem
 from streamvault.layouts.object_keys import chunk_key
-from streamvault.manifests.archive import listing
 from streamvault.manifests.format.ranges import decode_ranges
 from streamvault.rotation import rotate, truncate
 from streamvault.streamstore.model import StreamName
@@ -130,11 +129,6 @@ def schedules(text: tuple[str, str, Sequence[str], Sequence[str]]) -> Iterator[l
 @pytest.mark.parametrize("text", STOPPED, ids=lambda text: f"{text[0]}-{text[1]}-{'-'.join((*text[2], *text[3]))}")
 def test_source_keeps_what_the_archive_has_lost(text: tuple[str, str, Sequence[str], Sequence[str]]) -> None:
     assert [wrong for wrong in schedules(text) if wrong] == []
-
-
-def test_without_the_rule_a_lost_merged_generation_costs_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "_named", lambda *_: ())
-    assert any(wrong for text in STOPPED[-4:] for wrong in schedules(text))
 
 
 def test_without_the_look_the_source_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:

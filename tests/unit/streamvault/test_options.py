@@ -71,7 +71,6 @@ def test_request_in_a_queue_has_the_options_of_a_restore() -> None:
         ({"window": 1024}, r"^window must be at least 16MiB: 1KiB"),
         ({"window": "much"}, r"^window is not valid: 'much' is not a size\. Examples: 64MiB"),
         ({"layout": "pages"}, r"^layout must be 'events' or 'chunks': 'pages'"),
-        ({"compress": "zstd"}, r"layout events does not support the compression"),
         ({"range_size": 0}, r"^range_size must be at least 1: 0"),
         ({"range_size": "0KiB"}, r"^range_size must be at least 1: 0"),
         ({"range_size": "-1"}, r"^range_size is not valid: '-1' is not a size"),
