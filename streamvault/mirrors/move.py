@@ -38,6 +38,7 @@ from streamvault.streamstore.arithmetic.counterparts import counterparts
 from streamvault.streamstore.arithmetic.cuts import later_of
 from streamvault.streamstore.errors import (
     GoneBefore,
+    NoSuchScope,
     NoSuchSegment,
     NoSuchStream,
     SegmentTruncated,
@@ -122,8 +123,11 @@ class _Move:
         Raises:
             GoneBefore: there is no such stream, and no run has begun to move it.
         """
-        if unfinished_import(self._replica.stream) is None and self._source.stream.find() is None:
-            raise GoneBefore("no such stream", where=self._source.uri)
+        if unfinished_import(self._replica.stream) is None:
+            try:
+                self._source.stream.describe()
+            except (NoSuchScope, NoSuchStream) as gone:
+                raise GoneBefore(gone.what, where=gone.where) from None
 
     def is_done(self) -> bool:
         """Whether the stream was moved before."""
