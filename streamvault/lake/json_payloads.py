@@ -192,10 +192,10 @@ class JsonPayloads:
                 raise NotDecoded(small)
             texts = pc.ascii_trim_whitespace(payloads.cast(pa.string()))
             # each payload has at least one object, so equal counts mean exactly one each
-            joined = as_lines(texts)
-            block = max(len(joined) + 1, 1024)
+            lines = as_lines(texts)
+            block = max(len(lines) + 1, 1024)
             table = pyarrow.json.read_json(
-                pa.BufferReader(joined), pyarrow.json.ReadOptions(use_threads=False, block_size=block), self._options
+                pa.BufferReader(lines), pyarrow.json.ReadOptions(use_threads=False, block_size=block), self._options
             )
             if len(table) != len(payloads):
                 raise NotDecoded("more than one JSON object")

@@ -332,11 +332,11 @@ def not_times(values: pa.Array, unit: str) -> pa.Array:
     per_day = 86_400 * _PER_SECOND[unit]
     if pa.types.is_integer(values.type):
         least, most = max(_FIRST_DAY * per_day, -(2**63)), min(_AFTER_LAST_DAY * per_day, 2**63) - 1
-        numbers = values.cast(pa.int64())
-        return pc.or_(pc.less(numbers, least), pc.greater(numbers, most))
+        whole = values.cast(pa.int64())
+        return pc.or_(pc.less(whole, least), pc.greater(whole, most))
     if pa.types.is_floating(values.type):
-        numbers, first, after = values.cast(pa.float64()), float(_FIRST_DAY * per_day), float(_AFTER_LAST_DAY * per_day)
-        return pc.invert(pc.and_(pc.greater_equal(numbers, first), pc.less(numbers, after)))
+        values, first, after = values.cast(pa.float64()), float(_FIRST_DAY * per_day), float(_AFTER_LAST_DAY * per_day)
+        return pc.invert(pc.and_(pc.greater_equal(values, first), pc.less(values, after)))
     return beyond_calendar(values)
 
 
