@@ -216,7 +216,7 @@ def _looking_after(stream: OpenStream, note: ScaleNote, lease: Lease | None, *, 
         lease.confirm()
         yield
         return
-    held = LeaseHeld("the stream is scaled for an append, which goes on", where=stream.uri, todo="Wait for it.")
+    held = LeaseHeld("the stream is scaled for an append that is still running", where=stream.uri, todo="Wait for it.")
     others = Lease.take(stream.store, StreamName(stream.name.scope, note.lease), None, held=held)
     try:
         yield

@@ -274,7 +274,7 @@ def test_stream_gets_back_what_it_had_before_it_is_sealed_for_its_successor(keye
 @pytest.mark.parametrize("end", CUT_OVERS)
 def test_stream_is_not_sealed_while_an_append_needs_its_room(keyed: Keyed, end: str) -> None:
     def cut_over() -> None:
-        with pytest.raises(LeaseHeld, match="scaled for an append, which goes on"):
+        with pytest.raises(LeaseHeld, match="scaled for an append that is still running"):
             CUT_OVERS[end](keyed)
 
     with before_commit(cut_over):
