@@ -106,9 +106,7 @@ def test_task_that_is_cleared_does_not_announce_its_generation_again(airflow: Ai
 
     run, state = airflow.run("archive_rotation", {"rotation": {"root": root, "streams": [stream]}})
     assert (state, told()) == ("success", [1]), airflow.logs("archive_rotation")[-3:]
-    cleared = {"dry_run": False, "dag_run_id": run, "only_failed": False, "reset_dag_runs": True}
-    airflow.call("POST", "dags/archive_rotation/clearTaskInstances", cleared)
-    assert airflow.finished("archive_rotation", run)["state"] == "success", airflow.logs("archive_rotation")[-3:]
+    assert airflow.clear("archive_rotation", run) == "success", airflow.logs("archive_rotation")[-3:]
     tries = [task["try_number"] for task in airflow.tasks("archive_rotation", run) if task["task_id"] == "rotate"]
     assert (tries, told()) == ([2], [1])
 
