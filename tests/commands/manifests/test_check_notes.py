@@ -204,6 +204,7 @@ BEFORE_IT_HAS_ANYTHING: dict[str, tuple[Callable[[Vault], object], type[Exceptio
 }
 
 
+@pytest.mark.timeout(60)  # without the rule, an export would begin again and again
 @pytest.mark.parametrize("verb", BEFORE_IT_HAS_ANYTHING)
 def test_conversion_that_has_only_begun_is_no_damage(begun: tuple[Vault, Vault], verb: str) -> None:
     vault, target = begun
