@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from streamvault.common.errors import Problem
+from streamvault import check_archive
+from streamvault.common.errors import Damaged, Problem
 from streamvault.layouts.object_keys import chunk_key
+from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.format.ranges import decode_ranges
 from streamvault.rotation import rotate, truncate
 from streamvault.streamstore.model import StreamName
@@ -129,6 +133,43 @@ def schedules(text: tuple[str, str, Sequence[str], Sequence[str]]) -> Iterator[l
 @pytest.mark.parametrize("text", STOPPED, ids=lambda text: f"{text[0]}-{text[1]}-{'-'.join((*text[2], *text[3]))}")
 def test_source_keeps_what_the_archive_has_lost(text: tuple[str, str, Sequence[str], Sequence[str]]) -> None:
     assert [wrong for wrong in schedules(text) if wrong] == []
+
+
+def called_intact() -> Iterator[bool]:
+    """Whether a check that follows the loss of the newest merged generation says that nothing is lost.
+
+    A merge is stopped before each of its calls, while a further one makes that generation of what is published then.
+    """
+    first, *then = "compact-small", "write", "export", "write", "export", "compact-small"
+    scene = scene_of("chunks/grown")
+    for until in range(1, calls_of("chunks/grown", (first,))[0] + 1):
+        world = scene.world.copy()
+        with in_memory(world):
+            actors = [Actor(place, partial(ALL[name].run, scene, world)) for place, name in enumerate((first, *then))]
+            actors[0].go_on(until)
+            for actor in (*actors[1:], actors[0]):
+                actor.go_on(None)
+            _lose_merged(scene, world)
+            with suppress(Damaged):
+                check_archive(scene.archive, read_data=True, master="inline")
+                yield True
+                continue
+            yield False
+
+
+def test_archive_that_has_lost_a_merged_generation_is_not_called_intact() -> None:
+    assert not any(called_intact())
+
+
+def test_without_the_names_in_decisions_it_is_called_intact(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Listing.missing
+
+    def unnamed(self: Listing) -> int | None:
+        bare = replace(self, orphans=(), decision=self.decision.model_copy(update={"merged": ()}))
+        return missing.__get__(bare)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Listing, "missing", property(unnamed))
+    assert any(called_intact())
 
 
 def test_without_the_look_the_source_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
