@@ -1502,6 +1502,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(EVENTS,),
     ),
     Mutant(
+        "events-unclosed",
+        "copy by events: no batch is committed once another run has begun to finish the copy",
+        "joining/events/copying.py",
+        "        self._ledger.close(record)\n",
+        "",
+        tests=("tests/faults/explorer/test_stitches.py::test_schedule_that_once_went_wrong_is_right",),
+    ),
+    Mutant(
         "events-open",
         "copy by events: a transaction that was recorded is committed",
         "joining/events/copying.py",

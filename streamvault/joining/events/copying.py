@@ -3,7 +3,8 @@
 A batch's record says how long the target's segments are before it and after it. Nobody else writes to the target while
 it has the mark of an unfinished one, so after a kill its length tells whether the batch is there, even if the store no
 longer knows the transaction; and the last block of each segment is compared, so that nothing is appended to a stream
-that is not the one that was left, nor from a source that is not the one that was read. Each target's mark has a token
+that is not the one that was left, nor from a source that is not the one that was read. The last record says what the
+finished copy has, and no batch follows it: whoever finds it only finishes the copy. Each target's mark has a token
 of its own, so a late run does not finish another target of the same copy. A process that was paused cannot commit a
 batch that another one has taken up: either it has recorded it, and then it is the same transaction, or its record is
 refused.
@@ -183,6 +184,15 @@ class EventCopying:
             raise self._taken_up()
         self._mark = marked_import(target)
         newest = self._ledger.newest(target)
+        if not isinstance(newest, FinishedRecord):
+            return self._go_on(target, newest, progress)
+        tail = newest.tail.reached(self._look, self.source.uri)
+        self._finish(target, newest)
+        size, behind = sum(newest.ends.values()), bytes_after(self._look, tail)
+        return replace(self._result(size), head=newest.head, tail=tail, resumed=True, behind=behind)
+
+    def _go_on(self, target: StreamDescription, newest: BatchRecord | None, progress: Progress) -> CopiedEvents:
+        """Copy what follows the newest record's batch; None is before the first one. Errors as `run`."""
         resumed = newest is not None
         ends: Ends = dict.fromkeys(target.epochs[0].segments, 0)
         head, begin, copied = self._described.head, None, 0
@@ -230,7 +240,9 @@ class EventCopying:
         if batches.left and not cut_short:
             raise Failed("not all of the source was copied", where=self.source.uri, todo="Run it again.")
         progress.end()
-        self._finish(target, FinishedRecord(head, self._position(batches.cut, witness), ends, lasts))
+        record = FinishedRecord(head, self._position(batches.cut, witness), ends, lasts)
+        self._ledger.close(record)
+        self._finish(target, record)
         return replace(
             self._result(sum(ends.values())),
             tail=batches.cut if cut_short else self._described.tail,

@@ -75,7 +75,7 @@ class BatchLedger:
         self._first = ""
         self._ledger = Ledger(target.store, stream_beside(target.name, TARGET_LEDGER), target.name)
 
-    def newest(self, described: StreamDescription) -> BatchRecord | None:
+    def newest(self, described: StreamDescription) -> BatchRecord | FinishedRecord | None:
         """Return the newest record about this very target; None if there is none.
 
         Raises:
@@ -85,6 +85,8 @@ class BatchLedger:
         held = self._ledger.newest()
         if held is None or held.get("events") != self._id or held["target"] != self._first:
             return None
+        if "ends" in held:
+            return _finished(held)
         return BatchRecord(
             StreamCut(self._source, _parsed(held.get("head", held["begin"]))),
             StreamCut(self._source, _parsed(held["begin"])),
@@ -107,10 +109,7 @@ class BatchLedger:
     def finished(self, described: StreamDescription) -> FinishedRecord | None:
         """Return the record of this very finished copy; None if it is gone, or an earlier release has made the copy."""
         held = self._of_finished(described).newest(create=False)
-        if held is None:
-            return None
-        head, tail = StreamCut.from_json(held["head"]), SourcePosition.from_json(held["reached"])
-        return FinishedRecord(head, tail, _parsed(held["ends"]), _digests(held["lasts"]))
+        return None if held is None else _finished(held)
 
     def finish(self, described: StreamDescription, record: FinishedRecord, check: Callable[[], None]) -> None:
         """Record what a copy has that is about to be finished; the record stays as long as the copy.
@@ -122,16 +121,19 @@ class BatchLedger:
                 read, so no late run replaces the record of another one.
         """
         ledger = self._of_finished(described)
-        value = {"head": record.head.to_json(), "reached": record.tail.to_json(), "ends": _named(record.ends)}
         while True:
             ledger.newest(create=True)
             check()
             with suppress(LedgerConflict):
-                return ledger.record({"stage": "finished", "lasts": _listed(record.lasts), **value})
+                return ledger.record({"stage": "finished", **_noted(record)})
 
     def _of_finished(self, described: StreamDescription) -> Ledger:
         name = stream_beside(self._target.name, APPEND_LEDGER, first_segment_id(described), self._id)
         return Ledger(self._target.store, name, self._target.name)
+
+    def close(self, record: FinishedRecord) -> None:
+        """Append the last record: from now on no batch is committed, whoever has filled one. Errors as `record`."""
+        self._append(_noted(record))
 
     def record(self, batch: BatchRecord) -> None:
         """Append a record after the newest one, which must have been read before.
@@ -140,8 +142,6 @@ class BatchLedger:
             Conflict: another process copies into the target.
         """
         value = {
-            "events": self._id,
-            "target": self._first,
             "head": _named(batch.head.offsets),
             "begin": _named(batch.begin.offsets),
             "reached": batch.end.to_json(),
@@ -151,8 +151,11 @@ class BatchLedger:
             "lasts": _listed(batch.lasts),
             "copied": batch.copied,
         }
+        self._append(value)
+
+    def _append(self, value: Mapping[str, Any]) -> None:
         try:
-            self._ledger.record(value)
+            self._ledger.record({"events": self._id, "target": self._first, **value})
         except LedgerConflict:
             todo = "Let one of them go on."
             raise Conflict("another process copies into this stream", where=self._target.uri, todo=todo) from None
@@ -163,6 +166,20 @@ class BatchLedger:
         if held is None or (held.get("events"), held.get("target")) == (self._id, first_segment_id(described)):
             with suppress(LedgerConflict):
                 self._ledger.retire()
+
+
+def _noted(record: FinishedRecord) -> dict[str, Any]:
+    return {
+        "head": record.head.to_json(),
+        "reached": record.tail.to_json(),
+        "ends": _named(record.ends),
+        "lasts": _listed(record.lasts),
+    }
+
+
+def _finished(held: Mapping[str, Any]) -> FinishedRecord:
+    head, tail = StreamCut.from_json(held["head"]), SourcePosition.from_json(held["reached"])
+    return FinishedRecord(head, tail, _parsed(held["ends"]), _digests(held["lasts"]))
 
 
 def _named(offsets: Mapping[SegmentId, int]) -> dict[str, int]:

@@ -307,10 +307,7 @@ class Watch:
             if name == TARGET and (before is None or after is None or before.number != after.number):
                 self.wrong.append(f"HARMED {command} made or deleted the target")
             elif name == TARGET and before is not None and after is not None:
-                same = (
-                    users_configuration(before.record.configuration) == users_configuration(after.record.configuration),
-                    before.record.sealed == after.record.sealed,
-                )
+                same = (_is_users(before, after), before.record.sealed == after.record.sealed)
                 if not all(same) or before.record.head != after.record.head:
                     self.wrong.append(f"HARMED {command} changed the target")
         elif name == TARGET and after is not None and (before is None or before.record.epochs != after.record.epochs):
@@ -438,6 +435,14 @@ class Watch:
                 f"ORDER {event} is before {other}" for at, k, other in before if k.overlaps(keys) and at > place
             )
             before.append((place, keys, event))
+
+
+def _is_users(before: StreamState, after: StreamState) -> bool:
+    """Whether the configuration is still the user's: below the open segments, Pravega would merge them."""
+    was, now = (users_configuration(state.record.configuration) for state in (before, after))
+    least = max(was.scaling.min_segments, len(_ranges(after)))
+    fitting = replace(was, scaling=replace(was.scaling, min_segments=least))
+    return now == was or (was.scaling.kind is ScaleKind.FIXED and now == fitting)
 
 
 def _ranges(state: StreamState) -> list[KeyRange]:

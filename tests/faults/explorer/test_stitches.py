@@ -48,3 +48,14 @@ def test_append_stopped_twice_is_right() -> None:
     found = [family(f"{scene} {text}") for scene, texts in STITCHED.items() for text in texts if "," in text]
     for scene, commands, _ in found:
         check(islice(two_stops(rng, scene, commands, STITCH_ENDINGS), STOPPED_TWICE))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # one run is about to commit a batch while the other one, to which the source looks empty, finishes the copy
+        "copies copy,retain,copy 1@19 2 3@19",
+    ],
+)
+def test_schedule_that_once_went_wrong_is_right(text: str) -> None:
+    check([Schedule.parse(text)])
