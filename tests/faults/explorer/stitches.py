@@ -274,6 +274,7 @@ class Watch:
         self._sources: dict[tuple[StreamName, int], StreamState] = {}
         self._targets: dict[int, StreamState] = {}
         self.wrong: list[str] = []
+        self._wants_clone = False
         for name in (ONE, TWO, CLONE, TARGET):
             self._keep(name, self._cluster.find(name))
         self._ranges = _ranges(self._cluster.find(TARGET))
@@ -340,6 +341,7 @@ class Watch:
             foreign: whether something happened after which events may be missing.
         """
         wrong = list(self.wrong)
+        self._wants_clone = bool({"append-distinct", "join-distinct"} & set(done))
         if WANTED.keys() & set(self._names):
             wanted = [WANTED[name] for name in done if name in WANTED]
             wrong += self._judge(JOINED, wanted, foreign=foreign or "append" in self._names)
@@ -397,7 +399,7 @@ class Watch:
             now = self._cluster.find(source_name)
             if self._has_archive and source_name == ONE:  # it has what the stream perhaps has not any more
                 yield from _events(_scene().cluster(CLUSTER).find(ONE))
-            elif (source_name == CLONE and not self._has_clone) or number != now.number or foreign:
+            elif (source_name == CLONE and not self._wants_clone) or number != now.number or foreign:
                 continue
             elif not (is_fixed and "remake" in self._names):
                 held = [e for e in _events(now, readable=True) if any(re.match(pattern, e) for pattern in wanted)]
