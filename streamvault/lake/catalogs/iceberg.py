@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -26,6 +26,7 @@ from pyiceberg.table.update import AssertTableUUID
 from streamvault.common.errors import Conflict, Problem, Usage
 from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known, while_busy
 from streamvault.lake.catalogs.iceberg_columns import check_columns
+from streamvault.lake.catalogs.iceberg_vetting import load_vetted, vet, vet_files
 from streamvault.lake.catalogs.registration import check_identity, check_never_created, fix_identity, plain_address
 from streamvault.lake.location import TablePlace, not_taken
 from streamvault.lake.recorded import GENERATION
@@ -120,10 +121,12 @@ class IcebergTables:
                 if files is None:
                     files = place.files(generation)
                     place.check_readable(files)
+                if table is not None:
+                    vet_files(table, place, files)
                 try:
                     with self._change(place, table) as change:
                         if files:
-                            change.add_files(files, snapshot_properties=recorded)
+                            change.add_files(files, snapshot_properties=recorded, check_duplicate_files=False)
                         else:  # a snapshot without files; it is rejected as well if the table has changed
                             with change.update_snapshot(snapshot_properties=recorded).fast_append():
                                 pass
@@ -202,9 +205,7 @@ class IcebergTables:
                     raise
         if table is None:
             return None
-        if table.location().rstrip("/") != place.location:
-            todo = "Give the table another name (--table DATABASE.NAME)."
-            raise Conflict(f"{place.name} is a table at another location", where=table.location(), todo=todo)
+        vet(table, place)
         check_identity(place, table.metadata.table_uuid)
         return table
 
@@ -225,6 +226,7 @@ class IcebergTables:
             if not catalog.namespace_exists(place.database):  # else another run was faster by a moment
                 raise
         change = catalog.create_table_transaction(name, place.options.schema, location=place.location)
+        vet(change._table, place)  # noqa: SLF001  (as a REST server has answered)
         with change.update_spec() as partitions:
             partitions.add_identity(GENERATION)
         return change
@@ -236,24 +238,24 @@ class IcebergTables:
             reach = _file_properties(access)
             if self._text == "glue":
                 region = {} if access is None else {"glue.region": access.region}
-                self._opened = load_catalog("streamvault", type="glue", **region, **reach)
+                self._opened = load_vetted("streamvault", place, type="glue", **region, **reach)
             elif colon and kind == "rest":
                 # a server's warehouse, if it needs one, is set in PyIceberg's configuration
-                self._opened = load_catalog("streamvault", type=kind, uri=uri, **reach)
+                self._opened = load_vetted("streamvault", place, type=kind, uri=uri, **reach)
             elif colon and kind == "sql":
-                self._opened = _open_sql(uri, {"warehouse": place.location, **reach})
+                self._opened = _open_sql(uri, place, {"warehouse": place.location, **reach})
             else:
-                self._opened = self._configured(reach)
+                self._opened = self._configured(place, reach)
         return self._opened
 
-    def _configured(self, reach: dict[str, Any]) -> Catalog:
+    def _configured(self, place: TablePlace, reach: dict[str, Any]) -> Catalog:
         """Open a catalog by its name.
 
         Raises:
             Usage: PyIceberg's configuration does not have it.
         """
         try:
-            return load_catalog(self._text, **reach)
+            return load_vetted(self._text, place, **reach)
         except ValueError as error:
             if type(error) is not ValueError:  # what a server answered
                 raise
@@ -343,14 +345,14 @@ def _check_same(table: Table, place: TablePlace, number: int, fingerprint: str) 
         raise Conflict(f"the table has another generation {number}", where=place.name, todo=todo)
 
 
-def _open_sql(uri: str, properties: dict[str, Any]) -> Catalog:
+def _open_sql(uri: str, place: TablePlace, properties: dict[str, Any]) -> Catalog:
     """Open a catalog in a database, which creates its own tables there if they are missing."""
     try:
-        return load_catalog("streamvault", type="sql", uri=uri, **properties)
+        return load_vetted("streamvault", place, type="sql", uri=uri, **properties)
     except Exception as error:
         if "already exists" not in str(error):  # else another run was faster by a moment
             raise
-        return load_catalog("streamvault", type="sql", uri=uri, **properties)
+        return load_vetted("streamvault", place, type="sql", uri=uri, **properties)
 
 
 def _file_properties(access: S3Access | None) -> dict[str, Any]:

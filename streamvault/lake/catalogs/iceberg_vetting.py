@@ -1,0 +1,217 @@
+"""What PyIceberg is allowed to take from an Iceberg table's metadata, and from what a catalog's server answers.
+
+Whoever may write into a table's folder may write its metadata. PyIceberg trusts them: they name modules to import,
+files to delete, and the server that the login for the files is sent to. Here, files are opened as the operator has set
+it, in the table's folder only, and none is deleted; a table is changed only after `vet`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog, infer_catalog_type, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import StagedTable, Table
+from pyiceberg.typedef import EMPTY_DICT, Properties
+from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.utils.config import Config
+
+from streamvault.common.errors import Conflict, Damaged
+from streamvault.lake.location import TablePlace
+from streamvault.manifests.format.jsonfile import one_line
+
+_PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+"""Properties of a table that name a folder; Athena sets one. It must be in the table's own."""
+
+_HARMLESS = re.compile(
+    r"[a-z]\w*"  # as comment, owner, Athena's vacuum_… and optimize_…, and users' own
+    r"|(streamvault|commit|compatibility|history\.expire|read|engine\.hive|nessie|polaris|presto|spark|trino|dbt)\..+"
+    r"|write\.(parquet|orc|avro|delete|update|merge|upsert|format|spark|wap|summary|metadata\.metrics)\..+"
+    r"|write\.(distribution-mode|target-file-size-bytes)"
+    r"|write\.metadata\.(compression-codec|previous-versions-max|delete-after-commit\.enabled)"
+    r"|write\.object-storage\.(enabled|partitioned-paths)"
+    r"|format-version|gc\.enabled|schema\.name-mapping\.default",
+    re.ASCII,
+)
+"""Other properties of a table that may be there: what engines set, and cannot make a handoff run, read or send more."""
+
+_KEYS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token")
+_LOGINS = (*_KEYS, *(f"{kind}.{name}" for kind in ("s3", "client") for name in ("profile-name", "role-arn")))
+_LOGINS += ("client.access-key-id", "client.secret-access-key", "client.session-token")
+"""Settings of a login, which a login that a server hands out replaces as a whole."""
+
+_OF_SERVER = ("prefix", "warehouse", "namespace-separator", "uri")
+"""What a REST server may answer about itself; the last one only at the address that the operator has given."""
+
+
+def load_vetted(name: str, place: TablePlace, **properties: Any) -> Catalog:
+    """Open a catalog of PyIceberg, for one table.
+
+    Args:
+        name: its name in PyIceberg's configuration.
+        place: the table.
+        properties: settings beside those of the configuration.
+
+    Raises:
+        ValueError: settings are missing.
+    """
+    setting: dict[str, Any] = {**(Config().get_catalog_config(name) or {}), **properties}
+    kind = setting.get("type") or infer_catalog_type(name, setting)
+    if "uri" in setting and str(getattr(kind, "value", kind)).lower() == "rest":
+        rest = _VettedRest(name, **setting)
+        rest.place = place
+        return rest
+    opened: Any = load_catalog(name, **properties)
+    opened.__class__ = type("Vetted", (_VettedMetastore, type(opened)), {"place": place})
+    return opened  # type: ignore[no-any-return]
+
+
+def vet(table: Table, place: TablePlace) -> None:
+    """Check a table's metadata before anything that they say is done.
+
+    Raises:
+        Conflict: it is a table at another location, or has a property that is not known to be harmless.
+        Damaged: they name a file outside the table's folder.
+    """
+    if table.location().rstrip("/") != place.location:
+        todo = "Give the table another name (--table DATABASE.NAME)."
+        raise Conflict(f"{place.name} is a table at another location", where=one_line(table.location()), todo=todo)
+    metadata = table.metadata
+    for name in metadata.properties:
+        if name not in _PATHS and not _HARMLESS.fullmatch(name):
+            raise Conflict(
+                "the catalog's table has a property that may run code, or make files be read and written elsewhere",
+                where=f"{place.name}: {one_line(name)}",
+                todo="Remove it (ALTER TABLE … UNSET TBLPROPERTIES). If nobody has set it, somebody has changed the "
+                "table's metadata: find out who may write into its folder.",
+            )
+    named = [table.metadata_location, *(metadata.properties.get(name) for name in _PATHS)]
+    named += [entry.metadata_file for entry in metadata.metadata_log]
+    named += [snapshot.manifest_list for snapshot in metadata.snapshots]
+    named += [found.statistics_path for found in (*metadata.statistics, *metadata.partition_statistics)]
+    _check_inside((one for one in named if one is not None), place)
+
+
+def vet_files(table: Table, place: TablePlace, new: Collection[str]) -> None:
+    """Check the files that a table's manifests name, before files are added.
+
+    Args:
+        table: the table.
+        place: where it is.
+        new: the URIs of the files that will be added.
+
+    Raises:
+        Conflict: the table already has one of the files.
+        Damaged: a file is outside the table's folder.
+    """
+
+    def of_manifest(manifest: ManifestFile) -> list[str]:
+        return [entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io)]
+
+    snapshot, added = table.current_snapshot(), set(new)
+    for files in ExecutorFactory.get_or_create().map(of_manifest, snapshot.manifests(table.io) if snapshot else ()):
+        _check_inside(files, place)
+        if twice := added.intersection(files):
+            todo = "Create another table (--table NAME)."
+            raise Conflict(f"{place.name} already has a file that is to be added", where=min(twice), todo=todo)
+
+
+def _check_inside(files: Iterable[str], place: TablePlace) -> None:
+    for file in files:
+        if not _is_inside(file, place.location):
+            raise Damaged(
+                "the table's metadata name a file outside the table's folder, which is not touched",
+                where=f"{place.name}: {one_line(file)}",
+                todo="Somebody has changed the metadata: find out who may write into the folder, and restore it from a "
+                "backup, or create another table (--table NAME).",
+            )
+
+
+def _is_inside(file: str, folder: str) -> bool:
+    file, folder = map(_plain, (file, folder))
+    below = file.removeprefix(f"{folder}/")
+    if below == file or set("?#") & set(below) or {".", ".."} & set(below.split("/")):
+        return False
+    scheme, _, path = folder.partition("://")
+    return scheme != "file" or Path(f"{path}/{below}").resolve().is_relative_to(Path(path).resolve())
+
+
+def _plain(uri: str) -> str:
+    """Return a URI as this project writes it, which Hadoop writes as ``s3a://`` and ``file:/``."""
+    return re.sub(r"^file:/(?!/)", "file:///", re.sub(r"^s3[an]:", "s3:", uri))
+
+
+class _TableFiles(FileIO):
+    """The files of a table, in its folder only. None is deleted: a handoff only adds, and engines clean up.
+
+    Args:
+        files: opens files as the operator has set it.
+        place: the table.
+        pointer: what the catalog says is the table's metadata. It is read wherever it is, to see whose table it is.
+    """
+
+    def __init__(self, files: FileIO, place: TablePlace, pointer: str | None) -> None:
+        super().__init__(files.properties)
+        self._files = files
+        self._place = place
+        self._pointer = pointer
+
+    def new_input(self, location: str) -> InputFile:
+        """See the base class."""
+        if location != self._pointer:
+            _check_inside([location], self._place)
+        return self._files.new_input(location)
+
+    def new_output(self, location: str) -> OutputFile:
+        """See the base class."""
+        _check_inside([location], self._place)
+        return self._files.new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete nothing."""
+
+
+class _Vetted(Catalog):
+    """A catalog that opens a table's files as the operator has set it, whatever the table's properties say."""
+
+    place: TablePlace
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        files = super()._load_file_io(self._login_for(properties), location)
+        return _TableFiles(files, self.place, location)
+
+    def _login_for(self, properties: Properties) -> Properties:  # noqa: ARG002  (of a REST server they have one)
+        return EMPTY_DICT
+
+
+class _VettedMetastore(_Vetted, MetastoreCatalog):
+    """A catalog that has only the address of a table's metadata, which PyIceberg reads again to commit."""
+
+    def _update_and_stage_table(self, current_table: Table | None, *arguments: Any, **options: Any) -> StagedTable:
+        if current_table is not None:
+            vet(current_table, self.place)
+        return super()._update_and_stage_table(current_table, *arguments, **options)
+
+
+class _VettedRest(_Vetted, RestCatalog):
+    """A REST catalog. Its server may name a path and hand out a login for the table, and set nothing else."""
+
+    def _fetch_config(self) -> None:
+        own = dict(self.properties)
+        super()._fetch_config()
+        told = self.properties
+        if urlsplit(told["uri"])[:2] != urlsplit(own["uri"])[:2]:
+            told = {**told, "uri": own["uri"]}
+        self.properties = {**own, **{name: told[name] for name in _OF_SERVER if name in told}}
+        self.uri = self.properties["uri"]
+
+    def _login_for(self, properties: Properties) -> Properties:
+        if not all(properties.get(name) for name in _KEYS[:2]):
+            return EMPTY_DICT
+        return {**dict.fromkeys(_LOGINS, ""), **{name: properties[name] for name in _KEYS if name in properties}}
