@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -762,6 +764,36 @@ def test_folder_with_a_space_is_registered(tmp_path: Path) -> None:
     assert len(table.scan().to_arrow()) == len(vault.events())
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()].count("two words") == 1
     assert not (tmp_path / "two%20words").exists()
+
+
+@pytest.mark.parametrize("ground", [REST], indirect=True)
+def test_forged_metadata_send_no_login_and_delete_nothing(ground: Ground) -> None:
+    """In a real bucket, read by a real server, whose own table is then whole again."""
+    ground.open().publish(ground.place, ground.generations[0])
+    store = ground.address.open()
+    names = [found.key for found in store.list(f"{NAME}/table/stream/metadata/")]
+    key = max(name for name in names if name.endswith(".metadata.json"))
+    whole = bytes(store.get(key))
+    manifest = f"{ground.address.uri}/{NAME}/{manifest_key(GenerationSpan.of(1))}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        for properties, error in (({"s3.endpoint": endpoint}, Conflict), ({}, Damaged)):
+            forged = json.loads(whole)
+            forged["properties"] |= {"write.metadata.previous-versions-max": "1", **properties}
+            forged["properties"]["write.metadata.delete-after-commit.enabled"] = "true"
+            forged["metadata-log"] = [{"timestamp-ms": forged["last-updated-ms"] - 1, "metadata-file": manifest}]
+            store.delete([key])
+            store.put(key, json.dumps(forged).encode())
+            before = contents(ground.vault.root)
+            with pytest.raises(error):
+                ground.hand_off()
+            assert contents(ground.vault.root) == before
+        with pytest.raises(BlockingIOError):
+            server.accept()  # nobody has connected
+    store.delete([key])
+    store.put(key, whole)
+    assert ground.hand_off().registered == (2,)
 
 
 @pytest.mark.parametrize("ground", ["iceberg-sql"], indirect=True)

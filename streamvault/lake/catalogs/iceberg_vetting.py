@@ -33,10 +33,10 @@ _HARMLESS = re.compile(
     r"[a-z]\w*"  # as comment, owner, Athena's vacuum_… and optimize_…, and users' own
     r"|(streamvault|commit|compatibility|history\.expire|read|engine\.hive|nessie|polaris|presto|spark|trino|dbt)\..+"
     r"|write\.(parquet|orc|avro|delete|update|merge|upsert|format|spark|wap|summary|metadata\.metrics)\..+"
-    r"|write\.(distribution-mode|target-file-size-bytes)"
+    r"|write\.(distribution-mode|target-file-size-bytes|data\.partition-columns)"
     r"|write\.metadata\.(compression-codec|previous-versions-max|delete-after-commit\.enabled)"
     r"|write\.object-storage\.(enabled|partitioned-paths)"
-    r"|format-version|gc\.enabled|schema\.name-mapping\.default",
+    r"|created-at|format-version|gc\.enabled|schema\.name-mapping\.default",
     re.ASCII,
 )
 """Other properties of a table that may be there: what engines set, and cannot make a handoff run, read or send more."""
@@ -76,26 +76,27 @@ def vet(table: Table, place: TablePlace) -> None:
     """Check a table's metadata before anything that they say is done.
 
     Raises:
-        Conflict: it is a table at another location, or has a property that is not known to be harmless.
+        Conflict: it is a table at another location, or has a property that is not known to be harmless, or that names
+            a folder elsewhere.
         Damaged: they name a file outside the table's folder.
     """
     if table.location().rstrip("/") != place.location:
         todo = "Give the table another name (--table DATABASE.NAME)."
         raise Conflict(f"{place.name} is a table at another location", where=one_line(table.location()), todo=todo)
     metadata = table.metadata
-    for name in metadata.properties:
-        if name not in _PATHS and not _HARMLESS.fullmatch(name):
+    for name, value in metadata.properties.items():
+        if not (_is_inside(value, place.location) if name in _PATHS else _HARMLESS.fullmatch(name)):
             raise Conflict(
                 "the catalog's table has a property that may run code, or make files be read and written elsewhere",
                 where=f"{place.name}: {one_line(name)}",
                 todo="Remove it (ALTER TABLE … UNSET TBLPROPERTIES). If nobody has set it, somebody has changed the "
                 "table's metadata: find out who may write into its folder.",
             )
-    named = [table.metadata_location, *(metadata.properties.get(name) for name in _PATHS)]
+    named = [one for one in (table.metadata_location,) if one]  # a table that is being created has none yet
     named += [entry.metadata_file for entry in metadata.metadata_log]
     named += [snapshot.manifest_list for snapshot in metadata.snapshots]
     named += [found.statistics_path for found in (*metadata.statistics, *metadata.partition_statistics)]
-    _check_inside((one for one in named if one is not None), place)
+    _check_inside(named, place)
 
 
 def vet_files(table: Table, place: TablePlace, new: Collection[str]) -> None:

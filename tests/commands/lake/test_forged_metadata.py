@@ -30,6 +30,7 @@ RESERVED = "write.py-location-provider.impl"
 HONEST = {
     "comment": "of the shop",
     "commit.retry.num-retries": "4",
+    "created-at": "2026-01-01T00:00:00Z",
     "format-version": "2",
     "gc.enabled": "true",
     "history.expire.min-snapshots-to-keep": "3",
@@ -172,15 +173,11 @@ def in_statistics(metadata: dict[str, Any], file: str) -> None:
     metadata["partition-statistics"] = []
 
 
-def in_property(metadata: dict[str, Any], file: str) -> None:
-    metadata["properties"]["write.metadata.path"] = file
-
-
 OUTSIDE = ("file://{root}/victim.txt", "file://{folder}/../../../../victim.txt", "{root}/victim.txt", "s3://other/key")
 
 
 @pytest.mark.parametrize("outside", OUTSIDE)
-@pytest.mark.parametrize("place", [in_log, in_snapshot, in_statistics, in_property])
+@pytest.mark.parametrize("place", [in_log, in_snapshot, in_statistics])
 def test_file_outside_the_tables_folder_is_refused(
     shared: Lake, place: Callable[[dict[str, Any], str], None], outside: str
 ) -> None:
@@ -192,6 +189,15 @@ def test_file_outside_the_tables_folder_is_refused(
     assert "restore it from a backup" in refused.value.todo
     assert shared.files() == before, "nothing is written"
     assert shared.victim.exists()
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+@pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path"])
+def test_property_that_names_a_folder_elsewhere_is_refused(shared: Lake, name: str, outside: str) -> None:
+    path = outside.format(root=shared.folder / "objects", folder=shared.folder / FOLDER)
+    shared.forge(lambda metadata: metadata["properties"].update({name: path}))
+    with pytest.raises(Conflict, match=f"has a property that may run code, or make files be .* elsewhere: .*{name}"):
+        shared.hand_off()
 
 
 def test_link_out_of_the_tables_folder_is_refused(shared: Lake) -> None:
