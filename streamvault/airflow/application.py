@@ -42,6 +42,7 @@ def _end_with_the_task(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    # Python puts this file's folder first on the path, where `pravega` is our module and not the client library
-    del sys.path[0]
+    if not sys.flags.safe_path:
+        # Python has put this file's folder first on the path, where `pravega` is our module and not the client library
+        del sys.path[0]
     sys.exit(main())

@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from streamvault.airflow import application
 from streamvault.airflow.environment import changed
+from streamvault.common.children import python_command, safe_environment
 from streamvault.common.errors import Problem
 from streamvault.common.retries import pauses
 from streamvault.sparkrun.java import java_home
@@ -153,11 +154,13 @@ class StreamvaultSubmitHook(SparkSubmitHook):
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         if self.master.kind == "inline":
-            return [sys.executable, application, *(self._application_args or ())]
+            return [*python_command(application), *(self._application_args or ())]
         return super()._build_spark_submit_command(application)
 
     def _environment(self) -> dict[str, str]:
-        variables = changed({name: value for name, value in os.environ.items() if value}, self._variables)
+        variables = safe_environment(
+            changed({name: value for name, value in os.environ.items() if value}, self._variables)
+        )
         # spark-submit is installed beside the interpreter, whose folder may not be on the path
         variables["PATH"] = os.pathsep.join([variables.get("PATH", os.defpath), str(Path(sys.executable).parent)])
         variables.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

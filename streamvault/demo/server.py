@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 
+from streamvault.common.children import python_command, start_python
 from streamvault.common.errors import Failed
 
 HOST = "127.0.0.1"
@@ -29,9 +30,9 @@ def s3_server() -> Iterator[str]:
     if find_spec("moto") is None or find_spec("werkzeug") is None:
         todo = "Run: pip install 'streamvault[demo]'"
         raise Failed("the demo's S3 server is not installed", where="moto", todo=todo)
-    command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
+    command = python_command("-c", f"from {__name__} import serve; serve()")
     # in this process the server would compete with the tasks' threads for Python's lock
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with start_python(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             port = process.stdout.readline().strip() if process.stdout else ""
             if not port:

@@ -25,6 +25,7 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
+from streamvault.common.children import python_command, start_python
 from streamvault.common.errors import ShortOf, shortage
 
 READ, BATCH, FACTS, DONE, ERROR, SHORT = b"R", b"B", b"F", b"D", b"E", b"S"
@@ -173,12 +174,12 @@ def _take() -> Process:
             if owner == os.getpid() and process.poll() is None:  # else a fork's, or it was killed while it waited
                 return process
     said = tempfile.TemporaryFile(prefix="streamvault-")  # noqa: SIM115  (closed with the process)
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from streamvault.layouts.table_decoder import serve; serve()"],
+    process = start_python(
+        python_command("-c", "from streamvault.layouts.table_decoder import serve; serve()"),
+        path=[entry for entry in sys.path if entry],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=said,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     process.stderr = said
     return process

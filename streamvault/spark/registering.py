@@ -6,11 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from streamvault.common.children import SAFE, start_python
 from streamvault.common.errors import Usage
 from streamvault.spark.sources import FORMATS, check_pyspark, source
 from streamvault.sparkrun.code import import_folder, ship_code
@@ -70,15 +70,18 @@ def register(spark: SparkSession) -> None:
     usual = context.pythonExec
     python = sys.executable if here and usual == SPARKS_DEFAULT and not os.environ.get("PYSPARK_PYTHON") else usual
     installed = _package_of(python)
-    # before the sources are registered, as these remember the shipped code and the Python to run
+    # before the sources are registered, as these remember the shipped code, the Python to run and its environment
     if not here or installed != str(import_folder()):
         ship_code(context)
     context.pythonExec = python
+    before = dict(context.environment)
+    context.environment[SAFE] = "1"
     try:
         for name in FORMATS:
             spark.dataSource.register(source(name))
     finally:
         context.pythonExec = usual
+        context.environment = before
 
 
 def _package_of(python: str) -> str:
@@ -91,17 +94,20 @@ def _package_of(python: str) -> str:
     program = shutil.which(python)
     reason = "the program does not exist"
     if program is not None:
+        # without -P, which Pythons that are too old do not know: they are to say so
         command = [program, "-c", _ASK, version, *_NEEDED]
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=ASK_SECONDS, check=False, cwd=tempfile.gettempdir()
-            )
+            with start_python(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+                try:
+                    found, said = process.communicate(timeout=ASK_SECONDS)
+                finally:
+                    process.kill()
         except (OSError, subprocess.SubprocessError) as error:
             reason = str(error)
         else:
-            if done.returncode == 0:
-                return done.stdout.strip()
-            reason = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+            if process.returncode == 0:
+                return str(found).strip()
+            reason = (said.strip().splitlines() or ["it failed"])[-1]
     raise SparkFailed(
         "Spark's Python cannot run the data sources",
         where=f"{program or python}: {reason}",

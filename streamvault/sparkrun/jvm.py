@@ -21,6 +21,7 @@ from py4j.protocol import Py4JError
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
+from streamvault.common.children import safe_environment
 from streamvault.sparkrun.class_archive import ClassArchive
 from streamvault.sparkrun.errors import SparkFailed
 
@@ -95,12 +96,14 @@ class Jvm:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                env={
-                    **os.environ,
-                    **environment,
-                    "SPARK_CONNECT_MODE": "0",
-                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(address),
-                },
+                env=safe_environment(
+                    {
+                        **os.environ,
+                        **environment,
+                        "SPARK_CONNECT_MODE": "0",
+                        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(address),
+                    }
+                ),
                 # keep Ctrl-C from Java, which exits when this process tells it to, or ends
                 start_new_session=True,
             )

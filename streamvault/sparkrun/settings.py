@@ -7,6 +7,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamvault.common.children import SAFE
 from streamvault.sparkrun import daemon
 from streamvault.sparkrun.code import import_folder
 from streamvault.sparkrun.masters import Master
@@ -50,6 +51,7 @@ def settings_for(master: Master, folder: Path, preload: Sequence[str] = (), java
         # How long a cancelled task's Python may go on before it is killed.
         "spark.python.task.killTimeout": "500ms",
         "spark.task.maxFailures": "4",
+        f"spark.executorEnv.{SAFE}": "1",
     }
     if master.on_loopback:
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}

@@ -49,6 +49,7 @@ SHORTAGE = "tests/commands/manifests/test_shortage.py"
 SKIP_DAMAGED = "tests/commands/test_skip_damaged.py"
 CHECK_NOTES = "tests/commands/manifests/test_check_notes.py"
 LOST = "tests/commands/manifests/test_lost_manifest.py"
+PLANTED = "tests/unit/project/test_planted.py"
 REPLACED = "tests/unit/manifests/archive/test_replaced.py"
 
 RULES: tuple[Mutant, ...] = (
@@ -2553,5 +2554,67 @@ RULES: tuple[Mutant, ...] = (
         'return NOT_A_REPLICA if is_users else f"{INTERNAL} ({role})"',
         'return NOT_A_REPLICA if is_users else ""',
         tests=(f"{SCOPES}/test_scopes.py",),
+    ),
+    Mutant(
+        "decoder-of-the-folder",
+        "machine: the process that decodes tables' files imports nothing from the working folder",
+        "layouts/isolated.py",
+        """start_python(
+        python_command("-c", "from streamvault.layouts.table_decoder import serve; serve()"),
+        path=[entry for entry in sys.path if entry],
+""",
+        """subprocess.Popen(
+        [sys.executable, "-c", "from streamvault.layouts.table_decoder import serve; serve()"],
+""",
+        tests=(f"{PLANTED}::test_child_imports_nothing_planted[decoder]",),
+    ),
+    Mutant(
+        "asked-in-the-folder",
+        "machine: Spark's Python, asked what it can import, imports nothing from the working folder",
+        "spark/registering.py",
+        "with start_python(command,",
+        "with subprocess.Popen(command,",
+        tests=(f"{PLANTED}::test_child_imports_nothing_planted[registering]",),
+    ),
+    Mutant(
+        "demo-of-the-folder",
+        "machine: the demo's server imports nothing from the working folder",
+        "demo/server.py",
+        "with start_python(command,",
+        "with __import__('subprocess').Popen(command,",
+        tests=(f"{PLANTED}::test_child_imports_nothing_planted[demo]",),
+    ),
+    Mutant(
+        "operator-of-the-folder",
+        "machine: the command of an Airflow task imports nothing from the working folder",
+        "airflow/submit.py",
+        "variables = safe_environment(",
+        "variables = dict(",
+        tests=(f"{PLANTED}::test_child_imports_nothing_planted[operator]",),
+    ),
+    Mutant(
+        "java-of-the-folder",
+        "machine: the task processes that Spark starts import nothing from the working folder",
+        "sparkrun/jvm.py",
+        "env=safe_environment(",
+        "env=dict(",
+        tests=(f"{PLANTED}::test_spark_s_java_is_told",),
+    ),
+    Mutant(
+        "executors-of-the-folder",
+        "machine: executors are told that their Python leaves the working folder off its path",
+        "sparkrun/settings.py",
+        """        f"spark.executorEnv.{SAFE}": "1",
+""",
+        "",
+        tests=(f"{PLANTED}::test_spark_tells_executors",),
+    ),
+    Mutant(
+        "module-of-the-folder",
+        "machine: `python -m streamvault` imports no library from the working folder",
+        "__main__.py",
+        "    del sys.path[0]",
+        "    pass",
+        tests=(f"{PLANTED}::test_module_on_the_command_line_imports_no_library_planted",),
     ),
 )
