@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from streamvault.airflow.aws import aws_environment
 from streamvault.airflow.environment import environment
 from streamvault.common.errors import Failed
+from streamvault.common.modes import make_folders
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.uri import RootAddress
 
@@ -25,7 +26,7 @@ def copy_root(via: str, dag_id: str, run_id: str) -> str:
     address = RootAddress.parse(via)
     if address.folder is not None:
         try:
-            address.folder.mkdir(parents=True, exist_ok=True)
+            make_folders(address.folder)
         except OSError as error:
             raise Failed(f"the folder cannot be made ({error.strerror})", where=address.uri) from None
     # a run's id may be any text, and ids that differ only in punctuation are different runs

@@ -39,7 +39,8 @@ def cat(
         Format,
         option(
             "--format",
-            "raw: unchanged payloads without separators. jsonl: a line of JSON for each event, its payload "
+            "raw: unchanged payloads without separators; only on a terminal, control characters are escaped. "
+            "jsonl: a line of JSON for each event, its payload "
             "as 'text' if it is UTF-8, else as 'base64'. hex: a line of hexadecimal digits for each payload.",
             environment=False,
         ),

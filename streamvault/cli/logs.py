@@ -8,8 +8,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from streamvault.cli.output import print_stderr, record_by
+from streamvault.cli.output import LINES, plain, print_stderr, record_by
 from streamvault.common.errors import Failed, without_logins
+from streamvault.common.modes import make_file
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +24,8 @@ _LEAKING = ("py4j", "botocore", "boto3", "pyiceberg")
 def check_log_file(file: str) -> None:
     """Raise `Failed` if a log file cannot be appended to."""
     try:
+        with suppress(FileExistsError):
+            os.close(make_file(file))
         with Path(file).open("a"):
             pass
     except OSError as error:
@@ -85,11 +88,11 @@ def log_unraisable(error: sys.UnraisableHookArgs) -> None:
 
 
 class _RedactingFormatter(logging.Formatter):
-    """Formatter that begins lines with the local time, and removes logins from URIs."""
+    """Formatter that begins lines with the local time, removes logins from URIs, and escapes control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the formatted record, with its traceback if there is one."""
-        return without_logins(super().format(record))
+        return plain(without_logins(super().format(record)), LINES)
 
 
 def _is_not_from_py4j(record: logging.LogRecord) -> bool:

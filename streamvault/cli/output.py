@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 STDOUT, STDERR = 1, 2
 
+LINES = "\n\t"
+"""What several lines of text have that is not printable."""
+
 _PIPED_COLUMNS = 1000
 """Width of tables that are not printed to a terminal: wide enough to avoid wrapping."""
 
@@ -63,9 +66,16 @@ def open_standard_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def plain(text: str) -> str:
-    """Remove line breaks and control characters, so that an untrusted name cannot control the terminal."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+def plain(text: str, but: str = "") -> str:
+    """Escape line breaks and control characters, so that an untrusted text cannot control the terminal.
+
+    Args:
+        text: the text.
+        but: letters that stay as they are.
+    """
+    return "".join(
+        letter if letter.isprintable() or letter in but else letter.encode("unicode_escape").decode() for letter in text
+    )
 
 
 _recorders: list[Callable[[str], object]] = []
@@ -126,10 +136,13 @@ class Results:
             OutputClosed: the reader closed the output.
             Failed: the output cannot be written, for example because the disk is full.
         """
-        self.raw(text.encode(self._real.encoding, self._real.errors or "strict"))
+        self._write(text.encode(self._real.encoding, self._real.errors or "strict"))
 
     def raw(self, data: bytes) -> None:
-        """Write bytes unchanged; raise as `write` does."""
+        """Write bytes unchanged, on a terminal with control characters escaped; raise as `write` does."""
+        self._write(plain(data.decode(errors="backslashreplace"), LINES).encode() if self._real.isatty() else data)
+
+    def _write(self, data: bytes) -> None:
         self.in_line = not data.endswith(b"\n")
         try:
             self._real.buffer.write(data)

@@ -14,6 +14,7 @@ from pathlib import Path
 import boto3
 
 from streamvault.common.errors import Conflict, Failed
+from streamvault.common.modes import make_folders
 from streamvault.common.progress import Progress
 from streamvault.common.sizes import bytes_text, count_text
 from streamvault.common.verb import verb
@@ -98,7 +99,7 @@ def _folder(keep: Path | None, cleanup: ExitStack) -> Path:
             folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="streamvault-demo-")))
         elif folder.exists() and any(folder.iterdir()):
             raise Conflict("the folder for the demo is not empty", where=str(folder), todo="Use a new folder.")
-        (folder / "archive").mkdir(parents=True, exist_ok=True)
+        make_folders(folder / "archive")
     except OSError as error:
         todo = "Set TMPDIR to another folder." if keep is None else "Use another folder."
         raise Failed(

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from streamvault.common.modes import make_folders, open_file
 from streamvault.sparkrun.java import cache_folder
 
 RUNTIMES_OWN = Path("lib", "server", "classes.jsa")
@@ -54,8 +55,8 @@ class ClassArchive:
                     part.unlink()
             self._part = file.with_suffix(f".{os.getpid()}.part")
         else:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            been_here.touch()
+            make_folders(file.parent)
+            os.close(open_file(been_here))
 
     @property
     def is_due(self) -> bool:

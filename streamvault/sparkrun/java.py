@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from streamvault.common.errors import Failed
+from streamvault.common.modes import make_folders
 from streamvault.sparkrun.errors import NoJava
 
 OLDEST_JAVA = 17
@@ -119,7 +120,7 @@ def _bundled() -> Path | None:
     wrapper = home / "bin" / "java"
     try:
         if not wrapper.is_file():
-            wrapper.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(wrapper.parent)
             _write_program(wrapper, text)
     except OSError as error:
         raise Failed(
@@ -134,7 +135,7 @@ def _write_program(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w") as file:
             file.write(text)
-        Path(name).chmod(0o755)
+        Path(name).chmod(0o700)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamvault.common import modes
 from streamvault.common.children import SAFE
 from streamvault.sparkrun import daemon
 from streamvault.sparkrun.code import import_folder
@@ -53,6 +54,8 @@ def settings_for(master: Master, folder: Path, preload: Sequence[str] = (), java
         "spark.task.maxFailures": "4",
         f"spark.executorEnv.{SAFE}": "1",
     }
+    if modes.VARIABLE in os.environ:
+        settings[f"spark.executorEnv.{modes.VARIABLE}"] = os.environ[modes.VARIABLE]
     if master.on_loopback:
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     if master.kind == "local":

@@ -49,6 +49,8 @@ SHORTAGE = "tests/commands/manifests/test_shortage.py"
 SKIP_DAMAGED = "tests/commands/test_skip_damaged.py"
 CHECK_NOTES = "tests/commands/manifests/test_check_notes.py"
 LOST = "tests/commands/manifests/test_lost_manifest.py"
+MODES = "tests/unit/common/test_modes.py"
+OUTPUT = "tests/unit/streamvault/cli/test_output.py"
 PLANTED = "tests/unit/project/test_planted.py"
 REPLACED = "tests/unit/manifests/archive/test_replaced.py"
 
@@ -2616,5 +2618,37 @@ RULES: tuple[Mutant, ...] = (
         "    del sys.path[0]",
         "    pass",
         tests=(f"{PLANTED}::test_module_on_the_command_line_imports_no_library_planted",),
+    ),
+    Mutant(
+        "folders-of-all",
+        "machine: folders that are made are their owner's alone",
+        "common/modes.py",
+        "path.mkdir(0o700)",
+        "path.mkdir()",
+        tests=(MODES,),
+    ),
+    Mutant(
+        "files-of-all",
+        "machine: files that are made are their owner's alone",
+        "common/modes.py",
+        "os.open(path, os.O_RDWR | flags, 0o600)",
+        "os.open(path, os.O_RDWR | flags, 0o666)",
+        tests=(MODES,),
+    ),
+    Mutant(
+        "payload-on-terminal",
+        "machine: on a terminal, control characters of payloads are escaped",
+        "cli/output.py",
+        "if self._real.isatty() else data)",
+        "if False else data)",
+        tests=(OUTPUT,),
+    ),
+    Mutant(
+        "log-on-terminal",
+        "machine: control characters in log lines are escaped",
+        "cli/logs.py",
+        "return plain(without_logins(super().format(record)), LINES)",
+        "return without_logins(super().format(record))",
+        tests=(OUTPUT,),
     ),
 )

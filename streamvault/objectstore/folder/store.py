@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote_to_bytes
 
 from streamvault.common.errors import Problem
+from streamvault.common.modes import make_file, make_folder
 from streamvault.objectstore.errors import (
     AccessDenied,
     AlreadyExists,
@@ -234,7 +235,7 @@ class FolderStore(ObjectStore):
         """Write, sync, link."""
         if self._unnamed:
             try:
-                descriptor = os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o666)
+                descriptor = make_file(folder, os.O_TMPFILE)
             except OSError as error:
                 if error.errno not in _NO_UNNAMED_FILES:
                     raise
@@ -253,7 +254,7 @@ class FolderStore(ObjectStore):
     def _publish_named(self, folder: str, path: str, data: bytes | memoryview) -> None:
         """Publish via a staging file, which is hidden from listings but left behind by a kill."""
         staging = f"{path}{STAGING}{secrets.token_hex(8)}"  # process ids recur in containers that share a folder
-        descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        descriptor = make_file(staging)
         try:
             try:
                 _write(descriptor, data)
@@ -280,7 +281,7 @@ class FolderStore(ObjectStore):
         try:
             for each in reversed(missing):
                 with suppress(FileExistsError):
-                    each.mkdir()
+                    make_folder(each)
                 self._flush(str(each.parent))
         except OSError as error:
             raise self._problem(error, key) from None

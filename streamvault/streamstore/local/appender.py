@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from io import FileIO
 
 from streamvault.common.errors import Problem
+from streamvault.common.modes import open_file
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.errors import OffsetConflict, StoreBusy, StreamStoreError
 from streamvault.streamstore.local.files import system_errors, write_all
@@ -112,7 +113,7 @@ class LocalAppender(SegmentAppender):
 
     def _open(self) -> FileIO:
         """Open the segment's file exclusively, creating it for the first append."""
-        file = FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
+        file = FileIO(open_file(self._path), "r+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from streamvault.common import modes
 from streamvault.streamstore.errors import AccessDenied, StoreFull, StreamStoreError, StreamStoreUnavailable
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -70,7 +71,7 @@ def make_folder(folder: Path) -> bool:
     if not folder.parent.is_dir():
         make_folder(folder.parent)
     try:
-        folder.mkdir()
+        modes.make_folder(folder)
     except FileExistsError:
         return False
     sync_folder(folder.parent)
@@ -90,9 +91,12 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that it is at any time the old one or the new one, whole."""
     draft = path.with_name(f".draft-{secrets.token_hex(8)}")
     try:
-        with draft.open("xb", buffering=0) as file:
-            write_all(file.fileno(), content, 0)
-            os.fsync(file.fileno())
+        handle = modes.make_file(draft)
+        try:
+            write_all(handle, content, 0)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)

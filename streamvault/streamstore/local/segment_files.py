@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+from streamvault.common.modes import open_file
 from streamvault.streamstore.errors import StreamStoreError
 from streamvault.streamstore.local.files import sync_folder, write_all
 from streamvault.streamstore.local.state import SegmentState, create_state, read_state, write_state
@@ -89,7 +90,7 @@ class SegmentFiles:
             OSError: the disk is full.
         """
         self.prepare()
-        handle = os.open(self.data, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = open_file(self.data)
         try:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(handle, offset, length)

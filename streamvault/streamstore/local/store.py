@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from weakref import WeakSet
 
+from streamvault.common import modes
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.arithmetic.cuts import is_before, validate_cut
 from streamvault.streamstore.arithmetic.numbering import check_replaces, predict_order
@@ -149,7 +150,7 @@ class LocalStore(StreamStore):
             segments = {SegmentId(0, first + i): held for i, held in enumerate(_equal_ranges(count))}
             head = StreamCut(stream, dict.fromkeys(segments, 0))
             draft = scope / f"{DRAFT}{secrets.token_hex(8)}"
-            draft.mkdir()
+            modes.make_folder(draft)
             save_record(draft, StreamRecord(stream, configuration, (Epoch(0, segments),), head))
             draft.rename(path)
             sync_folder(scope)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import pty
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -13,6 +16,7 @@ from streamvault.cli import output
 from streamvault.cli.check import _show as show_check
 from streamvault.cli.export import _show as show_export
 from streamvault.cli.import_ import _show as show_import
+from streamvault.cli.logs import configure_logs
 from streamvault.cli.ls import _show as show_ls
 from streamvault.cli.output import Results
 from streamvault.cli.queue_ import _show as show_queue
@@ -390,3 +394,30 @@ def test_numbers_are_never_broken(columns: int, is_table: bool, shown: Shown, mo
     assert {*numbers[:3]} <= _words(lines)
     assert max(map(len, lines)) <= columns
     assert any(line.startswith("──") for line in lines) == is_table
+
+
+HOSTILE = b"caf\xc3\xa9\ta\n\x1b]0;pwn\x07\x1b[31m\r\xc2\x9b31m\xe2\x80\xae\x7f\xff\n"
+ESCAPED = "café\ta\n\\x1b]0;pwn\\x07\\x1b[31m\\r\\x9b31m\\u202e\\x7f\\xff\n"
+
+
+def test_payload_controls_no_terminal_and_is_unchanged_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    with Results() as results:
+        results.raw(HOSTILE)
+    assert capfdbinary.readouterr().out == HOSTILE
+    ours, terminal = pty.openpty()
+    monkeypatch.setattr(output, "STDOUT", terminal)
+    with Results() as results:
+        results.raw(HOSTILE)
+    assert os.read(ours, 1000).decode().replace("\r\n", "\n") == ESCAPED
+    os.close(ours)
+    os.close(terminal)
+
+
+def test_log_line_controls_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info")
+    logging.getLogger("streamvault").warning("%s", HOSTILE.decode(errors="replace"))
+    err = capfd.readouterr().err
+    assert "\\x1b]0;pwn\\x07" in err
+    assert not {"\x1b", "\x07", "\r", "\u202e"} & set(err)
