@@ -22,12 +22,14 @@ from pyspark import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
+from streamvault.common import logins
 from streamvault.sparkrun.class_archive import ClassArchive
 from streamvault.sparkrun.code import ship_code
 from streamvault.sparkrun.errors import SparkFailed, last_line
 from streamvault.sparkrun.java import java_home
 from streamvault.sparkrun.jvm import Jvm, call_in_thread
 from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.sent import has_login
 from streamvault.sparkrun.settings import PAGES_FILE, environment_for, own_name, settings_for
 
 START_SECONDS = 180.0
@@ -35,6 +37,9 @@ START_SECONDS = 180.0
 
 STOP_SECONDS = 5.0
 """How long Spark may take to stop before its process is killed."""
+
+ENCRYPTION = ("spark.network.crypto.enabled", "spark.authenticate.enableSaslEncryption", "spark.ssl.rpc.enabled")
+"""Settings of Spark, any of which encrypts what is sent to executors."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +55,7 @@ class Session:
     def __init__(self, master: Master, preload: Sequence[str] = ()) -> None:
         self.master = master
         self.start_seconds = 0.0
+        self._has_warned = False
         self._preload = preload
         self.context: Any = SparkContext._active_spark_context  # noqa: SLF001  (there is no other way to ask)
         self._is_guest = self.context is not None
@@ -97,6 +103,23 @@ class Session:
             # the driver counts as one
             return self.master.kind == "cluster" and call_in_thread(known, STOP_SECONDS) <= 1
         return False
+
+    def warn_of_logins(self, *parts: Any) -> None:
+        """Warn once if parts of a task have a key or a password, which the network to the executors does not hide."""
+        master = Master.parse(self.context.master)  # a guest's may be another one
+        if master.on_loopback or self._has_warned or self._is_guarded() or not has_login(parts):
+            return
+        self._has_warned = True
+        _log.warning(
+            "keys and passwords are sent unencrypted to the executors of %s; set spark.authenticate and "
+            "spark.network.crypto.enabled to true, or %s=no and logins of their own",
+            master.url,
+            logins.VARIABLE,
+        )
+
+    def _is_guarded(self) -> bool:
+        conf = self.context.getConf()
+        return bool(conf.get("spark.authenticate") == "true") and any(conf.get(name) == "true" for name in ENCRYPTION)
 
     def _start(self) -> None:
         before = list(sys.path)

@@ -118,6 +118,7 @@ class SparkJob:
         if session.master.kind == "local":
             self.under_way = mapped = MappedTasks(len(specs))
             place = mapped.place
+        session.warn_of_logins(function, specs[0])
         self._task = _Task(function, place, session.context.accumulator([], _Deliver(self._results.put)))
         self._thread = threading.Thread(target=self._submit, name=self._name, daemon=True)
         self._thread.start()

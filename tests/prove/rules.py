@@ -51,6 +51,7 @@ CHECK_NOTES = "tests/commands/manifests/test_check_notes.py"
 LOST = "tests/commands/manifests/test_lost_manifest.py"
 MODES = "tests/unit/common/test_modes.py"
 OUTPUT = "tests/unit/streamvault/cli/test_output.py"
+SENT = "tests/unit/sparkrun/test_sent.py"
 PLANTED = "tests/unit/project/test_planted.py"
 REPLACED = "tests/unit/manifests/archive/test_replaced.py"
 
@@ -2650,5 +2651,29 @@ RULES: tuple[Mutant, ...] = (
         "return plain(without_logins(super().format(record)), LINES)",
         "return without_logins(super().format(record))",
         tests=(OUTPUT,),
+    ),
+    Mutant(
+        "key-sent",
+        "machine: with STREAMVAULT_SEND_LOGINS=no, no key to S3 is sent to executors",
+        "objectstore/s3/scheme.py",
+        "return access if logins.are_sent() else",
+        "return access if access else",
+        tests=(SENT,),
+    ),
+    Mutant(
+        "password-sent",
+        "machine: with STREAMVAULT_SEND_LOGINS=no, no password of Pravega is sent to executors",
+        "streamstore/pravega/settings.py",
+        'password=value("PASSWORD") if logins.are_sent() else None',
+        'password=value("PASSWORD")',
+        tests=(SENT,),
+    ),
+    Mutant(
+        "sent-unencrypted",
+        "machine: keys and passwords that go to executors unencrypted are warned of",
+        "sparkrun/session.py",
+        'return bool(conf.get("spark.authenticate") == "true") and any(',
+        'return bool(conf.get("spark.authenticate") == "true") or any(',
+        tests=(SENT,),
     ),
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from streamvault.common import logins
 from streamvault.common.errors import Usage
 from streamvault.objectstore.cold import ColdStorage
 from streamvault.objectstore.errors import InvalidRoot
@@ -44,11 +46,11 @@ class _S3Scheme(Scheme):
 
     def resolve(self, place: str) -> S3Access:
         """Static credentials become part of the result; each process resolves renewable ones from the profile."""
-        if (access := access_from_environment()) is not None:
-            return access
-        from streamvault.objectstore.s3.aws import resolve_access  # noqa: PLC0415  (imports botocore, which tasks avoid)
+        if (access := access_from_environment()) is None:
+            from streamvault.objectstore.s3.aws import resolve_access  # noqa: PLC0415  (botocore, which tasks avoid)
 
-        return resolve_access(place)
+            access = resolve_access(place)
+        return access if logins.are_sent() else replace(access, keys=None)
 
     def probe(self, address: RootAddress, folder: str, size: int) -> S3Access:
         """See the base class; it is the checksum."""

@@ -64,7 +64,7 @@ class ControllerCalls:
         self._has_answered = self._was_reached = False
         self._metadata: list[tuple[str, str]] = []
         if settings.username:
-            login = base64.b64encode(f"{settings.username}:{settings.password}".encode()).decode()
+            login = base64.b64encode(settings.login().encode()).decode()
             self._metadata = [("authorization", f"Basic {login}")]
 
     def call(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from streamvault.common import logins
 from streamvault.streamstore.errors import AccessDenied, InvalidName, StreamStoreError
 
 DEFAULT_PORT = 9090
@@ -30,7 +31,7 @@ class PravegaSettings:
         port: the controller's gRPC port.
         tls: whether controller and segment stores speak TLS.
         username: empty if the cluster asks for no login.
-        password: its password; never shown.
+        password: its password; never shown. None: each process takes it from its own environment.
         ca_file: PEM file of CA certificates; empty for the system's.
         verify_hostname: whether a certificate must name the host. Its signature is always verified.
         timeout: how long (seconds) a server may be silent, and how long to retry without progress.
@@ -40,7 +41,7 @@ class PravegaSettings:
     port: int = DEFAULT_PORT
     tls: bool = False
     username: str = ""
-    password: str = field(default="", repr=False)
+    password: str | None = field(default="", repr=False)
     ca_file: str = ""
     verify_hostname: bool = True
     timeout: float = 30.0
@@ -87,9 +88,28 @@ class PravegaSettings:
             port=port,
             tls=match["scheme"] == "pravega+tls",
             username=value("USERNAME"),
-            password=value("PASSWORD"),
+            password=value("PASSWORD") if logins.are_sent() else None,
             ca_file=value("CA_FILE"),
             verify_hostname=verify not in {"0", "no", "off", "false"},
+        )
+
+    def login(self) -> str:
+        """Return ``USER:PASSWORD``.
+
+        Raises:
+            AccessDenied: the password was not sent, and this process's environment has none for the user.
+        """
+        if self.password is not None:
+            return f"{self.username}:{self.password}"
+        for cluster in ("PRAVEGA", "PRAVEGA_TARGET"):
+            user = os.environ.get(f"{cluster}_USERNAME") or os.environ.get("PRAVEGA_USERNAME")
+            password = os.environ.get(f"{cluster}_PASSWORD")
+            if user == self.username and password is not None:
+                return f"{user}:{password}"
+        raise AccessDenied(
+            "no password in the environment",
+            where=f"user {self.username}",
+            todo=f"Set PRAVEGA_USERNAME and PRAVEGA_PASSWORD for the executors, or leave {logins.VARIABLE} unset.",
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
