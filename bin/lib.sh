@@ -33,29 +33,35 @@ find_python() (
     return 1
 )
 
-# Makes `uv` callable: the one on PATH, or one of our own that is installed from PyPI into the cache once.
+# Makes `uv` callable: the one on PATH, or one of our own that is installed from PyPI into the cache once. It has the version
+# and one of the digests of bin/uv.txt.
 find_uv() {
     if uv --version >/dev/null 2>&1; then
         return 0
     fi
-    PATH=$cache/uv/bin:$PATH
+    PATH=$cache/uv-$(uv_version)/bin:$PATH
     export PATH
     if ! uv --version >/dev/null 2>&1; then
         install_uv
     fi
 }
 
+uv_version() {
+    sed -n 's/^uv==\([0-9.]*\).*/\1/p' "$root/bin/uv.txt"
+}
+
 install_uv() (
-    folder=$cache/uv
+    folder=$cache/uv-$(uv_version)
     python=$(find_python) || fail "no Python 3.11 to 3.13 was found. Install one, or uv."
     say "installing uv into $folder"
     mkdir -p "$cache"
     rm -rf "$folder"
+    set -- --quiet --disable-pip-version-check --require-hashes --only-binary :all: --requirement "$root/bin/uv.txt"
     if "$python" -m venv "$folder" >/dev/null 2>&1; then
-        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check uv >&2
+        "$folder/bin/python" -m pip install "$@" >&2 || fail "uv could not be installed into $folder."
     elif "$python" -m pip --version >/dev/null 2>&1; then
         # a Python without the venv module (some distributions pack it apart)
-        "$python" -m pip install --quiet --disable-pip-version-check --target "$folder" uv >&2
+        "$python" -m pip install "$@" --target "$folder" >&2 || fail "uv could not be installed into $folder."
     else
         fail "$python has neither venv nor pip. Install one of them (python3-venv), or uv."
     fi

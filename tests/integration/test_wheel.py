@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -83,6 +84,15 @@ def test_wheel_and_sdist_have_one_package_and_those_by_which_spark_finds_it(buil
         tops = {name.split("/")[1] for name in archive.getnames()}
     assert links == []
     assert not tops & {"exporter", "importer", "manifests", "dags", "tests"}
+
+
+def test_release_lists_what_it_brings_and_its_digests(built: Path) -> None:
+    [listed] = built.glob("streamvault-*-sbom.json")
+    found = json.loads(listed.read_text())
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.5")
+    assert {"obstore", "pyspark", "pyarrow", "moto"} <= {component["name"] for component in found["components"]}
+    done = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=built, check=True, capture_output=True, text=True)
+    assert len(done.stdout.splitlines()) == len(list(built.glob("streamvault-*"))) == 4
 
 
 def test_wheel_leaves_packages_of_the_user_alone(built: Path, beside: Path, tmp_path: Path) -> None:
