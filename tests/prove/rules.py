@@ -52,6 +52,7 @@ LOST = "tests/commands/manifests/test_lost_manifest.py"
 MODES = "tests/unit/common/test_modes.py"
 OUTPUT = "tests/unit/streamvault/cli/test_output.py"
 SENT = "tests/unit/sparkrun/test_sent.py"
+LINKS = "tests/commands/test_links.py"
 PLANTED = "tests/unit/project/test_planted.py"
 REPLACED = "tests/unit/manifests/archive/test_replaced.py"
 
@@ -2675,5 +2676,29 @@ RULES: tuple[Mutant, ...] = (
         'return bool(conf.get("spark.authenticate") == "true") and any(',
         'return bool(conf.get("spark.authenticate") == "true") or any(',
         tests=(SENT,),
+    ),
+    Mutant(
+        "link-to-folder",
+        "folder: no link below the root is followed to a folder",
+        "objectstore/folder/store.py",
+        "            if real != (",
+        "            if not real and real != (",
+        tests=(LINKS,),
+    ),
+    Mutant(
+        "link-to-file",
+        "folder: no link below the root is followed to a file",
+        "objectstore/folder/store.py",
+        "os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK",
+        "os.O_RDONLY | os.O_NONBLOCK",
+        tests=(LINKS,),
+    ),
+    Mutant(
+        "link-listed",
+        "folder: no link below the root is listed",
+        "objectstore/folder/listing.py",
+        "return staging not in entry.name and not entry.is_symlink()",
+        "return staging not in entry.name",
+        tests=(LINKS,),
     ),
 )

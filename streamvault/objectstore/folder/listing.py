@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import AnyStr
 
 MAX_NAMES = 400_000
 """Names kept in memory; briefly up to twice as many."""
@@ -17,7 +18,7 @@ MAX_NAMES = 400_000
 def walk(root: str, prefix: str, after: str) -> Iterator[tuple[str, int]]:
     """Yield (path below the root, size) of every file below ``prefix`` that sorts after ``after``, in byte order.
 
-    Staging files and files deleted during the walk are skipped. A missing folder yields nothing.
+    Staging files, links and files deleted during the walk are skipped. A missing folder yields nothing.
     """
     yield from _walk(f"{root}/{prefix}".rstrip("/"), prefix, after)
 
@@ -26,7 +27,7 @@ def has_files(folder: str) -> bool:
     """Return whether a folder tree holds any file other than staging files."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            if has_files(entry.path) if entry.is_dir() else "#" not in entry.name:
+            if has_files(entry.path) if entry.is_dir(follow_symlinks=False) else _is_object(entry, "#"):
                 return True
     return False
 
@@ -73,8 +74,8 @@ def _lowest(folder: str, low: bytes, first: bytes) -> tuple[list[bytes], bool]:
         return [], False
     with entries:
         for entry in entries:
-            name = entry.name + b"/" if entry.is_dir() else entry.name
-            if b"#" in name or (name <= low and name != first) or (cut is not None and name > cut):
+            name = entry.name + b"/" if entry.is_dir(follow_symlinks=False) else entry.name
+            if not _is_object(entry, b"#") or (name <= low and name != first) or (cut is not None and name > cut):
                 continue
             names.append(name)
             if len(names) >= 2 * MAX_NAMES:
@@ -85,6 +86,11 @@ def _lowest(folder: str, low: bytes, first: bytes) -> tuple[list[bytes], bool]:
     else:
         names.sort()
     return names, more
+
+
+def _is_object(entry: os.DirEntry[AnyStr], staging: AnyStr) -> bool:
+    """Return whether it may be an object: it is no staging file, and no link, which may lead out of the root."""
+    return staging not in entry.name and not entry.is_symlink()
 
 
 def _shorten(names: list[bytes]) -> bytes:

@@ -48,6 +48,8 @@ STAGING = "#"
 
 _ATTEMPTS = 20  # an empty folder may be removed just before a file is put into it
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
+_A_LINK = "a symbolic link is in the way"
+_NO_LINKS = "Below a root no links are followed, as they may lead out of it. Move what it leads to into its place."
 _PROBLEMS: dict[int, tuple[type[Problem], str, str]] = {
     errno.ENOSPC: (OutOfSpace, "the disk is full", "Free space and run this again."),
     errno.EDQUOT: (OutOfSpace, "the disk quota is exceeded", "Free space and run this again."),
@@ -61,6 +63,7 @@ _PROBLEMS: dict[int, tuple[type[Problem], str, str]] = {
     errno.EROFS: (AccessDenied, "the file system is read-only", ""),
     errno.ENOTDIR: (ObjectStoreError, "an unrelated file is in the way", "Move it elsewhere."),
     errno.EISDIR: (ObjectStoreError, "a folder is in the way", "Move it elsewhere."),
+    errno.ELOOP: (ObjectStoreError, _A_LINK, _NO_LINKS),
     errno.ENAMETOOLONG: (InvalidKey, "the path is too long", ""),
 }
 
@@ -89,7 +92,9 @@ class FolderStore(ObjectStore):
         for attempt in itertools.count(1):
             try:
                 self._refuse_taken(path, key)
-                self._publish(folder, path, data)
+                with self._folder_of(key) as (descriptor, name):
+                    self._publish(f"/proc/self/fd/{descriptor}", name, data)
+                self._flush(folder)
             except FileNotFoundError as error:
                 if attempt == _ATTEMPTS:
                     raise self._problem(error, key) from None
@@ -155,10 +160,12 @@ class FolderStore(ObjectStore):
         """Open an object's file; the descriptor and the size."""
         check_key(key)
         try:
-            descriptor = os.open(f"{self._root}/{key}", os.O_RDONLY)
+            with self._folder_of(key) as (folder, name):
+                # a pipe would have to be waited for
+                descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
             try:
                 found = os.fstat(descriptor)
-                if stat.S_ISDIR(found.st_mode):
+                if not stat.S_ISREG(found.st_mode):
                     raise self._missing(key)
                 yield descriptor, found.st_size
             finally:
@@ -168,24 +175,38 @@ class FolderStore(ObjectStore):
         except OSError as error:
             raise self._problem(error, key) from None
 
+    @contextmanager
+    def _folder_of(self, key: str) -> Iterator[tuple[int, str]]:
+        """Open the folder of a key's file, to which no link leads below the root; the descriptor, and the file's name.
+
+        Raises:
+            OSError: ELOOP if a link does.
+        """
+        folder, _, name = key.rpartition("/")
+        path = f"{self._root}/{folder}".rstrip("/") or "/"
+        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)
+        try:
+            # where it really is: what was checked before could have been replaced when it is opened
+            real = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
+            if real.endswith(" (deleted)"):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if real != (f"{os.path.realpath(self._root)}/{folder}".rstrip("/") or "/"):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            yield descriptor, name
+        finally:
+            os.close(descriptor)
+
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""
-        check_key(key)
-        try:
-            found = Path(self._root, key).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            raise self._missing(key) from None
-        except OSError as error:
-            raise self._problem(error, key) from None
-        if stat.S_ISDIR(found.st_mode):
-            raise self._missing(key)
-        return found.st_size
+        with self._opened(key) as (_, size):
+            return size
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`."""
         check_prefix(prefix)
         self._check_root()
         try:
+            self._check_links(prefix)
             for name, size in walk(self._root, prefix, after):
                 yield ObjectInfo(name, size)
         except OSError as error:
@@ -196,8 +217,10 @@ class FolderStore(ObjectStore):
         check_prefix(prefix)
         self._check_root()
         try:
+            self._check_links(prefix)
             with os.scandir(f"{self._root}/{prefix}") as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir() and has_files(entry.path))
+                folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+                return sorted(entry.name for entry in folders if has_files(entry.path))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -210,7 +233,8 @@ class FolderStore(ObjectStore):
         folders = set()
         for key in keys:
             try:
-                Path(self._root, key).unlink()
+                with self._folder_of(key) as (folder_of_file, name):
+                    os.unlink(name, dir_fd=folder_of_file)
             except (FileNotFoundError, NotADirectoryError):
                 self._check_root()
             except OSError as error:
@@ -219,6 +243,11 @@ class FolderStore(ObjectStore):
                 folders.add(key.rpartition("/")[0])
         for folder in folders:
             self._prune(folder)
+
+    def _check_links(self, prefix: str) -> None:
+        """Raise OSError if a link leads to the folder of a prefix."""
+        with suppress(FileNotFoundError, NotADirectoryError), self._folder_of(prefix):
+            pass
 
     def _refuse_taken(self, path: str, key: str) -> None:
         """Check before writing the data: a resumed run finds many objects already stored."""
@@ -231,8 +260,9 @@ class FolderStore(ObjectStore):
         self._flush(path.rpartition("/")[0])  # its writer may not have synced it yet
         raise AlreadyExists("the object exists", where=self._where(key))
 
-    def _publish(self, folder: str, path: str, data: bytes | memoryview) -> None:
-        """Write, sync, link."""
+    def _publish(self, folder: str, name: str, data: bytes | memoryview) -> None:
+        """Write, sync, link; the caller syncs the folder."""
+        path = f"{folder}/{name}"
         if self._unnamed:
             try:
                 descriptor = make_file(folder, os.O_TMPFILE)
@@ -247,11 +277,10 @@ class FolderStore(ObjectStore):
                     os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
                 finally:
                     os.close(descriptor)
-                self._flush(folder)
                 return
-        self._publish_named(folder, path, data)
+        self._publish_named(path, data)
 
-    def _publish_named(self, folder: str, path: str, data: bytes | memoryview) -> None:
+    def _publish_named(self, path: str, data: bytes | memoryview) -> None:
         """Publish via a staging file, which is hidden from listings but left behind by a kill."""
         staging = f"{path}{STAGING}{secrets.token_hex(8)}"  # process ids recur in containers that share a folder
         descriptor = make_file(staging)
@@ -263,7 +292,6 @@ class FolderStore(ObjectStore):
             os.link(staging, path)
         finally:
             Path(staging).unlink()
-        self._flush(folder)
 
     def _flush(self, folder: str) -> None:
         if folder not in self._flushed and folder.startswith(f"{self._root}/"):
@@ -279,6 +307,7 @@ class FolderStore(ObjectStore):
             missing.append(at)
             at = at.parent
         try:
+            self._check_links(f"{at}/"[len(self._root) + 1 :])
             for each in reversed(missing):
                 with suppress(FileExistsError):
                     make_folder(each)
