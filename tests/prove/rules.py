@@ -2681,8 +2681,10 @@ RULES: tuple[Mutant, ...] = (
         "link-to-folder",
         "folder: no link below the root is followed to a folder",
         "objectstore/folder/store.py",
-        "            if real != (",
-        "            if not real and real != (",
+        """            if real != (self._real + below or "/"):
+                raise""",
+        """            if not real:
+                raise""",
         tests=(LINKS,),
     ),
     Mutant(

@@ -81,6 +81,7 @@ class FolderStore(ObjectStore):
     def __init__(self, root: Path, *, unnamed_files: bool = True) -> None:
         self.uri = root.as_uri()
         self._root = str(root)
+        self._real = self._root
         self._flushed: dict[str, _Flush] = {}
         self._unnamed = unnamed_files and hasattr(os, "O_TMPFILE")
 
@@ -190,7 +191,10 @@ class FolderStore(ObjectStore):
             real = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
             if real.endswith(" (deleted)"):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            if real != (f"{os.path.realpath(self._root)}/{folder}".rstrip("/") or "/"):
+            below = f"/{folder}".rstrip("/")
+            if real != (self._real + below or "/"):  # or the root is a link that was changed
+                self._real = os.path.realpath(self._root).rstrip("/")
+            if real != (self._real + below or "/"):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             yield descriptor, name
         finally:
