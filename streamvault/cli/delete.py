@@ -30,7 +30,7 @@ def _show(results: Results, report: DeleteReport) -> None:
         {
             "generations": generations_text(report.generations).partition(" ")[2],
             "unfinished": generations_text(report.unfinished_generations),
-            "resumed": "an unfinished deletion of an earlier run" if report.resumed else "",
+            "resumed": f"an unfinished deletion of an earlier run, says {report.decision}" if report.resumed else "",
             "objects": f"{report.objects:,}",
             "bytes": exact_text(report.bytes),
             "tables that stay": ", ".join(report.tables),
@@ -40,5 +40,7 @@ def _show(results: Results, report: DeleteReport) -> None:
             "time": time_text(report),
         }
     )
-    if report.dry_run:
+    if report.dry_run and report.resumed:
+        results.line("nothing was deleted; if nobody has run 'delete', somebody else has written that decision")
+    elif report.dry_run:
         results.line("nothing was deleted; with --yes it is, and nothing brings it back")

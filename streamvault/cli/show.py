@@ -21,18 +21,18 @@ _COUNTS = {"factor", "min_segments"}
 def show(archive: ArchiveArgument, options: ShowOptions, *, running: Running) -> int:
     """Print the manifest of an archive's newest generation."""
     with running.command() as command:
-        from streamvault.manifests.archive.archive import Archive, deletion_todo
+        from streamvault.manifests.archive.archive import Archive
 
         found = Archive.open(archive)
         fingerprint = found.fingerprint(options.generation)
         document = {**found.manifest(options.generation).document(), "fingerprint": fingerprint}
         decision = found.listing().decision
-        finish = "" if not decision.deletion else deletion_todo(found.uri)
-        command.write(document, lambda results: _show(results, archive, document, decision.dropped, finish))
+        begun = decision.title if decision.deletion else ""
+        command.write(document, lambda results: _show(results, archive, document, decision.dropped, begun))
     return command.exit_code
 
 
-def _show(results: Results, archive: str, document: dict[str, Any], dropped: int = 0, finish: str = "") -> None:
+def _show(results: Results, archive: str, document: dict[str, Any], dropped: int = 0, begun: str = "") -> None:
     results.line(archive)
     configuration = document["configuration"]
     results.fields(
@@ -41,7 +41,7 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
             "generation": str(document["generation"]),
             "merged": _merged(document.get("replaces", ())),
             "head": f"generation {dropped + 1}; earlier ones have expired" if dropped else "",
-            "deletion": f"not finished; {finish}" if finish else "",
+            "deletion": f"begun, says {begun}" if begun else "",
             "taken": exact_moment_text(document["created"]),
             "source": str(document["source"]),
             "fingerprint": str(document["fingerprint"]),

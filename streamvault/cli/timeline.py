@@ -35,11 +35,9 @@ def timeline(
 def _show(results: Results, timeline: Timeline, *, wide: bool = False) -> None:
     results.line(timeline.archive)
     if timeline.expired_up_to:
-        results.line(f"generations up to {timeline.expired_up_to} have expired")
+        results.line(f"generations up to {timeline.expired_up_to} have expired; the newest is {timeline.decision}")
     if timeline.being_deleted:
-        from streamvault.manifests.archive.archive import deletion_todo
-
-        results.line(f"the archive is being deleted; {deletion_todo(timeline.archive)}")
+        results.line(f"the archive is being deleted, says {timeline.decision}")
     columns = {
         "GENERATION": True,
         "TAKEN": False,

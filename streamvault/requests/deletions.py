@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
-from streamvault.common.errors import Usage
+from streamvault.common.errors import Conflict, Usage
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import delete_expired
+from streamvault.manifests.archive.expiry_rule import ExpiryRule
 from streamvault.objectstore.uri import RootAddress
 from streamvault.requests.model import DeleteRequest, NotARequest, Request, decode_request, encode
 from streamvault.requests.streams import open_queue
@@ -16,7 +18,9 @@ from streamvault.streamstore.services.fifo.backlog import outstanding_entries
 from streamvault.streamstore.services.fifo.producer import Producer
 
 
-def request_deletions(queue: str, root: str, stream: StreamName, generations: Iterable[int]) -> tuple[int, ...]:
+def request_deletions(
+    queue: str, root: str, stream: StreamName, generations: Iterable[int], rule: ExpiryRule
+) -> tuple[int, ...]:
     """Request the deletion of expired generations' data, except for requests that wait already.
 
     Args:
@@ -24,11 +28,14 @@ def request_deletions(queue: str, root: str, stream: StreamName, generations: It
         root: the archive's root.
         stream: the archived stream.
         generations: numbers; each of them and all before have expired.
+        rule: which of them the worker may delete.
 
     Returns:
         The newly requested ones.
     """
-    requests = [DeleteRequest(root=root, archive=str(stream), generation=number) for number in generations]
+    requests = [
+        DeleteRequest(root=root, archive=str(stream), generation=number, **asdict(rule)) for number in generations
+    ]
     if not requests:
         return ()
     with open_queue(queue) as place:
@@ -47,6 +54,7 @@ def delete(request: DeleteRequest) -> dict[str, Any]:
 
     Raises:
         Usage: the generation has not expired.
+        Conflict: the request's rule would not have let it expire.
     """
     root, stream = RootAddress.parse(request.root).resolve(), StreamName.parse(request.archive)
     archive = Archive(root, stream)
@@ -55,7 +63,9 @@ def delete(request: DeleteRequest) -> dict[str, Any]:
         raise Usage("this generation has not expired", where=f"{archive.uri}, {request.generation}")
     if listing.decision.swept >= request.generation:
         return {"unchanged": True, "objects_deleted": 0, "requests": 0}
-    done = delete_expired(root, stream)
+    done = delete_expired(root, stream, ExpiryRule(request.keep, request.keep_for, request.until))
+    if done.kept:
+        raise Conflict(done.kept, where=archive.uri)
     report: dict[str, Any] = {"unchanged": False, "objects_deleted": done.objects, "requests": done.requests}
     if done.lock is not None:
         # a later rotation requests it again

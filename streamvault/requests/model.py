@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from streamvault.common.errors import Usage
+from streamvault.common.times import LONGEST_SECONDS
 from streamvault.importer.options import FILLER_LIMIT, KeptRetention, Numbers, Offsets
 from streamvault.layouts.windows import WINDOW
 
@@ -15,6 +16,10 @@ T = TypeVar("T")
 
 class NotARequest(Usage):
     """An entry is not a request that this release supports."""
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class _Model(BaseModel):
@@ -51,6 +56,10 @@ class DeleteRequest(_Model):
         root: URI.
         archive: ``SCOPE/STREAM`` below the root.
         generation: the expired generation.
+        keep: the rule of the rotation that requests it, see `ExpiryRule`; likewise the others. Without any, only what
+            a deletion was killed over is deleted.
+        keep_for: seconds.
+        until: a time.
     """
 
     kind: Literal["delete"] = "delete"
@@ -58,6 +67,9 @@ class DeleteRequest(_Model):
     root: str
     archive: str
     generation: Annotated[int, Field(ge=1)]
+    keep: Annotated[int | None, Field(ge=1, exclude_if=_is_none)] = None
+    keep_for: Annotated[float | None, Field(ge=0, le=LONGEST_SECONDS, exclude_if=_is_none)] = None
+    until: Annotated[AwareDatetime | None, Field(exclude_if=_is_none)] = None
 
     def __str__(self) -> str:
         return f"delete generation {self.generation} of {self.root}/{self.archive}"

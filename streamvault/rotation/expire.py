@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 from streamvault.common.times import moment_text, now_utc
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.object_keys import checked_key, manifest_key, ranges_key
-from streamvault.manifests.archive.archive import Archive, NoSuchArchive
+from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.format.field_types import segment_key
 from streamvault.manifests.format.manifest import Manifest
-from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.locks import Lock, ObjectLocks
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import StoppedReport
-
-JUMP = timedelta(days=31)
-"""Where only this machine's clock tells the time, a longer time without a generation may be a wrong clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +54,22 @@ def plan_expiry(
             confirm that clock.
         coming: number of generations with data that will be published before (dry run).
     """
-    spans = listing.spans[: _stays_from(archive, listing, options.keep or 1, coming)]
-    until = options.until_time
-    if (options.keep, options.keep_for, until) == (None, None, None) or not spans:
+    rule = options.rule
+    spans = () if rule.is_empty else listing.spans[: max(rule.stays_from(archive, listing.spans, coming), 0)]
+    if not spans:
         return Expiry()
     now = now_utc()
-    newest = _latest(archive, listing, options.keep_for, made)
-    if until is not None and until > newest:
+    newest = rule.latest(archive, listing.spans, (), made)
+    if rule.until is not None and rule.until > newest:
         reason = f"--until, which is later than the newest generation ({moment_text(newest)})"
         return Expiry((), StoppedReport(generation=spans[0].last, reason=reason))
     gone: list[Manifest] = []
     locks: ObjectLocks | None = None
     for index, span in enumerate(spans):
         manifest = archive.read_manifest(span)
-        if not _expires(options, manifest.created, now):
+        if not rule.lets(manifest.created, now):
             break
-        if not _expires(options, manifest.created, min(now, newest)):
+        if not rule.lets(manifest.created, min(now, newest)):
             reason = (
                 f"its age, counted from {moment_text(newest)}: the clock may be wrong; if not, use --until or --keep"
             )
@@ -92,50 +87,6 @@ def plan_expiry(
             return Expiry(tuple(gone), stopped)
         gone.append(manifest)
     return Expiry(tuple(gone))
-
-
-def _expires(options: RotateOptions, created: datetime, now: datetime) -> bool:
-    """Return whether a generation expires whose tail was taken at a time; ages count back from now."""
-    if options.keep is not None:
-        return True
-    until = options.until_time if options.keep_for is None else now - timedelta(seconds=options.keep_for)
-    return until is not None and created <= until
-
-
-def _latest(archive: Archive, listing: Listing, keep_for: float | None, made: int | None) -> datetime:
-    """Return the latest time from which ages count back; later ones depend on this machine's clock alone."""
-    key = archive.prefix + manifest_key(listing.spans[-1])
-    try:
-        written = archive.store.modified(key)
-    except NoSuchObject:  # it was merged with others meanwhile: whoever called looks again
-        raise NoSuchArchive(f"no generation {listing.newest}", where=archive.uri) from None
-    if written is not None:
-        return written
-    before = listing.spans[:-1] if listing.newest == made else listing.spans
-    if keep_for is None:
-        return archive.read_manifest(before[-1]).created
-    longest = max(JUMP, timedelta(seconds=keep_for))
-    latest: datetime | None = None
-    for span in before:
-        manifest = archive.read_manifest(span)
-        for one in manifest.replaces or (manifest,):
-            if latest is None or latest < one.created <= latest + longest:
-                latest = one.created
-    assert latest is not None  # noqa: S101  (there is a generation)
-    return latest
-
-
-def _stays_from(archive: Archive, listing: Listing, keep: int, coming: int) -> int:
-    """Return the index of the first generation to keep, so that ``keep`` original generations with data stay."""
-    kept, last = coming, len(listing.spans)
-    if coming and kept >= keep:
-        return last
-    for index in range(last - 1, 0, -1):
-        manifest = archive.read_manifest(listing.spans[index])
-        kept += sum(one.bytes > 0 for one in manifest.replaces or (manifest,))
-        if kept >= keep:
-            return index
-    return 0
 
 
 def expire(archive: Archive, options: RotateOptions, *, made: int | None = None) -> Expiry:

@@ -11,6 +11,7 @@ from streamvault.common.errors import Usage
 from streamvault.common.options import AGE, TIME, CommandLine, Rehearsed, moment
 from streamvault.common.times import LONGEST_SECONDS, parse_moment
 from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.archive.expiry_rule import ExpiryRule
 from streamvault.manifests.options import (
     GRACE,
     TARGET,
@@ -72,9 +73,10 @@ class RotateOptions(ArchivingOptions, Distributed, Rehearsed):
     restart: Restart = False
 
     @property
-    def until_time(self) -> datetime | None:
-        """The time `until`, in UTC."""
-        return None if self.until is None else parse_moment(self.until, "--until")
+    def rule(self) -> ExpiryRule:
+        """By which generations expire."""
+        until = None if self.until is None else parse_moment(self.until, "--until")
+        return ExpiryRule(self.keep, self.keep_for, until)
 
     @model_validator(mode="after")
     def _check_expiry(self) -> Self:

@@ -133,9 +133,10 @@ class Rotation:
         expiry = expire(self.archive, self.options, made=made)
         queued: tuple[int, ...] = ()
         if self.options.queue:
-            queued = self._ask_for_deletions()
+            queued = self._ask_for_deletions(made)
         elif resumed or expiry.manifests or sweep:
-            deleted += self._delete()
+            done = self._delete(made)
+            deleted, resumed = deleted + done, resumed and not done.kept
         cut = None if checked_up_to is None else checked_up_to.to
         report = self._report(exported, checked, expiry, cut, resumed=resumed)
         return replace(
@@ -188,10 +189,12 @@ class Rotation:
             seconds=self.tasks.seconds,
         )
 
-    def _delete(self) -> DeletedData:
-        """Delete the data of expired generations, up to the first object that S3 has locked."""
+    def _delete(self, made: int | None) -> DeletedData:
+        """Delete the data of expired generations, up to the first object that S3 has locked; see `delete_expired`."""
         self.progress.say("deleting expired generations")
-        done = delete_expired(self.export.root, self.export.name)
+        done = delete_expired(self.export.root, self.export.name, self.options.rule, made=made)
+        if done.kept:
+            self.warnings.append(done.kept)
         if done.lock is not None:
             until = "" if done.lock.until is None else f" until {moment_text(done.lock.until)}"
             self.warnings.append(
@@ -200,11 +203,14 @@ class Rotation:
             )
         return done
 
-    def _ask_for_deletions(self) -> tuple[int, ...]:
-        """Queue the deletion of expired data that were not deleted yet."""
-        listing = self.archive.listing()
-        dropped = [listing.dropped] if listing.unfinished else []
-        return request_deletions(self.options.queue, self.export.root.uri, self.export.name, dropped)
+    def _ask_for_deletions(self, made: int | None) -> tuple[int, ...]:
+        """Queue the deletion of expired data that were not deleted yet; the worker goes by the same rule."""
+        rule = self.options.rule
+        listing, kept = self.archive.stable(lambda now: (now, rule.keeps(self.archive, now, made=made)))
+        if kept:
+            self.warnings.append(kept)
+        dropped = [listing.dropped] if listing.unfinished and not kept else []
+        return request_deletions(self.options.queue, self.export.root.uri, self.export.name, dropped, rule)
 
     def _truncate(self, archived: Manifest, read: Sequence[int]) -> bool:
         """Truncate the source to a generation's end, see `truncate_source`; this run has read back ``read``."""

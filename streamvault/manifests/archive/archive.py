@@ -24,7 +24,13 @@ from streamvault.layouts.object_keys import (
 from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.agreement import by_segment, check_follows, cross_check
 from streamvault.manifests.archive.history import Generation, History
-from streamvault.manifests.archive.listing import Listing, manifest_lost, read_listing
+from streamvault.manifests.archive.listing import (
+    UNKNOWN_TODO,
+    Listing,
+    check_decisions,
+    manifest_lost,
+    read_listing,
+)
 from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.archive.publishing import expired, publish
 from streamvault.manifests.format.archived_range import MAX_INDEX_BYTES, ArchivedRange
@@ -43,11 +49,6 @@ DECIDE_TRIES = 100
 
 CONVERTING = "a conversion into this archive has begun, and has published nothing yet"
 CONVERTING_TODO = "Run 'streamvault convert' again as before: it resumes."
-
-
-def deletion_todo(uri: str) -> str:
-    """Return what to do about an archive that is being deleted, given its URI."""
-    return f"'streamvault delete {uri} --yes' finishes that"
 
 
 class NoSuchArchive(Absent):
@@ -213,10 +214,12 @@ class Archive:
 
         Raises:
             Conflict: other runs were first too often; or the archive is being deleted, or was.
+            Damaged: the newest decision does not follow from those before it, see `check_decisions`.
         """
         written = False
 
         def evaluate(now: Listing) -> tuple[Listing, Decision | None]:
+            check_decisions(self.place, now)
             if not deleting:
                 self.check_open(now)
             return now, change(now)
@@ -236,7 +239,7 @@ class Archive:
             written = True
             if listing.decision == decision:
                 with suppress(AccessDenied):  # older ones are harmless
-                    self.store.delete([self.prefix + decision_key(number) for number in listing.older])
+                    self.store.delete([self.prefix + decision_key(number) for number in listing.superseded])
                 return listing, written
         raise Overtaken(
             "no decision about the archive could be written, because other runs kept writing theirs first",
@@ -335,13 +338,17 @@ class Archive:
             raise Conflict(what, where=self.uri, todo=todo)
 
     def _deletion(self, listing: Listing) -> tuple[str, str]:
-        """Return what to say of an archive that is being deleted, or was, and what to do."""
-        if listing.decision.deletion != "done":
-            return "the archive is being deleted", f"{deletion_todo(self.uri)}."
-        return (
-            "the archive was deleted, and its address is not used again",
-            "Archive the stream below another root, or as another line (--line NAME).",
-        )
+        """Return what to say of an archive that is being deleted, or was, and what to do.
+
+        Raises:
+            Damaged: that cannot be what was decided.
+        """
+        check_decisions(self.place, listing)
+        todo = f"Archive the stream below another root, or as another line (--line NAME). {UNKNOWN_TODO}"
+        title = listing.decision.title
+        if listing.decision.deletion == "done":
+            return f"the archive was deleted, and its address is not used again, says {title}", todo
+        return f"the archive is being deleted, says {title}", todo
 
     def _is_empty(self, listing: Listing) -> bool:
         """Check whether nothing has been published yet, or nothing is in force any more."""

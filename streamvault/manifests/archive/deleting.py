@@ -16,8 +16,9 @@ from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.layouts.object_keys import MAX_INT63, WORK, parse_record, parse_segment, parse_work, work_folder
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.expiry_rule import ExpiryRule
 from streamvault.manifests.archive.history import Generation, History
-from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.listing import Listing, check_decisions, manifest_lost
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.locks import Lock, ObjectLocks
@@ -39,14 +40,21 @@ class DeletedData:
         objects: number of deleted data objects.
         requests: number of LIST and bulk DELETE requests.
         lock: the lock of the first object that S3 does not delete yet; it and those after it remain.
+        kept: why nothing was deleted of what has expired, see `ExpiryRule.keeps`; empty if it was.
     """
 
     objects: int = 0
     requests: int = 0
     lock: Lock | None = None
+    kept: str = ""
 
     def __add__(self, other: DeletedData) -> DeletedData:
-        return DeletedData(self.objects + other.objects, self.requests + other.requests, self.lock or other.lock)
+        return DeletedData(
+            self.objects + other.objects,
+            self.requests + other.requests,
+            self.lock or other.lock,
+            self.kept or other.kept,
+        )
 
 
 def below_head(first: Manifest) -> dict[SegmentId, tuple[int, int]]:
@@ -58,21 +66,30 @@ def below_head(first: Manifest) -> dict[SegmentId, tuple[int, int]]:
     return {segment: (0, end) for segment, end in ends.items() if end}
 
 
-def delete_expired(root: RootAddress, stream: StreamName) -> DeletedData:
+def delete_expired(root: RootAddress, stream: StreamName, rule: ExpiryRule, *, made: int | None = None) -> DeletedData:
     """Delete everything below the archive's head: manifests, indexes and marks, data, unfinished work.
 
-    Stops at an object that S3 locks. If nothing is to be deleted, it costs one listing of the manifests, and one for
-    each segment whose beginning has expired. Memory does not grow with the number of objects.
+    Deletes nothing if the caller's own rule keeps any of it (`ExpiryRule.keeps`, also for ``made``), so that a decision
+    alone deletes nothing, whoever made it. Stops at an object that S3 locks. If nothing is to be deleted, it costs one
+    listing of the manifests, and one for each segment whose beginning has expired. Memory does not grow with the number
+    of objects.
 
     Raises:
-        Damaged: a manifest is missing, so the archive's head is unknown.
+        Damaged: a manifest is missing, so the archive's head is unknown; or the newest decision does not follow from
+            those before it.
         Problem: the store cannot be reached, or does not allow deletion.
     """
     store = MeteredStore(root.open())
     archive = Archive(root, stream, store)
-    listing, first = archive.stable(lambda now: (now, _first(archive, now)))
-    if first is None:
-        return DeletedData()
+
+    def look(listing: Listing) -> tuple[Listing, Manifest | None, str]:
+        first = _first(archive, listing)
+        check_decisions(archive.place, listing)
+        return listing, first, rule.keeps(archive, listing, made=made)
+
+    listing, first, kept = archive.stable(look)
+    if first is None or kept:
+        return DeletedData(kept=kept)
     locks = LockCheck(root)
     objects = _delete_below(archive, listing, first, locks)
     if locks.found is None and listing.unfinished:

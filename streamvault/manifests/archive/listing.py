@@ -27,6 +27,17 @@ from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamCut
 
+KEPT = 4
+"""Superseded decisions that are never deleted: the newest ones, with which `check_decisions` compares."""
+
+HIGHEST = 1_000_000_000
+"""The highest number of a decision that is believed; one a second for 31 years."""
+
+UNKNOWN_TODO = (
+    "If none of your runs has made that decision, delete nothing; the runbook 'An archive is damaged' has a section on "
+    "decisions that nobody made."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -84,6 +95,11 @@ class Listing:
     def unchecked(self) -> tuple[int, ...]:
         """Numbers of the generations in force that have no mark, ascending."""
         return tuple(number for number in self.generations if number not in self.checked)
+
+    @property
+    def superseded(self) -> tuple[int, ...]:
+        """Numbers of the decisions that may be deleted: all but the newest ones, see `check_decisions`."""
+        return tuple(number for number in self.older if number < self.decision.number - KEPT)
 
     @property
     def missing(self) -> int | None:
@@ -170,6 +186,31 @@ def read_listing(place: Place, *, has_plans: bool = True, keys: list[str] | None
                 where = f"{store.uri}/{prefix}{decision_key(max(numbers))}"
                 raise Damaged("the decision is listed, but cannot be read", where=where)
             return listing
+
+
+def check_decisions(place: Place, listing: Listing) -> None:
+    """Check that the newest decision follows from the `KEPT` ones before it, as far as they are there.
+
+    Whatever deletes or decides on its word calls this first. Those are never deleted, so no late put can take one of
+    their numbers. What is below them may have come late, and has no effect. Earlier releases kept only the newest one.
+
+    Raises:
+        Damaged: it does not; names the decision that somebody else may have written.
+    """
+    after = listing.decision
+    wrong = "has a number that no archive reaches" if after.number > HIGHEST else ""
+    for number in range(after.number - 1, max(after.number - KEPT, 0) - 1, -1):
+        before = _decision(*place, number) if not number or number in listing.older else None
+        if before is not None:
+            wrong = wrong or after.follows(before)
+        elif number not in listing.older and listing.older and listing.older[0] < number:
+            wrong = wrong or f"does not follow decision {max(one for one in listing.older if one < number)}"
+        if wrong or before is None:  # it was deleted since the listing, or by an earlier release
+            break
+        after = before
+    if wrong:
+        todo = "Nothing was deleted or decided on its word. " + UNKNOWN_TODO
+        raise Damaged(f"{after.title} {wrong}", where=f"{place.uri}/{decision_key(after.number)}", todo=todo)
 
 
 def manifest_lost(listing: Listing, where: str) -> Damaged:

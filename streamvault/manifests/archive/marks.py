@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
-from streamvault.common.times import now_utc
+from streamvault.common.times import moment_text, now_utc
 from streamvault.common.version import TOOL
 from streamvault.layouts.object_keys import GenerationSpan, checked_key, manifest_key
 from streamvault.manifests.format.field_types import Count, Cut, Digest, Moment
@@ -23,13 +25,16 @@ if TYPE_CHECKING:
     from streamvault.manifests.format.manifest import Manifest
 
 Number = Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
-Text = Annotated[str, Field(max_length=1000)]
+MAX_TEXT_CHARS = 1000
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
 
 MAX_GRACE = 1e9
 """Seconds; 32 years."""
 
 Deletion = Literal["", "begun", "decided", "done"]
 """How far the deletion of an archive is, see `Decision`."""
+
+_DELETION_STEPS = frozenset({("", ""), ("", "begun"), ("begun", ""), ("begun", "decided"), ("decided", "done")})
 
 
 class Note(File):
@@ -94,6 +99,9 @@ class Decision(File):
     Generations only ever expire from the oldest on, and only ever merge with neighbours. So what a decision has put out
     of force never comes back, and its objects may be deleted at any later time.
 
+    It has no key that only Streamvault knows: whoever may create objects in the archive can write the next one. So it
+    is not believed alone: it has to follow from the ones before it (`follows`).
+
     Attributes:
         format: 2 if there is a deletion: a release that knows nothing of it must not read or write the archive.
         dropped: generations up to this one have expired; 0 for none.
@@ -107,6 +115,8 @@ class Decision(File):
         deletion: whether the archive is being deleted. "begun": all of it is in force, but nothing is published any
             more; only this state may be taken back. "decided": nothing is in force, now or later. "done": and all of
             it was deleted.
+        who: the user of the machine on which it was decided; empty if unknown.
+        released: the holds of the previous decision that this one released.
     """
 
     format: Literal[1, 2] = 1
@@ -114,6 +124,7 @@ class Decision(File):
     stream: str
     number: Count
     created: Moment = Field(default_factory=now_utc)
+    who: Text = ""
     dropped: Count = 0
     swept: Count = 0
     merged: tuple[Merged, ...] = ()
@@ -121,15 +132,50 @@ class Decision(File):
     begin: Cut | None = None
     empty: bool = False
     deletion: Deletion = ""
+    released: tuple[Hold, ...] = ()
 
     @property
     def is_deleted(self) -> bool:
         """Whether all of the archive is out of force for good."""
         return self.deletion in {"decided", "done"}
 
+    @property
+    def title(self) -> str:
+        """Its number, and what it says of when and by whom it was made, for messages."""
+        return f"decision {self.number} of {moment_text(self.created)}{self.who and f' by {self.who!r}'}"
+
     def numbered(self, number: int) -> Self:
-        """Return the decision with a number and the current time."""
-        return self._next(number=number, created=now_utc(), empty=self.empty)
+        """Return the decision with a number, the current time and user."""
+        return self.model_copy(update={"number": number, "created": now_utc(), "who": user_name()})
+
+    def follows(self, before: Decision) -> str:
+        """Return why the decision cannot have been made from another one, for a message; empty if it can.
+
+        A new archive has the decision with the number 0.
+        """
+        return next(self._contradictions(before), "")
+
+    def _contradictions(self, before: Decision) -> Iterator[str]:
+        if self.number != before.number + 1:
+            yield f"does not follow decision {before.number}"
+        published = before.dropped and not before.empty
+        begins_elsewhere = published and (self.empty or self.begin not in {None, before.begin})
+        if self.dropped < before.dropped or self.swept < before.swept or begins_elsewhere:
+            yield "takes back what has expired"
+        for hold in before.holds:
+            if hold not in self.holds and (hold not in self.released or hold.generation <= self.dropped):
+                yield f"leaves out the hold {hold.name} of generation {hold.generation}, which nobody has released"
+        if (before.deletion, self.deletion) not in _DELETION_STEPS:
+            now, then = (one or "not begun" for one in (self.deletion, before.deletion))
+            yield f"says that the archive's deletion is {now}, which was {then}"
+        elif self.deletion != before.deletion and (self.dropped, self.holds) != (before.dropped, before.holds):
+            yield "changes more than how far the archive's deletion is"
+        if self.is_deleted and self.holds:
+            yield "deletes generations that have a hold"
+        for one in () if self.is_deleted else before.merged:
+            inside = any(now.first <= one.first and one.generation <= now.generation for now in self.merged)
+            if not inside and one.generation > self.dropped:
+                yield f"leaves out the merged generation {one.generation}"
 
     def begin_after(self, before: int, head: StreamCut | None = None) -> Self:
         """Return the next decision of an archive without generations: it begins after ``before``, as `expire` says."""
@@ -160,10 +206,10 @@ class Decision(File):
         """Return the next decision with an additional hold."""
         return self._next(holds=(*self.holds, hold))
 
-    def release(self, name: str, generations: range) -> Self:
+    def release(self, name: str, generations: Collection[int]) -> Self:
         """Return the next decision without the holds of a name on some generations."""
-        kept = tuple(one for one in self.holds if one.name != name or one.generation not in generations)
-        return self._next(holds=kept)
+        gone = tuple(one for one in self.holds if one.name == name and one.generation in generations)
+        return self._next(holds=tuple(one for one in self.holds if one not in gone), released=gone)
 
     def delete(self, deletion: Deletion) -> Self:
         """Return the next decision, with another state of the archive's deletion; empty takes it back.
@@ -187,8 +233,8 @@ class Decision(File):
         return meets != [span] and any(one.first < span.first or span.last < one.last for one in meets)
 
     def _next(self, **change: object) -> Self:
-        fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self)(**{**fields, "empty": False, **change})
+        fields: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**(fields | {"empty": False, "released": ()} | change))
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -204,6 +250,14 @@ class Decision(File):
         if any(hold.generation <= self.dropped for hold in self.holds):
             raise ValueError("a held generation has expired")
         return self
+
+
+def user_name() -> str:
+    """Return the name of the user; empty if it has none, as in a container."""
+    try:
+        return getpass.getuser()[:MAX_TEXT_CHARS]
+    except (KeyError, OSError):
+        return ""
 
 
 def mark_checked(store: ObjectStore, generation: Generation) -> None:

@@ -29,7 +29,7 @@ from streamvault.layouts.object_keys import (
 )
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData
-from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.listing import Listing, check_decisions, manifest_lost
 from streamvault.manifests.archive.marks import check_mark
 from streamvault.manifests.archive.merging import Merger
 from streamvault.manifests.archive.plan import find_plan
@@ -121,6 +121,8 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
             raise manifest_lost(listing, archive.uri)
         found = replacements(archive, listing)
         waiting = [one for one in found if not one.is_checked or one.due > moment]
+        if len(waiting) < len(found):
+            check_decisions(archive.place, listing)
         for one in found:
             if one not in waiting:
                 ends, locks = _ends(archive, listing, one.old), locks_of()

@@ -22,7 +22,7 @@ from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.damage import Lost
 from streamvault.manifests.archive.deleting import below_head
 from streamvault.manifests.archive.history import History
-from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.listing import Listing, check_decisions
 from streamvault.manifests.archive.marks import check_mark, mark_checked
 from streamvault.manifests.archive.plan import Plan, current_plan
 from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
@@ -180,6 +180,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     if generation is not None:
         note = f"only generation {history.generation} was checked; strays were not searched for"
         return _Scope(history, ranges, (note,), state)
+    check_decisions(source.place, listing)
     notes = [*plan_notes, *(_bad_marks(source, history) if share else ()), *_foreign(source.place)]
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")

@@ -22,7 +22,6 @@ from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.layouts.object_keys import (
     WORK,
     GenerationSpan,
-    decision_key,
     is_record,
     parse_decision,
     parse_work,
@@ -31,7 +30,7 @@ from streamvault.layouts.object_keys import (
 )
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.deleting import LockCheck
-from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.listing import Listing, check_decisions
 from streamvault.manifests.archive.marks import Decision, Deletion
 from streamvault.manifests.options import DeleteOptions
 from streamvault.manifests.verbs.reports import DeleteReport
@@ -65,6 +64,7 @@ def delete_archive(archive: str, options: DeleteOptions) -> DeleteReport:
     """
     source = Archive.open(archive)
     listing = source.listing()
+    check_decisions(source.place, listing)
     found = _Contents.of(source)
     if not (found.objects or listing.decision.deletion):
         raise NoSuchArchive("no archive", where=source.uri, todo="'streamvault ls ROOT' lists the archives.")
@@ -73,6 +73,7 @@ def delete_archive(archive: str, options: DeleteOptions) -> DeleteReport:
         generations=listing.generations,
         unfinished_generations=tuple(span.last for span in _unfinished(source, listing)),
         resumed=listing.decision.deletion in {"begun", "decided"},
+        decision=listing.decision.title if listing.decision.deletion else "",
         unchanged=listing.decision.deletion == "done" and not found.objects,
         objects=found.objects,
         bytes=found.bytes,
@@ -220,10 +221,9 @@ def _delete(archive: Archive) -> int:
     objects = delete_all(archive.store, locks.until_locked(entry.key for entry in _own(archive)))
     if locks.found is not None:
         raise _locked(archive, locks.found, "what is left stays hidden")
-    listing, _ = archive.decide(
+    archive.decide(
         lambda now: now.decision.delete("done") if now.decision.deletion == "decided" else None, deleting=True
     )
-    archive.store.delete([archive.prefix + decision_key(number) for number in listing.older])
     return objects
 
 

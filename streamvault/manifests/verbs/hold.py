@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 from contextlib import suppress
 
@@ -11,8 +10,8 @@ from streamvault.common.verb import verb
 from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.marks import Decision, Hold
-from streamvault.manifests.options import MAX_WHY_CHARS, HoldOptions, ReleaseOptions
+from streamvault.manifests.archive.marks import Decision, Hold, user_name
+from streamvault.manifests.options import HoldOptions, ReleaseOptions
 from streamvault.manifests.verbs.reports import HoldReport
 
 
@@ -78,9 +77,9 @@ def release_archive(archive: str, name: str, options: ReleaseOptions) -> HoldRep
         }
         held = sorted(span for span in spans if options.generation is None or span.last == number)
         found = found or tuple(span.last for span in held)
-        for span in held:
-            decision = decision.release(name, span.generations)
-        return decision if held and not options.dry_run else None
+        if not held or options.dry_run:
+            return None
+        return decision.release(name, {number for span in held for number in span.generations})
 
     source.decide(change)
     if not found:
@@ -104,7 +103,7 @@ def put_hold(archive: Archive, name: str, generation: int, *, why: str) -> bool:
             )
         if name in listing.holds.get(holder.last, ()):
             return None
-        return listing.decision.hold(Hold(generation=generation, name=name, who=_user(), why=why))
+        return listing.decision.hold(Hold(generation=generation, name=name, who=user_name(), why=why))
 
     return archive.decide(change)[1]
 
@@ -113,10 +112,3 @@ def check_name(name: str) -> None:
     """Raise `Usage` unless the name is valid for a hold."""
     if not re.fullmatch("[A-Za-z0-9-]{1,64}", name):
         raise Usage("a hold's name must be 1 to 64 letters, digits and hyphens", where=repr(name))
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()[:MAX_WHY_CHARS]
-    except (KeyError, OSError):
-        return ""  # a user in a container may have no name

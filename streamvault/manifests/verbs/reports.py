@@ -79,6 +79,7 @@ class DeleteReport(RunReport):
         generations: numbers of the generations in force when the deletion began.
         unfinished_generations: numbers of the generations whose export or merge is not finished.
         resumed: whether an earlier run had begun the deletion.
+        decision: the decision that says so, its time and user; empty otherwise.
         unchanged: whether an earlier run has deleted the archive, and nothing was left.
         objects: number of objects that are deleted, or were.
         bytes: their size in the store.
@@ -91,6 +92,7 @@ class DeleteReport(RunReport):
     generations: tuple[int, ...] = ()
     unfinished_generations: tuple[int, ...] = ()
     resumed: bool = False
+    decision: str = ""
     unchanged: bool = False
     objects: int = 0
     bytes: int = 0
@@ -294,6 +296,7 @@ class Timeline(Report):
         expired_up_to: the newest generation that has expired; 0 if none has.
         entries: the generations in force.
         being_deleted: whether `delete` has begun to delete the archive, and has not finished.
+        decision: the newest decision, which says what has expired, and its time and user; empty if there is none.
     """
 
     archive: str
@@ -301,6 +304,7 @@ class Timeline(Report):
     expired_up_to: int
     entries: tuple[TimelineEntry, ...]
     being_deleted: bool = False
+    decision: str = ""
 
     def _repr_html_(self) -> str:
         """See the base class."""

@@ -99,6 +99,7 @@ def _timeline(source: Archive, listing: Listing) -> Timeline:
         stream_name=str(source.stream),
         expired_up_to=listing.dropped,
         being_deleted=bool(listing.decision.deletion),
+        decision=listing.decision.title if listing.decision.number else "",
         entries=tuple(_entry(source, listing, span) for span in listing.spans),
     )
 

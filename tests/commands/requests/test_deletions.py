@@ -10,6 +10,7 @@ import pytest
 
 from streamvault import check_archive, rotate_stream, show_queue, work_queue
 from streamvault.cli import main
+from streamvault.manifests.archive.expiry_rule import ExpiryRule
 from streamvault.manifests.format.field_types import segment_key
 from streamvault.objectstore.uri import RootAddress
 from streamvault.requests.deletions import request_deletions
@@ -78,7 +79,7 @@ def test_repeated_deletion_deletes_nothing_more(vault: Vault, queue: str) -> Non
     left = contents(vault.root)
     # the older mark is deleted by now, the newer one stays
     for number in (1, 3):
-        assert request_deletions(queue, vault.root, NAME, [number]) == (number,)
+        assert request_deletions(queue, vault.root, NAME, [number], ExpiryRule(keep=1)) == (number,)
     done, finished = work(queue)
     assert (done.done, done.failed) == (2, 0)
     assert [(one.report or {})["objects_deleted"] for one in finished] == [0, 0]
@@ -100,14 +101,14 @@ def test_lock_stops_a_deletion_and_the_next_rotation_asks_again(
     assert locked in contents(vault.root)
     assert check_archive(vault.archive, read_data=True, master="inline").ok
     monkeypatch.undo()
-    assert rotate(vault, queue=queue).queued == (1,)
+    assert rotate(vault, keep=2, queue=queue).queued == (1,)
     assert work(queue)[0].done == 1
     assert locked not in contents(vault.root)
 
 
 def test_deletion_of_a_generation_in_force_is_refused(vault: Vault, queue: str) -> None:
     before = contents(vault.root)
-    request_deletions(queue, vault.root, NAME, [3])
+    request_deletions(queue, vault.root, NAME, [3], ExpiryRule(keep=1))
     done, finished = work(queue)
     assert (done.failed, done.failed_exit_codes) == (1, (2,))
     assert finished[0].error is not None

@@ -26,6 +26,7 @@ from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.common.times import now_utc
 from streamvault.layouts.object_keys import GenerationSpan, checked_key, manifest_key, row_key
 from streamvault.manifests.archive.deleting import below_head, delete_expired
+from streamvault.manifests.archive.expiry_rule import ExpiryRule
 from streamvault.manifests.archive.marks import find_checked
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.errors import AccessDenied
@@ -607,10 +608,10 @@ def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> N
 
 def test_delete_expired_deletes_nothing_in_force(vault: Vault) -> None:
     before = contents(vault.root)
-    assert delete_expired(RootAddress.parse(vault.root), NAME).objects == 0
+    assert delete_expired(RootAddress.parse(vault.root), NAME, ExpiryRule(keep=1)).objects == 0
     objects_of(vault.root).delete([PREFIX + manifest_key(GenerationSpan.of(1))])
     with pytest.raises(Damaged, match="generation 1 is missing"):
-        delete_expired(RootAddress.parse(vault.root), NAME)
+        delete_expired(RootAddress.parse(vault.root), NAME, ExpiryRule(keep=1))
     assert before.keys() - contents(vault.root).keys() == {PREFIX + manifest_key(GenerationSpan.of(1))}
 
 
@@ -641,7 +642,7 @@ def test_objects_late_runs_leave_below_the_head_are_removed(vault: Vault) -> Non
         objects_of(vault.root).put(key, data)
     assert in_force(vault.root) == [4]
     assert check_archive(vault.archive, master="inline").ok
-    report = rotate(vault)
+    report = rotate(vault, keep=1)
     assert report.objects_deleted == sum("/_" not in key for key in late)
     assert set(contents(vault.root)) == after
 
@@ -663,7 +664,7 @@ def test_lock_set_after_the_decision_stops_the_deletion(
     assert archive_of(vault.root).listing().unfinished
     assert is_sound(vault.root)
     monkeypatch.setattr(RootAddress, "open_locks", lambda _: None)
-    assert rotate(vault).resumed
+    assert rotate(vault, keep=1).resumed
     assert key not in contents(vault.root)
 
 

@@ -457,6 +457,7 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
 
     yield from _everywhere(jsonfile.decode, _Remembered(jsonfile.decode))
     yield listing, "_keys", _manifest_keys(listing._keys)
+    yield listing, "KEPT", 1  # so that few decisions suffice to free the number of one that is late
     yield listing, "_decision", _decided(listing._decision)
     yield listing, "_resolve", lambda decision, keys, numbers: resolved(id(decision), keys, decision, numbers)[1]
     yield from _everywhere(ranges.decode_ranges, _Remembered(ranges.decode_ranges, rows=True))

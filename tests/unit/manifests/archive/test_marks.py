@@ -9,13 +9,14 @@ import pytest
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.object_keys import GenerationSpan, checked_key, decision_key
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.listing import KEPT, Listing
 from streamvault.manifests.archive.marks import Checked, Decision, Hold, find_checked
 from streamvault.manifests.format.jsonfile import seal
 from streamvault.objectstore.errors import AlreadyExists
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import SegmentId, StreamCut
 from tests.archives import NAME
 
 PREFIX = f"{NAME}/"
@@ -114,13 +115,15 @@ def expire(upto: int) -> Callable[[Listing], Decision | None]:
     return lambda listing: listing.decision.expire(upto) if listing.dropped < upto else None
 
 
-def test_decisions_are_numbered_and_only_the_newest_stays(archive: Archive) -> None:
-    for number in (1, 2, 3):
+def test_decisions_are_numbered_and_only_the_newest_ones_stay(archive: Archive) -> None:
+    last = KEPT + 3
+    for number in range(1, last + 1):
         listing, taken = archive.decide(expire(number))
         assert (listing.dropped, taken) == (number, True)
-    assert [entry.key for entry in archive.store.list(PREFIX)] == [PREFIX + decision_key(3)]
+    kept = [PREFIX + decision_key(number) for number in range(last - KEPT, last + 1)]
+    assert [entry.key for entry in archive.store.list(PREFIX)] == kept
     listing, taken = archive.decide(expire(2))
-    assert (listing.decision.number, taken) == (3, False)
+    assert (listing.decision.number, taken) == (last, False)
 
 
 def test_contradicting_server_is_not_asked_for_ever(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,3 +164,69 @@ def test_deletion_that_is_decided_is_not_taken_back() -> None:
     assert (done.format, done.is_deleted) == (2, True)
     with pytest.raises(ValueError, match="format"):
         Decision(**OWNER, number=7, deletion="begun")
+
+
+# what a decision may follow
+
+
+BEFORE = (
+    Decision(**OWNER, number=6)
+    .expire(2, StreamCut(NAME, {SegmentId(0, 0): 5}))
+    .merge(GenerationSpan(3, 5), 0)
+    .hold(hold(5))
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one.hold(hold(4)),
+        lambda one: one.release("a", {5}),
+        lambda one: one.merge(GenerationSpan(6, 7), 0),
+        lambda one: one.merge(GenerationSpan(3, 7), 0),
+        lambda one: one.sweep(2),
+        lambda one: one.delete("begun"),
+        lambda one: one.sweep(2).model_copy(update={"begin": None}),  # by an earlier release
+    ],
+)
+def test_decision_follows_the_one_that_it_was_made_from(change: Callable[[Decision], Decision]) -> None:
+    assert change(BEFORE).numbered(7).follows(BEFORE) == ""
+
+
+def test_decisions_follow_from_the_first_one_to_the_last() -> None:
+    new = Decision(**OWNER, number=0)
+    begun = new.begin_after(3).numbered(1)
+    assert (begun.follows(new), new.expire(1).numbered(1).follows(new)) == ("", "")
+    assert begun.begin_after(5).numbered(2).follows(begun) == ""
+    for number, deletion in enumerate(("begun", "", "begun", "decided", "done"), 2):
+        before, begun = begun, begun.delete(deletion).numbered(number)
+        assert begun.follows(before) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"number": 6}, "does not follow"),
+        ({"number": 8}, "does not follow"),
+        ({"dropped": 1, "swept": 1}, "takes back"),
+        ({"swept": 1}, "takes back"),
+        ({"begin": StreamCut(NAME, {SegmentId(0, 0): 7})}, "takes back"),
+        ({"empty": True}, "takes back"),
+        ({"holds": ()}, "leaves out the hold a of generation 5"),
+        ({"holds": (), "released": (hold(4),)}, "leaves out the hold a of generation 5"),
+        ({"holds": (), "released": BEFORE.holds, "dropped": 5, "merged": ()}, "leaves out the hold a of generation 5"),
+        ({"merged": ()}, "leaves out the merged generation 5"),
+        ({"format": 2, "deletion": "decided"}, "deletion is decided, which was not begun"),
+        ({"format": 2, "deletion": "done"}, "deletion is done, which was not begun"),
+        ({"format": 2, "deletion": "begun", "holds": (), "released": BEFORE.holds}, "changes more"),
+    ],
+)
+def test_decision_that_cannot_have_been_made_from_the_one_before(change: dict[str, object], said: str) -> None:
+    fields = {name: getattr(BEFORE, name) for name in Decision.model_fields}
+    before = BEFORE.model_copy(update={"swept": 2})
+    assert said in Decision(**{**fields, "swept": 2, "number": 7, **change}).follows(before)
+
+
+def test_held_generations_are_not_deleted_by_two_decisions() -> None:
+    begun = BEFORE.delete("begun").numbered(7)
+    assert "deletes generations that have a hold" in begun.delete("decided").numbered(8).follows(begun)
