@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from streamvault.common.errors import Failed
+from streamvault.common.errors import Damaged, Failed
 from streamvault.exporter import task as exporting
+from streamvault.layouts.object_keys import decision_key
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.archive.rows import FinishedSpan
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
@@ -193,7 +196,19 @@ def test_archive_damaged(site: Site, way: str) -> None:
         assert 0 < len(rescued) < len(before)
         assert set(rescued) <= set(before)
     site.goes_on(page, schedule)
-    assert len(page.left) == 2
+    assert len(page.left) == 3
+
+
+def test_decision_that_nobody_made(site: Site) -> None:
+    page = site.page("archive-damaged")
+    archive = Archive.open(f"{site.vault}/backups/{site.orders}")
+    owner = {"scope": site.scope, "stream": site.orders.stream}
+    for number in (1, 7):
+        archive.store.put(archive.prefix + decision_key(number), Decision(**owner, number=number).encode())
+    with pytest.raises(Damaged, match=r"decision 7 .* does not follow decision 1"):
+        archive.decide(lambda _: None)
+    archive.store.delete([archive.prefix + decision_key(7)])
+    page.run("A decision that nobody made")
 
 
 def test_run_hangs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

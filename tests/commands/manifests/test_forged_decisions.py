@@ -8,15 +8,25 @@ from typing import Any
 
 import pytest
 
-from streamvault import check_archive, delete_archive, hold_archive, release_archive, rotate_stream, work_queue
+from streamvault import (
+    check_archive,
+    delete_archive,
+    hold_archive,
+    release_archive,
+    rotate_stream,
+    show_archive,
+    work_queue,
+)
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.object_keys import decision_key
 from streamvault.manifests.archive import listing
+from streamvault.manifests.archive.deleting import delete_expired
 from streamvault.manifests.archive.expiry_rule import ExpiryRule
 from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.manifests.format.jsonfile import seal
+from streamvault.objectstore.uri import RootAddress
 from streamvault.requests.deletions import request_deletions
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, merge, objects_of
 
@@ -165,6 +175,22 @@ def test_check_finds_it(vault: Vault, attack: Callable[[Vault], str]) -> None:
     attack(vault)
     with pytest.raises(Damaged, match=r"^decision \d+"):
         check_archive(vault.archive, master="inline")
+
+
+def test_expired_data_stay(vault: Vault) -> None:
+    lost_hold(vault)
+    before = contents(vault.root)
+    with pytest.raises(Damaged, match="leaves out the hold legal of generation 1"):
+        delete_expired(RootAddress.parse(vault.root), NAME, ExpiryRule(keep=1))
+    assert contents(vault.root) == before
+
+
+def test_nothing_is_told_of_a_deletion_on_its_word(vault: Vault) -> None:
+    decided(vault)
+    with pytest.raises(Damaged, match="deletion is decided, which was not begun"):
+        show_archive(vault.archive)
+    with pytest.raises(Damaged, match="deletion is decided, which was not begun"):
+        vault.export()
 
 
 def test_replaced_generations_stay(vault: Vault) -> None:
