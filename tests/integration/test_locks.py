@@ -19,7 +19,7 @@ from streamvault import (
     write_report,
 )
 from streamvault.common.errors import Conflict, Usage
-from streamvault.layouts.object_keys import GenerationSpan, manifest_key
+from streamvault.layouts.object_keys import GenerationSpan, decision_key, manifest_key
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
 from streamvault.objectstore.uri import RootAddress
@@ -132,7 +132,7 @@ def test_archive_with_a_locked_object_is_not_deleted(minio: S3Server, locked_buc
     report = delete_archive(vault.archive, yes=True)
     assert report.generations == (1, 2, 3)
     left = [entry.key for entry in archive_of(vault.root).store.list("")]
-    assert left == [f"{NAME}/_manifest/decisions/0000000003.json"]
+    assert left == [f"{NAME}/{decision_key(number)}" for number in (1, 2, 3)]
     assert key in hidden(client, locked_bucket)
 
 
