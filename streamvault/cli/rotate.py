@@ -39,6 +39,11 @@ def _show(results: Results, report: RotateReport) -> None:
             **cost_fields(export.cost),
             "hold": report.hold and f"{report.hold}, {would and 'would be '}on generation {report.generation}",
             f"{would}read back": generations_text(report.checked) or "nothing; everything was read back before",
+            "would compare"
+            if would
+            else "compared": f"{count_text(report.ranges_compared, 'range')} with the stream before it loses them"
+            if report.ranges_compared
+            else "",
             "would expire" if would else "expired": generations_text(report.expired) or "nothing",
             "kept": kept + (f" until {stopped.until}" if stopped is not None and stopped.until else ""),
             "deleted": f"{count_text(report.objects_deleted, 'object')}, {count_text(report.requests, 'request')}"

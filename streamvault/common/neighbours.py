@@ -1,4 +1,4 @@
-"""Joins and groups neighbours."""
+"""Joins and groups neighbours, and finds what is between them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ def joined(ranges: Iterable[T], join: Callable[[T, T], T | None]) -> Iterator[T]
         held = one if both is None else both
     if held is not None:
         yield held
+
+
+def holes(start: int, end: int, parts: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield, in order, what of ``[start, end)`` is in none of some parts, given as (start, end) in any order."""
+    at = start
+    for low, high in sorted(parts):
+        if at < min(low, end):
+            yield at, min(low, end)
+        at = max(at, high)
+    if at < end:
+        yield at, end
 
 
 def grouped(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator[tuple[T, ...]]:

@@ -24,16 +24,18 @@ from streamvault.layouts.object_keys import GenerationSpan, line_folder
 from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.format.archived_range import load_index_code
+from streamvault.manifests.format.archived_range import ArchivedRange, load_index_code
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
 from streamvault.manifests.verbs.costs import cost_of_export
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.uri import RootAddress
+from streamvault.reading.comparing import StillHeld, check_gaps, held_below
 from streamvault.reading.estimate import estimate_parts
 from streamvault.reading.reader_groups import reported_groups
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import StreamCut, StreamName
+from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 
@@ -138,6 +140,7 @@ def export_next(
     progress: Progress,
     *,
     dry_run: bool,
+    seen: set[ArchivedRange] | None = None,
 ) -> ExportReport:
     """Export like `export_stream`, with a given runner.
 
@@ -146,6 +149,7 @@ def export_next(
         runner_of: opens the runner of tasks; called only if there is something to move.
         progress: receives the progress.
         dry_run: report what would be done without writing.
+        seen: as for `ExportRun`; also gets what a call reads that fails. None if nobody asks.
     """
     began = time.monotonic()
     load_index_code()
@@ -156,18 +160,19 @@ def export_next(
             return _rehearse(archive, store, options, began)
         plan_began = time.monotonic()
         planned = settle_plan(archive, store, options)
-        warnings = [*_warnings(planned, options), *_unknown_groups(planned.plan)]
+        warnings = [*_warnings(planned, options), *_unknown_groups(planned.plan), *_held_gaps(archive, store, planned)]
         if planned.newest is None and not planned.resumed:
             warnings += fit_server(archive.store, archive.prefix)
         for warning in warnings:
             progress.warn(warning)
         _check_window(planned, options)
         if planned.plan is None:
-            return _unchanged(archive, planned, progress, began)
+            return _unchanged(archive, planned, progress, began, warnings)
         opening = time.monotonic()
         with runner_of() as runner:
             start_seconds = time.monotonic() - opening  # in this call; when following, the runner is already open
-            run = ExportRun(archive, export.source, planned.plan, planned.attempt, options)
+            reads = set() if seen is None else seen
+            run = ExportRun(archive, export.source, planned.plan, planned.attempt, options, reads)
             published = run.run(runner, progress)
             seconds = published.committed - plan_began - start_seconds
     manifest, ranges = published.generation.manifest, published.generation.rows.values()
@@ -218,7 +223,21 @@ def _unknown_groups(plan: Plan | None) -> Iterator[str]:
             yield f"the position of the reader group {one.name} is not noted: {one.problem}"
 
 
-def _unchanged(archive: Archive, planned: PlannedGeneration, progress: Progress, began: float) -> ExportReport:
+def _held_gaps(archive: Archive, store: StreamStore, planned: PlannedGeneration) -> Iterator[str]:
+    """Yield a warning if the newest generation calls something a gap that the stream still has."""
+    newest = planned.newest
+    if newest is not None and newest.gaps:
+        try:
+            described = describe_source(store, archive.stream)
+            held = held_below(described, store, newest.to)
+            check_gaps(described, store, held, {newest.generation: newest.gaps}, archive.uri)
+        except StillHeld as held:
+            yield str(held)
+
+
+def _unchanged(
+    archive: Archive, planned: PlannedGeneration, progress: Progress, began: float, warnings: list[str]
+) -> ExportReport:
     if planned.newest is None:
         raise RuntimeError("a first generation always has a plan")
     # clean up after a run that was killed between publication and cleanup
@@ -231,6 +250,7 @@ def _unchanged(archive: Archive, planned: PlannedGeneration, progress: Progress,
         unchanged=True,
         fingerprint=planned.fingerprint,
         reader_groups=reported_groups(planned.newest.reader_groups),
+        warnings=tuple(warnings),
         seconds=seconds,
         total_seconds=seconds,
     )
@@ -255,6 +275,7 @@ def _rehearse(archive: Archive, store: StreamStore, options: ExportOptions, bega
         bytes=plan.bytes if plan else 0,
         ranges=sum(part.ranges for part in parts),
         reader_groups=reported_groups(generation.reader_groups) if generation else (),
+        warnings=tuple(_held_gaps(archive, store, drafted)),
         seconds=seconds,
         total_seconds=seconds,
         dry_run=True,

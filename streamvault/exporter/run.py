@@ -25,6 +25,7 @@ from streamvault.manifests.format.field_types import segment_key
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.options import ArchivingOptions
 from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.reading.comparing import StillHeld, check_gaps, held_below
 from streamvault.reading.identity import check_same_stream, check_witness
 from streamvault.reading.proof import SegmentChain, prove_all
 from streamvault.reading.ranges import NotEvents
@@ -33,6 +34,8 @@ from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.errors import InvalidCut, NoSuchStream
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.uri import StoreAddress
+
+BEGIN_ANEW = "Another run's plan or row says so. It is given up: run the same command again, which begins it anew."
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +64,24 @@ class ExportRun:
         plan: the generation's plan.
         attempt: number of the plan, see `layouts.object_keys.work_folder`.
         options: how tasks archive; what the plan has, they take from it.
+        seen: gets the ranges that this run itself reads from the source, with the digests of what it has read.
     """
 
     def __init__(
-        self, archive: Archive, source: StoreAddress, plan: Plan, attempt: int, options: ArchivingOptions
+        self,
+        archive: Archive,
+        source: StoreAddress,
+        plan: Plan,
+        attempt: int,
+        options: ArchivingOptions,
+        seen: set[ArchivedRange],
     ) -> None:
         self._archive = archive
         self._source = source
         self._plan = plan
         self._attempt = attempt
         self._options = options
+        self._seen = seen
         self._gaps: dict[SegmentId, list[GapEntry]] = {}
         for gap in plan.gaps:
             self._gaps.setdefault(segment_key(gap.segment), []).append(gap)
@@ -90,7 +101,8 @@ class ExportRun:
         publishes the generation first, that one counts.
 
         Raises:
-            NotEvents, InvalidCut: the plan can never be finished (its cuts are inside events); it is ended.
+            NotEvents, InvalidCut, StillHeld: the plan can never be finished (its cuts are inside events, or a gap of
+                it is none); it is ended.
             Conflict: the stream is a different one by now, or the generation of another plan was published.
         """
         try:
@@ -102,7 +114,7 @@ class ExportRun:
             generation = self._archive.commit(manifest, rows)
         except Problem as problem:
             if self._published() is None:
-                if isinstance(problem, (NotEvents, InvalidCut)):
+                if isinstance(problem, (NotEvents, InvalidCut, StillHeld)):
                     record_end(self._archive, self._plan, self._attempt, str(problem))
                 raise
             generation, strays = None, 0
@@ -135,11 +147,13 @@ class ExportRun:
         Raises:
             Conflict: it is a different stream.
             NoSuchStream: it was deleted, and a part could no longer be read.
+            StillHeld: it has what the plan, or a row of another run, calls a gap.
         """
+        gaps = [gap for segment in self._chains for gap in self._gaps_of(segment)]
         has_gaps = any(True for chain in self._chains.values() for _ in chain.gaps())
         with self._source.lend() as store:
             seen = check_witness(store, self._plan)
-            if seen and len(seen) == len(self._plan.witness) and not has_gaps:
+            if seen and len(seen) == len(self._plan.witness) and not gaps:
                 return
             try:
                 described = store.describe(self._archive.stream)
@@ -148,6 +162,15 @@ class ExportRun:
                     raise
                 return
             check_same_stream(described, store, self._plan)
+            if gaps:
+                held = held_below(described, store, self._plan.to)
+                check_gaps(described, store, held, {self._plan.generation: gaps}, self._archive.uri, todo=BEGIN_ANEW)
+
+    def _gaps_of(self, segment: SegmentId) -> Iterator[GapEntry]:
+        """Yield the gaps of a segment: the plan's, and those of its rows."""
+        yield from self._gaps.get(segment, ())
+        for gap in self._chains[segment].gaps():
+            yield GapEntry(segment=self._segments[segment].name, start=gap.start, end=gap.end, reason=gap.reason)
 
     def _move(self, runner: Runner, progress: Progress) -> None:
         """Move ranges until they are proved to be contiguous from each segment's start to its end."""
@@ -160,6 +183,7 @@ class ExportRun:
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:
             tasks = [self._task(segment, span) for segment, span in spans]
             for _, result in runner.run(export_range, tasks, _size, progress):
+                self._seen.update(one.of_segment(result.segment) for one in result.read)
                 if result.row is not None:
                     progress.advance(result.row.events, result.row.bytes)
                 yield result.segment, result.row
@@ -200,15 +224,12 @@ class ExportRun:
         return prove(generation, self._archive.address, lambda: runner, progress)
 
     def _manifest(self) -> tuple[Manifest, list[ArchivedRange]]:
-        entries, gaps, rows = [], [], []
+        entries, rows, gaps = [], [], list[GapEntry]()
         for segment, chain in self._chains.items():
             planned = self._segments[segment]
             held = [one.of_segment(segment) for one in chain.ranges()]
             entries.append(_entry(planned, held))
-            gaps += self._gaps.get(segment, [])
-            gaps += [
-                GapEntry(segment=planned.name, start=gap.start, end=gap.end, reason=gap.reason) for gap in chain.gaps()
-            ]
+            gaps += self._gaps_of(segment)
             rows += held
         return self._plan.manifest(entries, gaps, TOOL), rows
 

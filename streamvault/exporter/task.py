@@ -42,10 +42,12 @@ class Exported:
     Attributes:
         segment: the range's segment.
         row: the finished range; None if no event begins in the span, or the guess was wrong.
+        read: what the task itself has read of the source. The row may be another one's, which was first.
     """
 
     segment: SegmentId
     row: FinishedSpan | None
+    read: tuple[RangeEntry, ...] = ()
 
 
 def export_range(task: ExportTask) -> Exported:
@@ -62,7 +64,7 @@ def export_range(task: ExportTask) -> Exported:
         return Exported(task.segment, None)
     generation = GenerationSpan.of(task.generation)
     left = leave_row(task.archive.open(), generation, task.segment, row, attempt=task.attempt)
-    return Exported(task.segment, left)
+    return Exported(task.segment, left, row.ranges)
 
 
 def _write(place: Place, task: ExportTask, run: RunReader | LargeEventReader) -> RangeEntry:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from streamvault.common.errors import Damaged
-from streamvault.common.neighbours import grouped
+from streamvault.common.neighbours import grouped, holes
 from streamvault.lake.sources import TableRange
 from streamvault.layouts.object_keys import table_end_key, table_plan_key
 from streamvault.manifests.archive.agreement import by_segment, with_rows
@@ -187,11 +187,5 @@ def finished(plan: TablePlan, rows: Sequence[ArchivedRange], where: str) -> Mani
 def _holes(name: str, ranges: Sequence[tuple[int, int]], rows: Sequence[ArchivedRange]) -> Iterator[GapEntry]:
     """Yield the planned bytes of a segment that no row has."""
     for start, end in ranges:
-        at = start
-        for row in rows:
-            if start <= row.start < end:
-                if at < row.start:
-                    yield GapEntry(segment=name, start=at, end=row.start, reason=TRUNCATED)
-                at = row.end
-        if at < end:
-            yield GapEntry(segment=name, start=at, end=end, reason=TRUNCATED)
+        for low, high in holes(start, end, ((row.start, row.end) for row in rows if start <= row.start < end)):
+            yield GapEntry(segment=name, start=low, end=high, reason=TRUNCATED)

@@ -3,30 +3,48 @@
 Epochs and a witness can agree by chance: segments that a scale has just opened are empty in any stream. So before a
 source loses bytes, and before an archive without a usable witness is continued, the last bytes of segments are compared
 with the archived ones.
+
+Whoever may create objects can forge a generation. So before a source loses bytes, all of them are compared that the run
+has not archived itself, and a gap counts only if the source no longer has its bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
-from streamvault.common.errors import Conflict
-from streamvault.layouts.layout import open_reader
+from streamvault.common.errors import Conflict, Damaged
+from streamvault.common.neighbours import holes
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.archive.range_bytes import RangeBytes, read_part, read_verified
 from streamvault.manifests.format.archived_range import ArchivedRange, digest_of
+from streamvault.manifests.format.entries import GapEntry
 from streamvault.manifests.format.manifest import Manifest
-from streamvault.reading.identity import WITNESS_BYTES, check_gone, check_same_stream, last_at_each_key, other_stream
+from streamvault.reading.identity import (
+    WITNESS_BYTES,
+    bytes_differ,
+    check_gone,
+    check_same_stream,
+    last_at_each_key,
+    other_stream,
+)
 from streamvault.streamstore.arithmetic.cuts import later_of, sealed_ends, segments_between
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
-from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.own import filled_places
 from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import StoreAddress
 
 SAMPLE_BYTES = 4 * 1024
 """Bytes that are read from the archive and from the source if the range is too large to compare its digest."""
+
+FORGED = (
+    "The archive is damaged or was forged: archive the stream below another root, and truncate nothing until then."
+    " If the stream was truncated inside an event, truncate the rest of that event, too."
+)
 
 
 class Held(NamedTuple):
@@ -74,52 +92,64 @@ def held_below(described: StreamDescription, store: StreamStore, cut: StreamCut)
     return held
 
 
-def compare(archive: Archive, store: StreamStore, held: Mapping[SegmentId, Held]) -> Compared:
+def compare(
+    archive: Archive, store: StreamStore, held: Mapping[SegmentId, Held], generations: Iterable[Generation]
+) -> Compared:
     """Compare the last bytes that a source has of each segment with the archive's.
 
     A short range is read from the source alone and compared by its digest; of a longer one, the last 4 KiB are read
-    from both. Generations are read from the newest back, until every segment is found.
+    from both.
 
     Args:
         archive: the archive.
         store: the source's store.
         held: what the source has.
+        generations: the archive's, from the newest back; taken until every segment is found.
 
     Raises:
         Conflict: bytes differ, or a segment ends elsewhere in the archive.
         InArchiveClass: the archive's bytes cannot be read before S3 has restored them.
     """
-    return archive.stable(partial(_compare, archive, store, held))
-
-
-def _compare(archive: Archive, store: StreamStore, held: Mapping[SegmentId, Held], listing: Listing) -> Compared:
     done = Compared()
     left, seen = dict(held), set[SegmentId]()
-    for span in reversed(listing.spans):
+    for generation in generations if left else ():
+        for segment in _ending_in(generation.manifest, store, left, seen):
+            row, live = _last_row(generation.rows.get(segment, ()), left[segment].end), left[segment]
+            if row is None:
+                continue
+            del left[segment]
+            low, origin = max(live.start, row.start), RangeBytes(archive.address, generation.layout, row)
+            is_equal = _is_equal(store, archive.stream, origin, low, live.end, sample=True)
+            if is_equal:
+                done.equal.add(segment)
+            elif is_equal is not None:
+                raise other_stream(store, generation.manifest, bytes_differ(segment, low, live.end))
         if not left:
             break
-        manifest = archive.read_manifest(span)
-        here: list[SegmentId] = []
-        for entry in manifest.segments:
-            segment = entry.id
-            live = left.get(segment)
-            if live is None:
-                continue
-            if live.is_whole and segment not in seen and entry.end != live.end:
-                what = f"its segment {segment} ends at {live.end}, the archived one at {entry.end}"
-                raise other_stream(store, manifest, what)
-            seen.add(segment)
-            if entry.start < live.end <= entry.end:
-                here.append(segment)
-        if not here:
-            continue
-        generation = archive.load_span(span)
-        for segment in here:
-            row = _last_row(generation.rows.get(segment, ()), left[segment].end)
-            if row is not None and _is_equal(archive, store, generation, row, left.pop(segment)):
-                done.equal.add(segment)
     done.unknown.update(left)
     return done
+
+
+def _ending_in(
+    manifest: Manifest, store: StreamStore, held: Mapping[SegmentId, Held], seen: set[SegmentId]
+) -> list[SegmentId]:
+    """Return the segments whose last bytes a generation should have; ``seen`` are those that a later one has.
+
+    Raises:
+        Conflict: a segment ends elsewhere.
+    """
+    here: list[SegmentId] = []
+    for entry in manifest.segments:
+        live = held.get(entry.id)
+        if live is None:
+            continue
+        if live.is_whole and entry.id not in seen and entry.end != live.end:
+            what = f"its segment {entry.id} ends at {live.end}, the archived one at {entry.end}"
+            raise other_stream(store, manifest, what)
+        seen.add(entry.id)
+        if entry.start < live.end <= entry.end:
+            here.append(entry.id)
+    return here
 
 
 def _last_row(rows: Sequence[ArchivedRange], end: int) -> ArchivedRange | None:
@@ -127,17 +157,31 @@ def _last_row(rows: Sequence[ArchivedRange], end: int) -> ArchivedRange | None:
     return next((row for row in reversed(rows) if row.start < end <= row.end), None)
 
 
-def _is_equal(archive: Archive, store: StreamStore, generation: Generation, row: ArchivedRange, held: Held) -> bool:
-    """Compare a segment's last bytes; return False if the source was truncated beyond them meanwhile.
+def _is_equal(
+    store: StreamStore, stream: StreamName, origin: RangeBytes, start: int, end: int, *, sample: bool = False
+) -> bool | None:
+    """Compare what a source has of an archived range between two offsets (bytes) with the archive.
+
+    Of a whole range only the source is read, and compared with the digest; of a part, all of the range is read, too.
+
+    Args:
+        store: the source's store.
+        stream: the source.
+        origin: the range.
+        start: where to begin; what the source has truncated meanwhile is left out.
+        end: where to end.
+        sample: whether the last 4 KiB suffice if there are more than 64 KiB, or a part; they are not verified.
+
+    Returns:
+        None if the source was truncated beyond the end meanwhile.
 
     Raises:
-        Conflict: they differ.
+        Damaged: the archive's bytes do not match their digest.
     """
-    stream, segment, end = archive.stream, row.segment, held.end
-    start = max(held.start, row.start)
+    segment = origin.row.segment
     while start < end:
-        whole = (row.start, row.end) == (start, end) and end - start <= WITNESS_BYTES
-        low = start if whole else max(start, end - SAMPLE_BYTES)
+        whole = (start, end) == (origin.start, origin.end) and not (sample and end - start > WITNESS_BYTES)
+        low = max(start, end - SAMPLE_BYTES) if sample and not whole else start
         try:
             digest = digest_of(store.read(stream, segment, low, end))
         except SegmentTruncated as truncated:
@@ -145,15 +189,128 @@ def _is_equal(archive: Archive, store: StreamStore, generation: Generation, row:
             continue
         except NoSuchSegment:
             check_gone(store, stream, segment)
-            return False
-        if digest != (row.digest if whole else _archived_digest(archive, generation, row, low, end)):
-            raise other_stream(store, generation.manifest, f"its bytes {low} to {end} of {segment} differ")
-        return True
-    return False
+            return None
+        if whole:
+            return digest == origin.digest
+        return digest == digest_of(read_part(origin.place, origin.layout, origin.row, (low, end), verify=not sample))
+    return None
 
 
-def _archived_digest(archive: Archive, generation: Generation, row: ArchivedRange, low: int, end: int) -> str:
-    return digest_of(open_reader(generation.layout).read_range(archive.place, row.stored, low, end))
+@dataclass(frozen=True, slots=True)
+class CompareTask:
+    """Specification of a task that compares what a source has of an archived range with the range.
+
+    Attributes:
+        source: address of the source's store.
+        stream: the source.
+        generation: the number of the range's generation.
+        origin: the range.
+        start: first offset that the source has of it (bytes).
+        end: offset after the last one.
+        is_read_back: whether this run has compared the archive's bytes with their digest before.
+    """
+
+    source: StoreAddress
+    stream: StreamName
+    generation: int
+    origin: RangeBytes
+    start: int
+    end: int
+    is_read_back: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes that the source has of it."""
+        return self.end - self.start
+
+
+def compare_range(task: CompareTask) -> int:
+    """Compare a range, all of it, in the archive with its digest, and in the source; return the source's bytes.
+
+    Raises:
+        Damaged: bytes differ.
+    """
+    origin = task.origin
+    if not task.is_read_back and (task.start, task.end) == (origin.start, origin.end):
+        for _ in read_verified(origin.place, origin.layout, origin.row):
+            pass
+    with task.source.lend() as store:
+        if _is_equal(store, task.stream, origin, task.start, task.end) is not False:
+            return task.size
+        raise Damaged(
+            f"generation {task.generation} has other bytes than the stream; nothing was truncated",
+            where=f"{origin.place.uri}, {origin.row.segment} bytes {task.start} to {task.end}",
+            todo=FORGED,
+        )
+
+
+class StillHeld(Damaged):
+    """A source still has bytes that a generation calls a gap, or that no generation has."""
+
+
+def check_gaps(
+    described: StreamDescription,
+    store: StreamStore,
+    held: Mapping[SegmentId, Held],
+    gaps: Mapping[int, Iterable[GapEntry]],
+    archive: str,
+    *,
+    todo: str = FORGED,
+    loses: bool = False,
+) -> None:
+    """Check that a source no longer has what generations call gaps: only what it has truncated is one.
+
+    What an import has filled with zeros in place of a gap, as the stream's tags say, does not count; nor does the rest
+    of a gap whose beginning is truncated, as it may be that of an event that was truncated in its middle.
+
+    Args:
+        described: the source.
+        store: its store.
+        held: what it has, from `held_below`.
+        gaps: a generation's number → its gaps.
+        archive: the archive's URI.
+        todo: what the user can do about it.
+        loses: whether the source is to lose it: then the rest of such a gap counts, too.
+
+    Raises:
+        StillHeld: it has some of them.
+    """
+    filled = filled_places(described.configuration)[0]
+    for generation, some in gaps.items():
+        for gap in some:
+            live = held.get(gap.id)
+            if live is None or (gap.start < live.start and not loses):
+                continue
+            places = ((place.start, place.end) for place in filled if place.segment == gap.id)
+            for start, end in holes(max(gap.start, live.start), min(gap.end, live.end), places):
+                if _is_there(store, described.name, gap.id, end):
+                    what = f"generation {generation} calls bytes {start} to {end} of {gap.id} a gap"
+                    raise StillHeld(f"{what}, but the stream still has them", where=archive, todo=todo)
+
+
+def _is_there(store: StreamStore, stream: StreamName, segment: SegmentId, end: int) -> bool:
+    """Check whether a source still has the byte before an offset: its description may lag behind a truncation."""
+    try:
+        store.read_bytes(stream, segment, end - 1, end)
+    except (SegmentTruncated, NoSuchSegment):
+        return False
+    return True
+
+
+def check_held(held: Mapping[SegmentId, tuple[int, int]], generations: Iterable[Generation], archive: str) -> None:
+    """Check that generations have, but for gaps, all that a source has; arguments as for `check_gaps`.
+
+    Raises:
+        StillHeld: none of them has some of it.
+    """
+    parts: dict[SegmentId, list[tuple[int, int]]] = {}
+    for generation in generations:
+        for entry in generation.manifest.segments:
+            parts.setdefault(entry.id, []).append((entry.start, entry.end))
+    for segment, (start, end) in held.items():
+        for low, high in holes(start, end, parts.get(segment, ())):
+            what = f"no generation has bytes {low} to {high} of {segment}, which the stream still has"
+            raise StillHeld(what, where=archive, todo=FORGED)
 
 
 def check_continues(
@@ -179,7 +336,12 @@ def check_continues(
         return
     held = held_below(described, store, newest.to)
     last = (last_at_each_key(described, newest.to, held) & held.keys()) - seen
-    compared = compare(archive, store, {segment: held[segment] for segment in last}).equal if last else set()
+    compared = set[SegmentId]()
+    if last:
+        asked = {segment: held[segment] for segment in last}
+        compared = archive.stable(
+            lambda listing: compare(archive, store, asked, map(archive.load_span, reversed(listing.spans))).equal
+        )
     if seen or compared or same_stream or _begins_at_end(described.head, newest.to) or _is_empty(archive):
         return
     raise Conflict(

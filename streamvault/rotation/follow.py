@@ -22,6 +22,7 @@ from streamvault.exporter.export import Export
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
 from streamvault.manifests.archive.archive import Archive
+from streamvault.reading.comparing import compare_range
 from streamvault.rotation.compact.choose import choose_tiers
 from streamvault.rotation.compact.compact import Choose, Compaction
 from streamvault.rotation.compact.task import join_ranges
@@ -90,7 +91,7 @@ def follow_stream(stream: str, root: str, options: FollowOptions, progress: Prog
         _Tally(progress),
     )
     with ExitStack() as stack:
-        tasks = Tasks(options.master, stack, [export_range, join_ranges])
+        tasks = Tasks(options.master, stack, [export_range, join_ranges, compare_range])
         report = following.run(tasks, began)
         progress.end()
         return replace(report, seconds=tasks.seconds)

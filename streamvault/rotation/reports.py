@@ -37,6 +37,8 @@ class RotateReport(RunReport):
         hold: name of the hold put on the newest generation, if one was requested.
         checked: generations whose data were read back by this run.
         ranges_read: number of ranges read back.
+        ranges_compared: number of ranges that were read from the source once more, before it lost them, since this run
+            had not archived or not read them back itself.
         expired: generations that expired in this run.
         stopped: the generation that had to stay although the policy lets it expire.
         objects_deleted: number of deleted data objects.
@@ -54,6 +56,7 @@ class RotateReport(RunReport):
     hold: str = ""
     checked: tuple[int, ...] = ()
     ranges_read: int = 0
+    ranges_compared: int = 0
     expired: tuple[int, ...] = ()
     stopped: StoppedReport | None = None
     objects_deleted: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,14 +19,14 @@ from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.hold import check_name, put_hold
-from streamvault.manifests.verbs.read_back import check_kept, last_checked, read_back
+from streamvault.manifests.verbs.read_back import last_checked, read_back
+from streamvault.reading.comparing import CompareTask, compare_range
 from streamvault.requests.deletions import request_deletions
 from streamvault.requests.streams import check_queue
-from streamvault.rotation.compact.task import join_ranges
 from streamvault.rotation.expire import Expiry, expire, plan_expiry
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import RotateReport
-from streamvault.rotation.truncate import forget_truncations, truncate_source
+from streamvault.rotation.truncate import SeenRanges, Truncated, forget_truncations, truncate_source
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.model import StreamCut
 
@@ -77,7 +77,7 @@ def rotate_stream(stream: str, root: str, options: RotateOptions, progress: Prog
     if options.queue:
         check_queue(options.queue, create=not options.dry_run)
     with ExitStack() as stack:
-        tasks = Tasks(options.master, stack, [export_range, join_ranges])
+        tasks = Tasks(options.master, stack, [export_range, compare_range])
         rotation = Rotation(export, options, tasks, progress)
         if options.dry_run:
             return rotation.rehearse()
@@ -94,6 +94,7 @@ class Rotation:
         export: the first step.
         options: those of all steps.
         warnings: what the user is warned of.
+        seen: the ranges that this run has archived and read back.
     """
 
     export: Export
@@ -101,6 +102,7 @@ class Rotation:
     tasks: Tasks
     progress: Progress
     warnings: list[str] = field(default_factory=list)
+    seen: SeenRanges = field(default_factory=SeenRanges)
 
     @cached_property
     def archive(self) -> Archive:
@@ -109,7 +111,8 @@ class Rotation:
 
     def archive_new(self, *, dry_run: bool = False) -> ExportReport:
         """Run the first step."""
-        return export_next(self.export, lambda: nullcontext(self.tasks.runner), self.progress, dry_run=dry_run)
+        runner_of = lambda: nullcontext(self.tasks.runner)  # noqa: E731
+        return export_next(self.export, runner_of, self.progress, dry_run=dry_run, seen=self.seen.exported)
 
     def complete(self, exported: ExportReport, *, sweep: bool = True) -> RotateReport:
         """Run all steps but the first; may be called again after a failure.
@@ -120,10 +123,12 @@ class Rotation:
         """
         if self.options.hold:
             put_hold(self.archive, self.options.hold, exported.generation, why="rotate")
-        checked, ranges = read_back(self.archive, lambda: self.tasks.runner, self.progress)
+        read = read_back(self.archive, lambda: self.tasks.runner, self.progress)
+        rows = [row for one in read for some in one.rows.values() for row in some]
+        self.seen.read_back.update(rows)
         # Before generations expire: afterwards their bytes could no longer be compared with the source's.
         checked_up_to = last_checked(self.archive) if self.options.truncate_source else None
-        truncated = checked_up_to is not None and self._truncate(checked_up_to, checked)
+        truncated = Truncated(done=False) if checked_up_to is None else self._truncate(checked_up_to)
         deleted, _ = delete_replaced(self.archive)
         listing = self.archive.listing()
         resumed = listing.unfinished and not self.options.queue
@@ -138,14 +143,16 @@ class Rotation:
             done = self._delete(made)
             deleted, resumed = deleted + done, resumed and not done.kept
         cut = None if checked_up_to is None else checked_up_to.to
+        checked = [one.manifest.generation for one in read]
         report = self._report(exported, checked, expiry, cut, resumed=resumed)
         return replace(
             report,
-            ranges_read=ranges,
+            ranges_read=len(rows) + truncated.read,
+            ranges_compared=truncated.compared,
             objects_deleted=deleted.objects,
             requests=deleted.requests,
             queued=queued,
-            truncated=truncated,
+            truncated=truncated.done,
         )
 
     def rehearse(self) -> RotateReport:
@@ -157,16 +164,16 @@ class Rotation:
             return listing, plan_expiry(self.archive, listing, self.options, coming=int(exported.bytes > 0))
 
         listing, expiry = self.archive.stable(plan)
-        cut = None
+        cut, compared = None, 0
         if self.options.truncate_source:
+            newest = self.archive.newest()
             with self.export.source.open() as store:
-                newest = self.archive.newest()
                 cut = newest.to if newest and not coming else store.describe(self.export.name).tail
-                if newest:
-                    same = self.options.same_stream
-                    truncate_source(self.archive, store, newest, same_stream=same, check=None)
+            if newest:
+                compared = self._truncate(newest, rehearsed=True).compared
         checked = (*listing.unchecked, *coming)
-        return replace(self._report(exported, checked, expiry, cut, resumed=listing.unfinished), dry_run=True)
+        report = self._report(exported, checked, expiry, cut, resumed=listing.unfinished)
+        return replace(report, ranges_compared=compared, dry_run=True)
 
     def _report(
         self, exported: ExportReport, checked: Sequence[int], expiry: Expiry, cut: StreamCut | None, *, resumed: bool
@@ -212,17 +219,22 @@ class Rotation:
         dropped = [listing.dropped] if listing.unfinished and not kept else []
         return request_deletions(self.options.queue, self.export.root.uri, self.export.name, dropped, rule)
 
-    def _truncate(self, archived: Manifest, read: Sequence[int]) -> bool:
-        """Truncate the source to a generation's end, see `truncate_source`; this run has read back ``read``."""
-
-        def check(is_gone: Callable[[Manifest], bool]) -> None:
-            generation = archived.generation
-            check_kept(
-                self.archive, lambda: self.tasks.runner, self.progress, upto=generation, is_gone=is_gone, read=read
-            )
-
-        with self.export.source.open() as store:
-            done = truncate_source(self.archive, store, archived, same_stream=self.options.same_stream, check=check)
-        if not done:
+    def _truncate(self, archived: Manifest, *, rehearsed: bool = False) -> Truncated:
+        """Truncate the source to a generation's end, or rehearse that, see `truncate_source`."""
+        done = truncate_source(
+            self.archive,
+            self.export.source,
+            archived,
+            self.seen,
+            same_stream=self.options.same_stream,
+            run=None if rehearsed else self._compare,
+        )
+        if not done.done and not rehearsed:
             self.warnings.append("the stream is sealed, so it cannot be truncated; it is archived completely")
         return done
+
+    def _compare(self, tasks: Sequence[CompareTask]) -> None:
+        self.progress.begin("comparing with the stream", sum(task.size for task in tasks))
+        runner = self.tasks.runner
+        for _, size in runner.run(compare_range, tasks, lambda task: task.size, self.progress):
+            self.progress.advance(0, size)

@@ -1,82 +1,184 @@
-"""Truncates a source up to what is archived: only what was compared with the archive by this very call."""
+"""Truncates a source up to what is archived: only what this very run has seen in the source and in the archive."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Conflict
 from streamvault.common.version import TOOL
 from streamvault.layouts.object_keys import truncation_key
 from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import Truncation
+from streamvault.manifests.archive.range_bytes import RangeBytes
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.errors import AccessDenied, AlreadyExists
-from streamvault.reading.comparing import compare, held_below
+from streamvault.reading.comparing import CompareTask, Held, check_gaps, check_held, compare, held_below
 from streamvault.reading.identity import check_same_stream
-from streamvault.streamstore.arithmetic.cuts import is_before, later_of
+from streamvault.streamstore.arithmetic.cuts import is_before, later_of, segments_between
 from streamvault.streamstore.errors import StreamSealed
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import StoreAddress
+
+
+@dataclass(slots=True)
+class SeenRanges:
+    """The ranges that one run has seen itself: only these may a source lose.
+
+    A mark says that another run has seen them, but whoever may create objects may have written it.
+
+    Attributes:
+        exported: read from the source and archived, with the digests of what was read.
+        read_back: read from the archive, and equal to their digests.
+    """
+
+    exported: set[ArchivedRange] = field(default_factory=set)
+    read_back: set[ArchivedRange] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """The result of a truncation.
+
+    Attributes:
+        done: False if the stream is sealed, so that it cannot be truncated.
+        compared: number of ranges that were read from the source once more, to compare them with the archive.
+        read: number of these that were also read from the archive.
+    """
+
+    done: bool
+    compared: int = 0
+    read: int = 0
 
 
 def truncate_source(
     archive: Archive,
-    store: StreamStore,
+    source: StoreAddress,
     archived: Manifest,
+    seen: SeenRanges,
     *,
     same_stream: bool,
-    check: Callable[[Callable[[Manifest], bool]], None] | None,
-) -> bool:
+    run: Callable[[Sequence[CompareTask]], None] | None,
+) -> Truncated:
     """Move the source's head to a generation's end, unless it is already further.
 
-    What lies below the new head must be within the archive, or have been and expired. The last bytes that each segment
-    loses must be those of the archive.
+    The source loses only bytes that this run has seen in both places: what it has not archived and read back itself is
+    read again, from the archive and from the source, and compared. What the source itself truncates meanwhile is left
+    out.
 
     Args:
         archive: the archive.
-        store: the source's store.
+        source: the address of the source's store.
         archived: the last generation up to which all generations were read back.
+        seen: what this run has seen before.
         same_stream: whether the user confirms that it is the archived stream where the archive has no bytes any more.
-        check: checks that the archive has what the source would lose; is told by a function whether the source has
-            nothing any more of a generation, nor of those before it. None for a rehearsal, which only compares, as a
-            run would that archives up to the tail before.
-
-    Returns:
-        False if the stream is sealed, so that it cannot be truncated.
+        run: runs `compare_range` for some tasks. None for a rehearsal, which counts what a run would compare, but
+            compares only the last bytes of each segment. As a run archives up to the tail before, those of segments
+            that have grown are left out.
 
     Raises:
-        Damaged: from `check`. Nothing was truncated.
+        Damaged: the archive's bytes differ from their digests or from the source's, or it lacks bytes in a generation
+            in force that the source still has. Nothing was truncated.
         Conflict: the stream is not the archived one, is not known to be, or has more below the new head than was
             archived. Nothing was truncated.
         InArchiveClass: the archive's bytes cannot be read before S3 has restored them. Nothing was truncated.
     """
-    described = describe_source(store, archive.stream)
-    check_same_stream(described, store, archived)
-    cut = later_of(described, archived.to, described.head)
-    if cut == described.head:
-        return True
-    if described.sealed:
-        return False
-    _check_beginning(archive, described, f"{store.uri}/{archive.stream}", same_stream=same_stream)
-    held = held_below(described, store, archived.to)
-    if check is None:  # of segments that have grown, a run compares what it has archived itself
-        until = held_below(described, store, described.tail)
-        held = {segment: there for segment, there in held.items() if until[segment].end == there.end}
-    unknown = compare(archive, store, held).unknown
-    if unknown and not same_stream:
-        raise _nothing_to_compare(sorted(unknown), f"{store.uri}/{archive.stream}")
-    if check is None:
-        return True
-    check(lambda manifest: is_before(described, manifest.to, described.head))
-    _announce(archive, archived.generation)
-    try:
-        store.truncate(cut)
-    except StreamSealed:
-        return False
-    return True
+    with source.open() as store:
+        described = describe_source(store, archive.stream)
+        check_same_stream(described, store, archived)
+        cut = later_of(described, archived.to, described.head)
+        if cut == described.head:
+            return Truncated(done=True)
+        if described.sealed:
+            return Truncated(done=False)
+        held = held_below(described, store, archived.to)
+        grown = set[SegmentId]()
+        if run is None:
+            until = held_below(described, store, described.tail)
+            grown = {segment for segment, there in held.items() if until[segment].end != there.end}
+
+        def compared(listing: Listing) -> Truncated:
+            archive.check_open(listing)
+            head = _check_beginning(archive, listing, described, store, same_stream=same_stream)
+            generations = _generations_of(archive, listing, archived, held)
+            last = {segment: there for segment, there in held.items() if segment not in grown}
+            unknown = compare(archive, store, last, generations).unknown
+            gaps = {one.manifest.generation: one.manifest.gaps for one in generations}
+            check_gaps(described, store, held, gaps, archive.uri, loses=True)
+            in_force, expired = _split(described, held, head, archived.to)
+            check_held(in_force, generations, archive.uri)
+            if (unknown or expired) and not same_stream:
+                raise _nothing_to_compare(sorted(unknown | expired), f"{store.uri}/{archive.stream}")
+            tasks = list(_tasks(archive, source, held, generations, seen))
+            if run is not None and tasks:
+                run(tasks)
+            return Truncated(True, len(tasks), sum(not task.is_read_back for task in tasks))
+
+        done = archive.stable(compared)
+        if run is None:
+            return done
+        _announce(archive, archived.generation)
+        try:
+            store.truncate(cut)
+        except StreamSealed:
+            return replace(done, done=False)
+        return done
+
+
+def _generations_of(
+    archive: Archive, listing: Listing, archived: Manifest, held: Mapping[SegmentId, Held]
+) -> list[Generation]:
+    """Return the generations that have what a source has, from the newest back to where it begins."""
+    left, found = {segment: there.start for segment, there in held.items()}, list[Generation]()
+    for span in reversed(archive.in_force(listing)):
+        if not left:
+            break
+        if span.first > archived.generation:
+            continue
+        found.append(archive.load_span(span))
+        for entry in found[-1].manifest.segments:
+            if entry.start <= left.get(entry.id, -1):
+                del left[entry.id]
+    return found
+
+
+def _split(
+    described: StreamDescription, held: Mapping[SegmentId, Held], head: StreamCut, end: StreamCut
+) -> tuple[dict[SegmentId, tuple[int, int]], set[SegmentId]]:
+    """Return what of a source is in force in the archive between two cuts, and the segments of which some has expired.
+
+    Returns:
+        Segment → first offset and end (bytes) of the part in force; and the segments.
+    """
+    between = segments_between(described, head, end)
+    begins = {segment: between[segment][0] if segment in between else there.end for segment, there in held.items()}
+    in_force = {segment: (max(there.start, begins[segment]), there.end) for segment, there in held.items()}
+    return in_force, {segment for segment, there in held.items() if there.start < begins[segment]}
+
+
+def _tasks(
+    archive: Archive,
+    source: StoreAddress,
+    held: Mapping[SegmentId, Held],
+    generations: Iterable[Generation],
+    seen: SeenRanges,
+) -> Iterator[CompareTask]:
+    """Yield the comparison of each range of which the source has something, and that was not seen in both places."""
+    for generation in generations:
+        for segment, rows in generation.rows.items():
+            there = held.get(segment, Held(0, 0, False))
+            for row in rows:
+                low, high, is_read_back = max(row.start, there.start), min(row.end, there.end), row in seen.read_back
+                if low < high and not (is_read_back and row in seen.exported):
+                    origin = RangeBytes(archive.address, generation.layout, row)
+                    number = generation.manifest.generation
+                    yield CompareTask(source, archive.stream, number, origin, low, high, is_read_back)
 
 
 def _announce(archive: Archive, generation: int) -> None:
@@ -104,34 +206,32 @@ def forget_truncations(archive: Archive, listing: Listing, upto: int) -> None:
         archive.store.delete(done)
 
 
-def _check_beginning(archive: Archive, described: StreamDescription, where: str, *, same_stream: bool) -> None:
-    """Reject a stream that has something that was never archived before the archive's beginning.
+def _check_beginning(
+    archive: Archive, listing: Listing, described: StreamDescription, store: StreamStore, *, same_stream: bool
+) -> StreamCut:
+    """Return where the archive begins; reject a stream that has something before it that was never archived.
 
     Raises:
         Conflict: it has, or it has something of which this is not known.
     """
-
-    def beginnings(listing: Listing) -> tuple[StreamCut, StreamCut | None]:
-        archive.check_open(listing)
-        head = archive.read_manifest(archive.in_force(listing)[0]).from_
-        return head, listing.decision.begin if listing.dropped else head
-
-    head, begin = archive.stable(beginnings)
+    head = archive.read_manifest(archive.in_force(listing)[0]).from_
+    begin = listing.decision.begin if listing.dropped else head
     if is_before(described, head, described.head):
-        return  # all that the stream has is within the generations in force
+        return head  # all that the stream has is within the generations in force
     if begin is None and not same_stream:
         raise Conflict(
             "the stream begins before the archive, whose older generations have expired; whether they had all of it is"
             " not recorded, so nothing was truncated",
-            where=where,
+            where=f"{store.uri}/{archive.stream}",
             todo="If they had, confirm it with --same-stream.",
         )
     if begin is not None and not is_before(described, begin, described.head):
         raise Conflict(
             "the stream has events before the archive's beginning, which were never archived, so nothing was truncated",
-            where=where,
+            where=f"{store.uri}/{archive.stream}",
             todo="Archive them below another root; or truncate the stream there yourself if nobody needs them.",
         )
+    return head
 
 
 def _nothing_to_compare(unknown: list[SegmentId], where: str) -> Conflict:

@@ -14,9 +14,12 @@ from streamvault.common.errors import Absent, Problem, Usage
 from streamvault.common.verb import PublicVerb
 from streamvault.manager.status import ScopeState, Servers, look_at_scope
 from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.verbs.reports import ArchiveSummary
 from streamvault.manifests.verbs.show import NoSuchPlace, find_archives
 from streamvault.objectstore.uri import RootAddress
+from streamvault.reading.comparing import check_gaps, held_below
+from streamvault.reading.identity import check_same_stream
 from streamvault.report.reports import (
     ArchiveStatus,
     PlaceStatus,
@@ -25,7 +28,7 @@ from streamvault.report.reports import (
     StatusReport,
     StreamStatus,
 )
-from streamvault.report.status import status_of, unarchived_bytes
+from streamvault.report.status import COMPARED, status_of, unarchived_bytes
 from streamvault.scopes.calls import StreamCalls
 from streamvault.scopes.toml import load_declared
 from streamvault.scopes.uri import ScopePattern
@@ -218,8 +221,21 @@ def _archives(part: WatchedStreams, scope: str, now: datetime) -> Iterator[Archi
 
 
 def _unarchived(stream: OpenStream, archive: ArchiveStatus | None) -> int:
-    newest = Archive.open(archive.archive).manifest() if archive is not None and archive.generation else None
-    return unarchived_bytes(stream, newest)
+    if archive is None or not archive.generation:
+        return unarchived_bytes(stream, None)
+    found = Archive.open(archive.archive)
+    if archive.gap_bytes:
+        found.stable(partial(_check_gaps, stream, found))
+    return unarchived_bytes(stream, found.manifest())
+
+
+def _check_gaps(stream: OpenStream, archive: Archive, listing: Listing) -> None:
+    """Check that the stream no longer has what the archive calls gaps, see `check_gaps`."""
+    manifests = [archive.read_manifest(span) for span in archive.in_force(listing)]
+    described = stream.describe()
+    check_same_stream(described, stream.store, manifests[-1], most=COMPARED)
+    held = held_below(described, stream.store, manifests[-1].to)
+    check_gaps(described, stream.store, held, {one.generation: one.gaps for one in manifests}, archive.uri)
 
 
 def declared_parts(file: str) -> list[WatchedStreams]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Damaged
+from streamvault.common.neighbours import holes
 from streamvault.common.sizes import bytes_text, count_text
 from streamvault.layouts.chain import RangeCheck
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
@@ -143,13 +144,13 @@ def find_remains(origin: RangeBytes) -> Remains | None:
         known = listed_damage(listed, row)
         rows = tuple(_intact_rows(origin, listed)) if layout.one_object_per_event else ()
     left = row.events - sum(each.events for each in rows)
-    holes = list(_holes(row, rows))
-    counts = [None] * len(holes) if len(holes) > 1 else [left]
+    gone = list(holes(row.start, row.end, ((part.start, part.end) for part in rows)))
+    counts = [None] * len(gone) if len(gone) > 1 else [left]
     return Remains(
         rows,
         tuple(
             Lost(row.segment, *hole, count, _all_within(hole, known) or what)
-            for hole, count in zip(holes, counts, strict=True)
+            for hole, count in zip(gone, counts, strict=True)
         ),
     )
 
@@ -184,13 +185,3 @@ def _row_of(origin: RangeBytes, start: int, end: int) -> Iterator[ArchivedRange]
         return
     events = open_layout(origin.layout).check_range(origin.place, part.stored).events or 0
     yield replace(part, events=events, digest=digest)
-
-
-def _holes(row: ArchivedRange, rows: tuple[ArchivedRange, ...]) -> Iterator[tuple[int, int]]:
-    at = row.start
-    for part in rows:
-        if at < part.start:
-            yield at, part.start
-        at = part.end
-    if at < row.end:
-        yield at, row.end

@@ -130,7 +130,7 @@ def test_late_mark_in_an_archive_that_was_deleted_brings_nothing_back(
     assert delete_archive(vault.archive, yes=True).unchanged
 
 
-def test_late_mark_of_an_archive_that_others_have_removed_and_made_again_keeps_the_source(
+def test_late_mark_of_an_archive_that_others_have_removed_and_made_again_proves_nothing(
     vault: Vault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Someone deletes the objects by other tools; then another stream of the name is archived there."""
@@ -141,10 +141,8 @@ def test_late_mark_of_an_archive_that_others_have_removed_and_made_again_keeps_t
         filled(other, b"other")
 
     late_check(vault, monkeypatch, made_again, generation=1)
-    before = other.events()
-    with pytest.raises(Damaged, match=r"to a different manifest: .*generation 1"):
-        rotate(other, truncate_source=True)
-    assert other.events() == before
+    report = rotate(other, truncate_source=True)
+    assert (report.checked, report.ranges_compared) == ((2, 3), 3)
 
 
 def test_late_mark_before_the_first_export_to_an_archive_that_others_have_removed_is_damage(
@@ -170,7 +168,7 @@ def test_damage_to_what_was_already_read_is_found_by_the_next_check(
     key = data_keys(vault.root)[0]
     late_check(vault, monkeypatch, lambda: replace_object(vault.root, key, None))
     assert not read_all(vault).ok
-    with pytest.raises(Damaged, match="generation 1 differs from what was archived"):
+    with pytest.raises(Damaged, match=f"no such object: .*{key}"):
         rotate(vault, truncate_source=True)
 
 
@@ -209,10 +207,10 @@ def test_check_of_which_a_task_fails_marks_nothing(vault: Vault, monkeypatch: py
 def test_mark_for_another_stream_is_damage_and_not_believed(vault: Vault, tmp_path: Path) -> None:
     """A mark was copied from another archive."""
     read_all(vault)
-    mark = find_checked(objects_of(vault.root), NAME, GenerationSpan.of(1))
+    mark = find_checked(objects_of(vault.root), NAME, GenerationSpan.of(3))
     assert mark is not None
     another = mark.model_copy(update={"scope": "another"})
-    replace_object(vault.root, f"{NAME}/{checked_key(GenerationSpan.of(1))}", another.encode())
+    replace_object(vault.root, f"{NAME}/{checked_key(GenerationSpan.of(3))}", another.encode())
     before = vault.events()
     with pytest.raises(Damaged, match="belongs to another archive"):
         rotate(vault, truncate_source=True)

@@ -8,10 +8,10 @@ import pytest
 
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
-from streamvault.layouts.object_keys import GenerationSpan, checked_key, manifest_key
-from streamvault.manifests.verbs.read_back import check_kept, last_checked, read_back
+from streamvault.layouts.object_keys import GenerationSpan, checked_key
+from streamvault.manifests.verbs.read_back import last_checked, read_back
 from streamvault.sparkrun.inline import InlineRunner
-from tests.unit.small_archives import NAME, Vault, archive_of, contents, merge, replace_object
+from tests.unit.small_archives import NAME, Vault, archive_of, contents, replace_object
 
 
 @pytest.fixture
@@ -46,17 +46,3 @@ def test_mark_of_another_manifest_is_damage_and_nothing_is_to_be_deleted(vault: 
     with pytest.raises(Damaged) as caught:
         last_checked(archive)
     assert "Delete" not in caught.value.todo
-
-
-@pytest.mark.parametrize("merged", [False, True], ids=["in the middle", "newest, merged"])
-def test_nothing_is_kept_of_an_archive_that_lacks_a_generation(vault: Vault, merged: bool) -> None:
-    archive = archive_of(vault.root)
-    lost = GenerationSpan(2, 3) if merged else GenerationSpan.of(2)
-    if merged:
-        merge(vault, 2, 3)
-    read_back(archive, lambda: InlineRunner(1), Progress())
-    replace_object(vault.root, f"{NAME}/{manifest_key(lost)}", None)
-    with pytest.raises(Damaged, match="the manifest of generation 2 is missing"):
-        check_kept(
-            archive, lambda: InlineRunner(1), Progress(), upto=3, is_gone=lambda _: False, read=frozenset({1, 2, 3})
-        )
