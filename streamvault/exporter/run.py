@@ -164,7 +164,10 @@ class ExportRun:
             check_same_stream(described, store, self._plan)
             if gaps:
                 held = held_below(described, store, self._plan.to)
-                check_gaps(described, store, held, {self._plan.generation: gaps}, self._archive.uri, todo=BEGIN_ANEW)
+                try:
+                    check_gaps(described, store, held, {self._plan.generation: gaps}, self._archive.uri)
+                except StillHeld as held_gap:
+                    raise StillHeld(held_gap.what, where=held_gap.where, todo=BEGIN_ANEW) from None
 
     def _gaps_of(self, segment: SegmentId) -> Iterator[GapEntry]:
         """Yield the gaps of a segment: the plan's, and those of its rows."""

@@ -255,7 +255,6 @@ def check_gaps(
     gaps: Mapping[int, Iterable[GapEntry]],
     archive: str,
     *,
-    todo: str = FORGED,
     loses: bool = False,
 ) -> None:
     """Check that a source no longer has what generations call gaps: only what it has truncated is one.
@@ -269,7 +268,6 @@ def check_gaps(
         held: what it has, from `held_below`.
         gaps: a generation's number → its gaps.
         archive: the archive's URI.
-        todo: what the user can do about it.
         loses: whether the source is to lose it: then the rest of such a gap counts, too.
 
     Raises:
@@ -283,15 +281,15 @@ def check_gaps(
                 continue
             places = ((place.start, place.end) for place in filled if place.segment == gap.id)
             for start, end in holes(max(gap.start, live.start), min(gap.end, live.end), places):
-                if _is_there(store, described.name, gap.id, end):
+                if _is_there(store, described.name, gap.id, end - 1 if loses else start):
                     what = f"generation {generation} calls bytes {start} to {end} of {gap.id} a gap"
-                    raise StillHeld(f"{what}, but the stream still has them", where=archive, todo=todo)
+                    raise StillHeld(f"{what}, but the stream still has them", where=archive, todo=FORGED)
 
 
-def _is_there(store: StreamStore, stream: StreamName, segment: SegmentId, end: int) -> bool:
-    """Check whether a source still has the byte before an offset: its description may lag behind a truncation."""
+def _is_there(store: StreamStore, stream: StreamName, segment: SegmentId, at: int) -> bool:
+    """Check whether a source still has the byte at an offset: its description may lag behind a truncation."""
     try:
-        store.read_bytes(stream, segment, end - 1, end)
+        store.read_bytes(stream, segment, at, at + 1)
     except (SegmentTruncated, NoSuchSegment):
         return False
     return True

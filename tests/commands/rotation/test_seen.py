@@ -1,0 +1,331 @@
+"""A rotation destroys only bytes of a source that it has seen itself, there and in the archive.
+
+Whoever may create objects can forge marks, generations, and what an unfinished export has left; digests match then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault import (
+    check_archive,
+    compact_archive,
+    export_stream,
+    follow_stream,
+    import_stream,
+    rotate_stream,
+    show_status,
+)
+from streamvault.common.errors import Damaged
+from streamvault.layouts.object_keys import GenerationSpan, chunk_key, manifest_key, ranges_key, row_key
+from streamvault.manifests.archive.agreement import with_rows
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.rows import FinishedSpan, Gap, leave_row
+from streamvault.manifests.format.entries import GapEntry
+from streamvault.manifests.format.manifest import IndexEntry, Manifest
+from streamvault.manifests.format.ranges import encode_ranges
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.reading import comparing
+from streamvault.rotation.reports import RotateReport
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import SegmentId
+from tests.unit.small_archives import (
+    NAME,
+    RANGE_SIZE,
+    Vault,
+    a_root,
+    archive_of,
+    contents,
+    data_keys,
+    objects_of,
+    replace_object,
+)
+
+SEGMENT = SegmentId(0, 0)
+EVENTS = tuple(b"%03d" % number * 300 for number in range(100))
+"""A hundred events in a range each, or a few; the last 80 are more than a witness has."""
+SIZE = 908
+"""Of an event with its header (bytes)."""
+OPTIONS: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline"}
+
+
+def made(folder: Path, root: str = "", events: tuple[bytes, ...] = EVENTS) -> Vault:
+    vault = Vault(folder, root or a_root())
+    vault.create()
+    vault.add(*events)
+    return vault
+
+
+def other(folder: Path, root: str) -> Vault:
+    """A stream whose first events differ, to be archived in place of another one."""
+    return made(folder, root, (*(bytes(900) for _ in range(10)), *EVENTS[10:]))
+
+
+def export(vault: Vault, **options: Any) -> None:
+    export_stream(vault.uri(), vault.root, **OPTIONS, **options)
+
+
+def truncating(vault: Vault, **options: Any) -> RotateReport:
+    return rotate_stream(vault.uri(), vault.root, truncate_source=True, **{**OPTIONS, **options})
+
+
+def is_kept(vault: Vault, match: str, **options: Any) -> None:
+    """Check that a rotation finds that the archive is not what it says, and that nothing was lost."""
+    before = vault.events()
+    for _ in range(2):
+        with pytest.raises(Damaged, match=match) as caught:
+            truncating(vault, **options)
+        assert caught.value.exit_code == 3
+    assert vault.events() == before
+
+
+def with_gaps(folder: Path) -> Vault:
+    """A stream, and a forged first generation that has only its last range."""
+    honest = made(folder)
+    export(honest)
+    generation = archive_of(honest.root).load(1)
+    *gone, kept = generation.rows[SEGMENT]
+    gap = GapEntry(segment=SEGMENT.in_stream(NAME), start=0, end=kept.start, reason="truncated before it was read")
+    manifest = generation.manifest.model_copy(update={"gaps": (gap,), "index": None})
+    forged = replace(honest, root=a_root())
+    objects_of(forged.root).put(data_keys(honest.root)[-1], contents(honest.root)[data_keys(honest.root)[-1]])
+    assert archive_of(forged.root).commit(with_rows(manifest, [kept], None, ""), [kept])
+    assert gone
+    return forged
+
+
+def test_gap_that_the_stream_still_has_keeps_it(tmp_path: Path) -> None:
+    vault = with_gaps(tmp_path)
+    match = r"generation 1 calls bytes 0 to \d+ of 0\.#epoch\.0 a gap, but the stream still has them"
+    is_kept(vault, match, same_stream=True)
+    with pytest.raises(Damaged, match=match):
+        truncating(vault, dry_run=True)
+    for dry_run in (False, True):
+        report = export_stream(vault.uri(), vault.root, dry_run=dry_run, **OPTIONS)
+        assert report.unchanged
+        assert "calls bytes 0 to" in "".join(report.warnings)
+    status = show_status(vault.uri().rpartition("/")[0] + "/", root=vault.root)
+    assert "calls bytes 0 to" in "".join(status.warnings)
+    head = vault.described.tail
+    vault.truncate(head)  # Pravega's retention has deleted them: then it is a gap
+    vault.add(b"new")
+    assert truncating(vault).truncated
+    status = show_status(vault.uri().rpartition("/")[0] + "/", root=vault.root)
+    assert status.warnings == ()
+
+
+def test_gap_into_which_the_stream_was_truncated_keeps_the_rest(tmp_path: Path) -> None:
+    """It may be of an event that was truncated in its middle, so only a truncation asks about it."""
+    vault = with_gaps(tmp_path)
+    vault.truncate(SIZE)
+    assert export_stream(vault.uri(), vault.root, **OPTIONS).warnings == ()
+    is_kept(vault, r"calls bytes 908 to \d+ of 0\.#epoch\.0 a gap.*truncated inside an event")
+
+
+def test_bytes_that_no_generation_has_keep_the_stream(tmp_path: Path) -> None:
+    """A forged generation that begins behind the end of the one before it."""
+    vault = made(tmp_path)
+    export(vault)
+    low = vault.described.tail
+    vault.add(b"lost" * 100)
+    high = vault.described.tail
+    vault.add(b"new")
+    export(vault)
+    archive = archive_of(vault.root)
+    manifest, rows = forged_from(archive, low.offsets[SEGMENT], high.offsets[SEGMENT])
+    for key, data in ((ranges_key(manifest.span), rows), (manifest_key(manifest.span), manifest.encode())):
+        replace_object(vault.root, archive.prefix + key, data)
+    start, end = low.offsets[SEGMENT], high.offsets[SEGMENT]
+    is_kept(vault, f"no generation has bytes {start} to {end} of 0.#epoch.0, which the stream still has")
+
+
+def forged_from(archive: Archive, low: int, high: int) -> tuple[Manifest, bytes]:
+    """Generation 2, without its bytes from ``low`` to ``high``; its last range is exported once more from there."""
+    found = archive.load(2)
+    row = found.rows[SEGMENT][-1]
+    data = b"".join(map(bytes, comparing.read_verified(archive.place, found.layout, row)))[high - low :]
+    short = replace(row, start=high, events=1, digest=comparing.digest_of([data]), crc64nvme="")
+    archive.store.put(archive.prefix + chunk_key(SEGMENT, high, len(data)), data)
+    index = encode_ranges(NAME, [short])
+    entry = found.manifest.segments[0].model_copy(update={"start": high})
+    cut = replace(found.manifest.from_, offsets={SEGMENT: high})
+    manifest = found.manifest.model_copy(
+        update={"from_": cut, "segments": (entry,), "index": IndexEntry.of(index)},
+    )
+    return with_rows(manifest, [short], None, ""), index
+
+
+@pytest.mark.parametrize("head", [0, 908], ids=["whole", "from the middle of a range"])
+@pytest.mark.parametrize("marked", [False, True], ids=["unmarked", "marked"])
+def test_generation_with_other_bytes_and_their_digests_keeps_the_stream(
+    tmp_path: Path, head: int, marked: bool
+) -> None:
+    vault = made(tmp_path / "mine")
+    forger = other(tmp_path / "other", vault.root)
+    export(forger)
+    if marked:
+        assert check_archive(vault.archive, read_data=True, master="inline").marked == (1,)
+    vault.truncate(head)
+    is_kept(vault, r"generation 1 has other bytes than the stream; nothing was truncated: .*0\.#epoch\.0 bytes")
+
+
+def test_mark_does_not_let_a_stream_lose_what_was_swapped_since(tmp_path: Path) -> None:
+    vault = made(tmp_path)
+    export(vault)
+    assert check_archive(vault.archive, read_data=True, master="inline").marked == (1,)
+    key = data_keys(vault.root)[0]
+    data = contents(vault.root)[key]
+    for head in (0, SIZE):  # a whole range, and the rest of one
+        vault.truncate(head)
+        replace_object(vault.root, key, bytes(len(data)))
+        is_kept(vault, "do not match the manifest")
+        replace_object(vault.root, key, data)
+    report = truncating(vault)
+    assert (report.truncated, report.checked) == (True, ())
+    assert report.ranges_compared == report.ranges_read == len(archive_of(vault.root).load(1).rows[SEGMENT])
+    assert vault.events() == []
+
+
+def left_unfinished(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run an export that is killed right before it publishes."""
+
+    def killed(*_: object, **__: object) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr("streamvault.exporter.run.record_end", killed)
+        export(vault)
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_what_another_export_has_left_is_compared(
+    tmp_path: Path, forged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = made(tmp_path / "mine")
+    left_unfinished(other(tmp_path / "other", vault.root) if forged else vault, monkeypatch)
+    if forged:
+        is_kept(vault, "generation 1 has other bytes than the stream")
+        return
+    report = truncating(vault)
+    assert (report.export.resumed, report.export.moved_bytes, report.truncated) == (True, 0, True)
+    assert report.ranges_compared == report.ranges_read, "read back once, and in the source once more"
+
+
+def test_row_of_a_gap_that_the_stream_still_has_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = made(tmp_path)
+    left_unfinished(vault, monkeypatch)
+    archive = archive_of(vault.root)
+    key = archive.prefix + row_key(GenerationSpan.of(1), SEGMENT, 0)
+    row = FinishedSpan(
+        start=0, end=5 * SIZE, ranges=(), gaps=(Gap(start=0, end=5 * SIZE, reason="truncated at the source"),)
+    )
+    objects_of(vault.root).delete([key])
+    leave_row(archive.place, GenerationSpan.of(1), SEGMENT, row)
+    with pytest.raises(Damaged, match=r"generation 1 calls bytes 0 to 4540 .* It is given up: run the same"):
+        export(vault)
+    report = truncating(vault)
+    assert (report.export.gaps, report.truncated) == ((), True)
+
+
+@pytest.mark.parametrize("following", [False, True])
+def test_usual_rotation_reads_each_byte_of_the_source_once(
+    tmp_path: Path, following: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has just archived and read back is not read again because the source loses it."""
+    read, got = 0, list[str]()
+    real, get = LocalStore.read, ObstoreStore.get
+
+    def counted(self: LocalStore, *place: Any) -> Iterator[memoryview]:
+        nonlocal read
+        for block in real(self, *place):
+            read += len(block)
+            yield block
+
+    def listed(self: ObstoreStore, key: str, *most: int) -> bytes:
+        got.append(key)
+        return get(self, key, *most)
+
+    monkeypatch.setattr(LocalStore, "read", counted)
+    monkeypatch.setattr(ObstoreStore, "get", listed)
+    figures = []
+    for truncate in (False, True):
+        vault, read = made(tmp_path / f"{truncate}"), 0
+        got.clear()
+        if following:
+            options = {**OPTIONS, "lasting": 1.0, "every": 10.0}
+            assert (
+                bool(follow_stream(vault.uri(), vault.root, rotate=True, truncate_source=truncate, **options).cut)
+                == truncate
+            )
+        else:
+            report = rotate_stream(vault.uri(), vault.root, truncate_source=truncate, **OPTIONS)
+            assert (report.truncated, report.ranges_compared) == (truncate, 0)
+        figures.append((read, sum("/chunks/" in key for key in got)))
+    assert 0 < figures[1][0] - figures[0][0] <= 2 * 64 * 1024, "only the last bytes of the segment"
+    assert figures[1][1] == figures[0][1], "the archive's data are read back once"
+
+
+def test_merged_and_partly_truncated_generations_are_compared(tmp_path: Path) -> None:
+    vault = made(tmp_path)
+    export(vault)
+    vault.add(b"more")
+    export(vault)
+    compact_archive(vault.archive, master="inline")
+    assert check_archive(vault.archive, read_data=True, master="inline").marked == (2,)
+    vault.truncate(SIZE)
+    report = truncating(vault, dry_run=True)
+    assert report.ranges_compared == len(archive_of(vault.root).load(2).rows[SEGMENT])
+    assert truncating(vault).ranges_compared == report.ranges_compared
+    assert vault.events() == []
+
+
+@pytest.mark.parametrize("head", [908, None], ids=["in part", "all"])
+def test_what_is_truncated_while_it_is_compared_is_left_out(
+    tmp_path: Path, head: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = made(tmp_path)
+    export(vault)
+    assert check_archive(vault.archive, read_data=True, master="inline").marked == (1,)
+    real = comparing.read_verified
+
+    def meanwhile(*arguments: Any) -> Any:
+        vault.truncate(vault.described.tail if head is None else head)
+        return real(*arguments)
+
+    monkeypatch.setattr(comparing, "read_verified", meanwhile)
+    if head is None:
+        assert truncating(vault).truncated
+        assert vault.events() == []
+        return
+    with suppress(Damaged):
+        assert truncating(vault).truncated
+
+
+def test_filler_of_a_restore_is_no_gap_that_the_stream_still_has(tmp_path: Path) -> None:
+    """A restored stream has filler in place of the archive's gaps, and its tags say where."""
+    vault = made(tmp_path)
+    export(vault)
+    vault.add(b"gone" * 10)
+    vault.truncate(vault.described.tail)
+    vault.add(*EVENTS)
+    export(vault, same_stream=True)
+    assert archive_of(vault.root).manifest().gaps
+    for tagged in (False, True):
+        again = Vault(tmp_path / f"again-{tagged}", vault.root)
+        import_stream(vault.archive, again.uri(), master="inline")
+        if tagged:
+            assert truncating(again).truncated
+            assert again.events() == []
+        else:
+            with again.store as store:
+                was = store.describe(NAME).configuration
+                store.update_stream(NAME, replace(was, tags=()))
+            is_kept(again, "calls bytes .* a gap, but the stream still has them")
