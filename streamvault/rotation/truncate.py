@@ -136,7 +136,7 @@ def _generations_of(
 ) -> list[Generation]:
     """Return the generations that have what a source has, from the newest back to where it begins."""
     left, found = {segment: there.start for segment, there in held.items()}, list[Generation]()
-    for span in reversed(archive.in_force(listing)):
+    for span in reversed(listing.spans):
         if not left:
             break
         if span.first > archived.generation:

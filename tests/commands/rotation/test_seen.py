@@ -23,18 +23,24 @@ from streamvault import (
     show_status,
 )
 from streamvault.common.errors import Damaged
+from streamvault.exporter import task
 from streamvault.layouts.object_keys import GenerationSpan, chunk_key, manifest_key, ranges_key, row_key
+from streamvault.layouts.place import Place
 from streamvault.manifests.archive.agreement import with_rows
 from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.marks import mark_checked
 from streamvault.manifests.archive.rows import FinishedSpan, Gap, leave_row
 from streamvault.manifests.format.entries import GapEntry
 from streamvault.manifests.format.manifest import IndexEntry, Manifest
 from streamvault.manifests.format.ranges import encode_ranges
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.reading import comparing
+from streamvault.rotation import rotate, truncate
 from streamvault.rotation.reports import RotateReport
+from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.uri import parse_stream
 from tests.unit.small_archives import (
     NAME,
     RANGE_SIZE,
@@ -235,6 +241,54 @@ def test_row_of_a_gap_that_the_stream_still_has_is_not_published(
     assert (report.export.gaps, report.truncated) == ((), True)
 
 
+def test_row_that_another_run_has_left_meanwhile_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task has read other bytes than its row says, which is somebody else's."""
+    vault, real = made(tmp_path), task.leave_row
+
+    def late(place: Place, span: GenerationSpan, segment: SegmentId, row: FinishedSpan, *, attempt: int) -> Any:
+        data = bytes(frame(bytes(900))) * row.events
+        if row.start == 0:
+            forged = row.ranges[0].model_copy(update={"digest": comparing.digest_of([data])})
+            real(place, span, segment, row.model_copy(update={"ranges": (forged,)}), attempt=attempt)
+            replace_object(vault.root, place.prefix + chunk_key(segment, 0, len(data)), data)
+        return real(place, span, segment, row, attempt=attempt)
+
+    monkeypatch.setattr(task, "leave_row", late)
+    is_kept(vault, "generation 1 has other bytes than the stream")
+
+
+def test_range_that_was_archived_but_not_read_back_by_this_run_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has marked the generation right after it was published."""
+    vault, real = made(tmp_path), rotate.read_back
+
+    def marked(archive: Archive, *others: Any) -> Any:
+        mark_checked(archive.store, archive.load(1))
+        replace_object(vault.root, data_keys(vault.root)[0], bytes(5 * SIZE))
+        return real(archive, *others)
+
+    monkeypatch.setattr(rotate, "read_back", marked)
+    before = vault.events()
+    with pytest.raises(Damaged, match="do not match the manifest"):
+        truncating(vault)
+    assert vault.events() == before
+
+
+def test_archive_that_lacks_a_generation_keeps_the_stream(tmp_path: Path) -> None:
+    vault = made(tmp_path)
+    for number in range(3):
+        vault.add(b"%d" % number)
+        export(vault)
+    archive = archive_of(vault.root)
+    newest = archive.manifest()
+    replace_object(vault.root, archive.prefix + manifest_key(GenerationSpan.of(2)), None)
+    before, (source, _) = vault.events(), parse_stream(vault.uri())
+    with pytest.raises(Damaged, match="the manifest of generation 2 is missing"):
+        truncate.truncate_source(archive, source, newest, truncate.SeenRanges(), same_stream=False, run=lambda _: None)
+    assert vault.events() == before
+
+
 @pytest.mark.parametrize("following", [False, True])
 def test_usual_rotation_reads_each_byte_of_the_source_once(
     tmp_path: Path, following: bool, monkeypatch: pytest.MonkeyPatch
@@ -256,18 +310,18 @@ def test_usual_rotation_reads_each_byte_of_the_source_once(
     monkeypatch.setattr(LocalStore, "read", counted)
     monkeypatch.setattr(ObstoreStore, "get", listed)
     figures = []
-    for truncate in (False, True):
-        vault, read = made(tmp_path / f"{truncate}"), 0
+    for truncates in (False, True):
+        vault, read = made(tmp_path / f"{truncates}"), 0
         got.clear()
         if following:
             options = {**OPTIONS, "lasting": 1.0, "every": 10.0}
             assert (
-                bool(follow_stream(vault.uri(), vault.root, rotate=True, truncate_source=truncate, **options).cut)
-                == truncate
+                bool(follow_stream(vault.uri(), vault.root, rotate=True, truncate_source=truncates, **options).cut)
+                == truncates
             )
         else:
-            report = rotate_stream(vault.uri(), vault.root, truncate_source=truncate, **OPTIONS)
-            assert (report.truncated, report.ranges_compared) == (truncate, 0)
+            report = rotate_stream(vault.uri(), vault.root, truncate_source=truncates, **OPTIONS)
+            assert (report.truncated, report.ranges_compared) == (truncates, 0)
         figures.append((read, sum("/chunks/" in key for key in got)))
     assert 0 < figures[1][0] - figures[0][0] <= 2 * 64 * 1024, "only the last bytes of the segment"
     assert figures[1][1] == figures[0][1], "the archive's data are read back once"
@@ -301,12 +355,8 @@ def test_what_is_truncated_while_it_is_compared_is_left_out(
         return real(*arguments)
 
     monkeypatch.setattr(comparing, "read_verified", meanwhile)
-    if head is None:
-        assert truncating(vault).truncated
-        assert vault.events() == []
-        return
-    with suppress(Damaged):
-        assert truncating(vault).truncated
+    assert truncating(vault).truncated
+    assert vault.events() == []
 
 
 def test_filler_of_a_restore_is_no_gap_that_the_stream_still_has(tmp_path: Path) -> None:
