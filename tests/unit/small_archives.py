@@ -15,9 +15,11 @@ from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
 from streamvault.exporter.reports import ExportReport
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
-from streamvault.layouts.object_keys import GenerationSpan
+from streamvault.layouts.object_keys import GenerationSpan, chunk_key
+from streamvault.manifests.archive.agreement import with_rows
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.replaced import delete_replaced
+from streamvault.manifests.format.entries import GapEntry
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
@@ -165,6 +167,23 @@ def merge(vault: Vault, first: int, last: int, *, grace: float = 0.0) -> Compact
     options = CompactOptions().model_copy(update={"grace": grace})
     span = GenerationSpan(first, last)
     return compacting.compact_generations(archive_of(vault.root), span, options, lambda: InlineRunner(1), Progress())
+
+
+def forge_gaps(honest: Archive, forged: Archive) -> None:
+    """Publish the first generation of an archive in another one, by puts alone: but for the last range, all is gaps."""
+    generation = honest.load(1)
+    kept = [rows[-1] for rows in generation.rows.values()]
+    gaps = tuple(
+        GapEntry(segment=row.segment.in_stream(honest.stream), start=entry.start, end=row.start, reason="truncated")
+        for row in kept
+        for entry in generation.manifest.segments
+        if entry.id == row.segment
+    )
+    for row in kept:
+        key = chunk_key(row.segment, row.start, row.end - row.start)
+        forged.store.put(forged.prefix + key, honest.store.get(honest.prefix + key, row.end - row.start))
+    manifest = generation.manifest.model_copy(update={"gaps": gaps, "index": None})
+    assert forged.commit(with_rows(manifest, kept, None, ""), kept)
 
 
 def before_a_decision(

@@ -30,7 +30,6 @@ from streamvault.manifests.archive.agreement import with_rows
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.marks import mark_checked
 from streamvault.manifests.archive.rows import FinishedSpan, Gap, leave_row
-from streamvault.manifests.format.entries import GapEntry
 from streamvault.manifests.format.manifest import IndexEntry, Manifest
 from streamvault.manifests.format.ranges import encode_ranges
 from streamvault.objectstore.obstore_store import ObstoreStore
@@ -49,6 +48,7 @@ from tests.unit.small_archives import (
     archive_of,
     contents,
     data_keys,
+    forge_gaps,
     objects_of,
     replace_object,
 )
@@ -95,14 +95,8 @@ def with_gaps(folder: Path) -> Vault:
     """A stream, and a forged first generation that has only its last range."""
     honest = made(folder)
     export(honest)
-    generation = archive_of(honest.root).load(1)
-    *gone, kept = generation.rows[SEGMENT]
-    gap = GapEntry(segment=SEGMENT.in_stream(NAME), start=0, end=kept.start, reason="truncated before it was read")
-    manifest = generation.manifest.model_copy(update={"gaps": (gap,), "index": None})
     forged = replace(honest, root=a_root())
-    objects_of(forged.root).put(data_keys(honest.root)[-1], contents(honest.root)[data_keys(honest.root)[-1]])
-    assert archive_of(forged.root).commit(with_rows(manifest, [kept], None, ""), [kept])
-    assert gone
+    forge_gaps(archive_of(honest.root), archive_of(forged.root))
     return forged
 
 
