@@ -13,10 +13,10 @@ from streamvault.reading.comparing import StillHeld
 from streamvault.streamstore.model import StreamName
 from tests.integration.conftest import Site
 from tests.streams import make_stream
-from tests.unit.small_archives import forge_gaps
+from tests.unit.small_archives import RANGE_SIZE, forge_gaps
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio]
-OPTIONS: dict[str, Any] = {"layout": "chunks", "range_size": 16 * 1024, "master": "inline[2]"}
+OPTIONS: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline[2]"}
 
 
 def test_forged_gaps_and_swapped_chunks_keep_the_stream(here: Site, root: str, scope_name: str) -> None:

@@ -175,8 +175,8 @@ def test_without_the_names_in_decisions_it_is_called_intact(monkeypatch: pytest.
 def test_without_the_look_the_source_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     real = truncate.truncate_source
 
-    def unseen(*arguments: Any, **options: Any) -> bool:
-        return real(*arguments, **{**options, "check": lambda _: None})
+    def unseen(*arguments: Any, **options: Any) -> truncate.Truncated:
+        return real(*arguments, **{**options, "run": lambda _: None})
 
     monkeypatch.setattr(rotate, "truncate_source", unseen)
     assert any(schedules(STOPPED[0]))
