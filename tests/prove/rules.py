@@ -140,10 +140,10 @@ RULES: tuple[Mutant, ...] = (
         "end of the plan: a plan is given up only if it is not published",
         "exporter/run.py",
         "            if self._published() is None:\n"
-        "                if isinstance(problem, (NotEvents, InvalidCut)):\n"
+        "                if isinstance(problem, (NotEvents, InvalidCut, StillHeld)):\n"
         "                    record_end(self._archive, self._plan, self._attempt, str(problem))\n"
         "                raise\n",
-        "            if isinstance(problem, (NotEvents, InvalidCut)):\n"
+        "            if isinstance(problem, (NotEvents, InvalidCut, StillHeld)):\n"
         "                record_end(self._archive, self._plan, self._attempt, str(problem))\n"
         "            if self._published() is None:\n"
         "                raise\n",
@@ -153,7 +153,7 @@ RULES: tuple[Mutant, ...] = (
         "end-for-any-error",
         "end of the plan: a plan is given up only if it can never be finished",
         "exporter/run.py",
-        "if isinstance(problem, (NotEvents, InvalidCut)):",
+        "if isinstance(problem, (NotEvents, InvalidCut, StillHeld)):",
         "if True:",
         tests=(LATE,),
     ),
@@ -2405,7 +2405,7 @@ RULES: tuple[Mutant, ...] = (
         "query-of-another",
         "Spark: a query goes on from an offset only in the stream that it was taken of",
         "spark/pravega_stream.py",
-        "        if not compare or _KNOWN_BY not in offset:\n",
+        "        if not compare or position is None:\n",
         "        if True:\n",
         tests=(f"{IDENTITY}::test_streaming_query_of_a_stream_that_was_replaced_is_refused",),
     ),
