@@ -1526,6 +1526,22 @@ RULES: tuple[Mutant, ...] = (
         tests=(f"{LAKE}/test_forged_metadata.py::test_link_out_of_the_tables_folder_is_refused",),
     ),
     Mutant(
+        "table-tab-between-dots",
+        "table: what PyIceberg drops from an address does not hide a way out of the table's folder",
+        "lake/catalogs/iceberg_vetting.py",
+        'set("?#\\t\\n\\r")',
+        'set("?#")',
+        tests=(f"{LAKE}/test_forged_metadata.py::test_property_that_names_a_folder_elsewhere_is_refused",),
+    ),
+    Mutant(
+        "table-settings-planted",
+        "table: PyIceberg takes no settings from the working folder",
+        "lake/catalogs/iceberg_vetting.py",
+        "    _refuse_settings_here()\n",
+        "",
+        tests=(f"{LAKE}/test_forged_metadata.py::test_settings_in_the_working_folder_are_refused",),
+    ),
+    Mutant(
         "table-settings-of-properties",
         "table: a table's properties do not say how its files are opened",
         "lake/catalogs/iceberg_vetting.py",

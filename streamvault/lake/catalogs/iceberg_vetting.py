@@ -7,6 +7,7 @@ it, in the table's folder only, and none is deleted; a table is changed only aft
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -20,9 +21,9 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
 from pyiceberg.utils.concurrent import ExecutorFactory
-from pyiceberg.utils.config import Config
+from pyiceberg.utils.config import PYICEBERG_HOME, PYICEBERG_YML, Config
 
-from streamvault.common.errors import Conflict, Damaged
+from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.lake.location import TablePlace
 from streamvault.manifests.format.jsonfile import one_line
 
@@ -60,7 +61,9 @@ def load_vetted(name: str, place: TablePlace, **properties: Any) -> Catalog:
 
     Raises:
         ValueError: settings are missing.
+        Usage: they would be taken from the working folder.
     """
+    _refuse_settings_here()
     setting: dict[str, Any] = {**(Config().get_catalog_config(name) or {}), **properties}
     kind = setting.get("type") or infer_catalog_type(name, setting)
     if "uri" in setting and str(getattr(kind, "value", kind)).lower() == "rest":
@@ -70,6 +73,15 @@ def load_vetted(name: str, place: TablePlace, **properties: Any) -> Catalog:
     opened: Any = load_catalog(name, **properties)
     opened.__class__ = type("Vetted", (_VettedMetastore, type(opened)), {"place": place})
     return opened  # type: ignore[no-any-return]
+
+
+def _refuse_settings_here() -> None:
+    """PyIceberg takes its file from the working folder if there is none elsewhere: anybody may have put it there."""
+    homes = [Path(folder).expanduser() for folder in (os.environ.get(PYICEBERG_HOME) or "~", "~")]
+    if Path(PYICEBERG_YML).is_file() and not any((home / PYICEBERG_YML).is_file() for home in homes):
+        todo = f"Move them to your home folder, or name their folder in {PYICEBERG_HOME}, if they are yours."
+        where = str(Path(PYICEBERG_YML).absolute())
+        raise Usage("settings of PyIceberg in the working folder are not used", where=where, todo=todo)
 
 
 def vet(table: Table, place: TablePlace) -> None:
@@ -137,7 +149,8 @@ def _check_inside(files: Iterable[str], place: TablePlace) -> None:
 def _is_inside(file: str, folder: str) -> bool:
     file, folder = map(_plain, (file, folder))
     below = file.removeprefix(f"{folder}/")
-    if below == file or set("?#") & set(below) or {".", ".."} & set(below.split("/")):
+    # what PyIceberg cuts off, or drops from between two dots
+    if below == file or set("?#\t\n\r") & set(below) or {".", ".."} & set(below.split("/")):
         return False
     scheme, _, path = folder.partition("://")
     return scheme != "file" or Path(f"{path}/{below}").resolve().is_relative_to(Path(path).resolve())

@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from streamvault import write_table
-from streamvault.common.errors import Conflict, Damaged
+from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.lake.catalogs import open_catalog
 from streamvault.lake.location import TablePlace
 from streamvault.lake.recorded import find_options
@@ -173,7 +173,14 @@ def in_statistics(metadata: dict[str, Any], file: str) -> None:
     metadata["partition-statistics"] = []
 
 
-OUTSIDE = ("file://{root}/victim.txt", "file://{folder}/../../../../victim.txt", "{root}/victim.txt", "s3://other/key")
+OUTSIDE = (
+    "file://{root}/victim.txt",
+    "file://{folder}/../../../../victim.txt",
+    "file://{folder}/.\t./.\n./.\r./.\t./victim.txt",
+    "{root}/victim.txt",
+    "s3://other/key",
+)
+"""PyIceberg drops tabs and line breaks from an address, as ``urllib.parse`` does."""
 
 
 @pytest.mark.parametrize("outside", OUTSIDE)
@@ -269,6 +276,24 @@ def test_metadata_that_are_changed_behind_the_check_are_refused(
     with pytest.raises(Conflict, match="has a property that may run code"):
         lake.hand_off()
     assert not ran.exists()
+
+
+@pytest.mark.parametrize("planted", ["here", "home"])
+def test_settings_in_the_working_folder_are_refused(
+    shared: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    for name in ("here", "home"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PYICEBERG_HOME", raising=False)
+    (tmp_path / planted / ".pyiceberg.yaml").write_text("catalog:\n  house:\n    s3.proxy-uri: http://127.0.0.1:9\n")
+    catalog = open_catalog(f"sql:sqlite:///{shared.folder}/catalog.db", "iceberg")
+    if planted == "home":
+        assert catalog.identity(shared.place)
+        return
+    with pytest.raises(Usage, match=r"settings of PyIceberg in the working folder.*/here/\.pyiceberg\.yaml"):
+        catalog.identity(shared.place)
 
 
 def test_properties_of_engines_are_accepted_and_nothing_is_deleted(lake: Lake) -> None:
