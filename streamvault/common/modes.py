@@ -26,7 +26,13 @@ def make_folder(path: Path) -> None:
         Usage: ``STREAMVAULT_MODE`` is not a mode.
     """
     path.mkdir(0o700)
-    _share(path, 0o7777)
+    if os.environ.get(VARIABLE):
+        # in a shared folder, somebody may have put a link in its place
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            _share(descriptor, 0o7777)
+        finally:
+            os.close(descriptor)
 
 
 def make_folders(path: Path) -> None:
@@ -69,11 +75,11 @@ def open_file(path: str | Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
-def _share(made: int | Path, bits: int) -> None:
+def _share(made: int, bits: int) -> None:
     given = os.environ.get(VARIABLE, "")
     if not given:
         return
     if not _MODE.fullmatch(given):
         todo = "Give it in octal, with all rights for the owner, such as 0750."
         raise Usage(f"{VARIABLE} is not a mode of a folder", where=repr(given), todo=todo)
-    os.chmod(made, int(given, 8) & bits)  # noqa: PTH101  (a descriptor, too)
+    os.fchmod(made, int(given, 8) & bits)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamvault.cli import main
 from streamvault.objectstore.errors import ObjectStoreError
+from streamvault.objectstore.folder import store as store_module
 from streamvault.objectstore.folder.store import FolderStore
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
@@ -116,3 +120,34 @@ def test_folder_store_follows_no_link_below_its_root(tmp_path: Path) -> None:
     assert store.folders("") == ["a"]
     assert contents(tmp_path / "outside").keys() == {str(tmp_path / "outside/deep/file")}
     assert not (tmp_path / "outside/new").exists()
+
+
+@pytest.mark.parametrize("call", ["put", "delete"])
+def test_folder_that_becomes_a_link_leads_nowhere_else(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two steps of a call."""
+    store = FolderStore(tmp_path / "root")
+    store.put("a/b/file", b"1")
+    (tmp_path / "outside/b").mkdir(parents=True)
+
+    def swapping(do: Callable[..., None]) -> Callable[..., None]:
+        def at_once(*given: Any, **options: Any) -> None:
+            monkeypatch.undo()
+            if call == "delete":
+                do(*given, **options)
+            (tmp_path / "root/a").rename(tmp_path / "root/moved")
+            (tmp_path / "root/a").symlink_to(tmp_path / "outside")
+            if call == "put":
+                do(*given, **options)
+
+        return at_once
+
+    if call == "put":
+        monkeypatch.setattr(store_module, "make_folder", swapping(store_module.make_folder))
+        with pytest.raises(ObjectStoreError):
+            store.put("a/c/d/file", b"2")
+    else:
+        monkeypatch.setattr(os, "unlink", swapping(os.unlink))
+        store.delete(["a/b/file"])
+    assert [at.name for at in (tmp_path / "outside").rglob("*")] == ["b"]

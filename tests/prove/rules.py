@@ -2907,6 +2907,33 @@ RULES: tuple[Mutant, ...] = (
         tests=(LINKS,),
     ),
     Mutant(
+        "link-made-in",
+        "folder: a folder is made where it was checked to be, whatever is renamed meanwhile",
+        "objectstore/folder/store.py",
+        'yield Path(f"/proc/self/fd/{above}/{name}")',
+        "yield folder",
+        tests=(f"{LINKS}::test_folder_that_becomes_a_link_leads_nowhere_else",),
+    ),
+    Mutant(
+        "link-pruned",
+        "folder: no link below the root is followed to a folder that has become empty",
+        "objectstore/folder/store.py",
+        """                with self._folder_of(at) as (above, name):
+                    os.rmdir(name, dir_fd=above)
+""",
+        """                os.rmdir(f"{self._root}/{at}")
+""",
+        tests=(f"{LINKS}::test_folder_that_becomes_a_link_leads_nowhere_else",),
+    ),
+    Mutant(
+        "mode-of-a-link",
+        "machine: the mode of a folder that is made is given to no other",
+        "common/modes.py",
+        "os.O_DIRECTORY | os.O_NOFOLLOW",
+        "os.O_DIRECTORY",
+        tests=(f"{MODES}::test_mode_is_given_to_no_other_folder",),
+    ),
+    Mutant(
         "link-listed",
         "folder: no link below the root is listed",
         "objectstore/folder/listing.py",

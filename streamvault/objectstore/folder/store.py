@@ -313,22 +313,32 @@ class FolderStore(ObjectStore):
         try:
             self._check_links(f"{at}/"[len(self._root) + 1 :])
             for each in reversed(missing):
-                with suppress(FileExistsError):
-                    make_folder(each)
+                with self._made_in(each) as made, suppress(FileExistsError):
+                    make_folder(made)
                 self._flush(str(each.parent))
         except OSError as error:
             raise self._problem(error, key) from None
 
+    @contextmanager
+    def _made_in(self, folder: Path) -> Iterator[Path]:
+        """Yield a path to a folder that is to be made, which leads nowhere else if one above it becomes a link."""
+        if str(folder) == self._root:
+            yield folder
+        else:
+            with self._folder_of(str(folder)[len(self._root) :].lstrip("/")) as (above, name):
+                yield Path(f"/proc/self/fd/{above}/{name}")
+
     def _prune(self, folder: str) -> None:
         """Sync a folder that lost files; remove it and its parents below the root where empty."""
-        at = Path(self._root, folder)
+        at = folder
         with suppress(OSError):  # gone, or not empty: both are fine
-            while at != Path(self._root):
-                at.rmdir()
-                self._flushed.pop(str(at), None)  # else a program that goes on for months would keep all of them
-                at = at.parent
+            while at:
+                with self._folder_of(at) as (above, name):
+                    os.rmdir(name, dir_fd=above)
+                self._flushed.pop(f"{self._root}/{at}", None)  # else a program that goes on for months would keep all
+                at = at.rpartition("/")[0]
         with suppress(FileNotFoundError):
-            self._flush(str(at))
+            self._flush(str(Path(self._root, at)))
 
     def _check_root(self) -> None:
         root = Path(self._root)

@@ -76,3 +76,13 @@ def test_what_is_no_mode_is_a_usage_error(given: str, tmp_path: Path, monkeypatc
     monkeypatch.setenv("STREAMVAULT_MODE", given)
     with pytest.raises(Usage, match="is not a mode"):
         os.close(make_file(tmp_path / "file"))
+
+
+def test_mode_is_given_to_no_other_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that somebody puts in place of the folder that was just made."""
+    monkeypatch.setenv("STREAMVAULT_MODE", "0777")
+    (tmp_path / "other").mkdir(0o700)
+    monkeypatch.setattr(Path, "mkdir", lambda folder, _: folder.symlink_to(tmp_path / "other"))
+    with pytest.raises(NotADirectoryError):
+        make_folder(tmp_path / "made")
+    assert (tmp_path / "other").stat().st_mode & 0o777 == 0o700
