@@ -31,10 +31,11 @@ _PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path",
 """Properties of a table that name a folder; Athena sets one. It must be in the table's own."""
 
 _HARMLESS = re.compile(
-    r"[a-z]\w*"  # as comment, owner, Athena's vacuum_… and optimize_…, and users' own
+    r"(?!py-|DEFAULT_)[A-Za-z][\w-]*(?<!-impl)"  # as comment, owner, EXTERNAL, Athena's vacuum_… and users' own
     r"|(streamvault|commit|compatibility|history\.expire|read|engine\.hive|nessie|polaris|presto|spark|trino|dbt)\..+"
+    r"|(databricks|flink|glue|hive|impala|orc|self-optimizing|snowflake)\..+"
     r"|write\.(parquet|orc|avro|delete|update|merge|upsert|format|spark|wap|summary|metadata\.metrics)\..+"
-    r"|write\.(distribution-mode|target-file-size-bytes|data\.partition-columns)"
+    r"|write\.(distribution-mode|manifest-lists\.enabled|target-file-size-bytes|data\.partition-columns)"
     r"|write\.metadata\.(compression-codec|previous-versions-max|delete-after-commit\.enabled)"
     r"|write\.object-storage\.(enabled|partitioned-paths)"
     r"|created-at|format-version|gc\.enabled|schema\.name-mapping\.default",

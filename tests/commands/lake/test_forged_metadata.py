@@ -29,6 +29,9 @@ FOLDER = f"objects/{NAME}/table/stream"
 RESERVED = "write.py-location-provider.impl"
 HONEST = {
     "comment": "of the shop",
+    "EXTERNAL": "TRUE",
+    "cost-center": "17",
+    "flink.watermark": "at",
     "commit.retry.num-retries": "4",
     "created-at": "2026-01-01T00:00:00Z",
     "format-version": "2",
