@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import chain, islice
 
-from streamvault.common.errors import Conflict
+from streamvault.common.errors import Conflict, Damaged
 from streamvault.objectstore.errors import AlreadyExists, TooLarge, WrongSize
-from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.store import MOST_RECORDS, ObjectInfo, ObjectStore
 from streamvault.objectstore.transfers import Transfers, in_order
 
 MAX_IN_FLIGHT = 32
@@ -211,3 +211,15 @@ def read_ahead(
     """
     with closing(store.stream(key, start, end)) as blocks:
         yield from in_order(blocks, lambda block: block, len, 1, min(window_bytes, AHEAD_BYTES))
+
+
+def list_records(store: ObjectStore, folder: str, after: str = "") -> Iterator[ObjectInfo]:
+    """List a folder of records, of which all keys are kept in memory, see `ObjectStore.list`.
+
+    Raises:
+        Damaged: it has more than `MOST_RECORDS` objects.
+    """
+    for number, entry in enumerate(store.list(folder, after)):
+        if number >= MOST_RECORDS:
+            raise Damaged(f"a folder of records has more than {MOST_RECORDS} objects", where=f"{store.uri}/{folder}")
+        yield entry

@@ -64,7 +64,7 @@ class ObstoreStore(ObjectStore):
             found = self._backend.get(self._base + key)
             size = found.meta["size"]
             if size <= at_most:
-                return bytes(found.bytes())
+                return bytes(_received(found, size, f"{self.uri}/{key}"))
         except BACKEND_ERRORS as error:
             raise self._problem(error, "get", key) from None
         raise TooLarge.of(size, at_most, f"{self.uri}/{key}")
@@ -77,12 +77,10 @@ class ObstoreStore(ObjectStore):
                 raise WrongSize.short(start, start, f"{self.uri}/{key}")
             return memoryview(b"")
         try:
-            data = memoryview(self._backend.get_range(self._base + key, start=start, end=end))
+            found = self._backend.get(self._base + key, options={"range": (start, end)})
+            return _received(found, end - start, f"{self.uri}/{key}", start)
         except BACKEND_ERRORS as error:
             raise self._range_problem(error, key, start, end) from None
-        if len(data) != end - start:
-            raise WrongSize.short(start, end, f"{self.uri}/{key}")
-        return data
 
     def stream(self, key: str, start: int, end: int) -> ByteStream:
         """See `ObjectStore.stream`."""
@@ -122,19 +120,22 @@ class ObstoreStore(ObjectStore):
         """See `ObjectStore.list`."""
         check_prefix(prefix)
         offset = self._base + after if after else None
-        skip, last = len(self._base), after
+        asked, skip, last = self._base + prefix, len(self._base), ""
         try:
             pages = self._backend.list(self._base + prefix or None, offset=offset, chunk_size=PAGE)
             for page in pages:
                 for entry in page:
-                    key, size = entry["path"][skip:], entry["size"]
-                    if key <= last:
-                        if key <= after or (size == 0 and key + "/" > last):
-                            continue  # the server ignores the start key, or a "folder" object lost its slash
+                    path, size = entry["path"], entry["size"]
+                    if size == 0 and last < f"{path}/" and (path <= last or f"{path}/" == asked):
+                        continue  # a "folder" object lost its slash
+                    if path <= last:
                         raise UnorderedListing.at(self.uri)
-                    last = key
-                    if key.startswith(prefix):
-                        yield ObjectInfo(key, size)
+                    if not path.startswith(asked):
+                        what = "the server lists an object that is not below the folder that was asked for"
+                        raise ObjectStoreError(what, where=f"{self.uri}/{prefix}")
+                    last = path
+                    if path[skip:] > after:  # else the server ignores the start key
+                        yield ObjectInfo(path[skip:], size)
         except BACKEND_ERRORS as error:
             raise self._problem(error, "list", prefix) from None
 
@@ -187,6 +188,18 @@ class ObstoreStore(ObjectStore):
     def _is_beyond_end(self, error: BaseException) -> bool:
         """Return whether a ranged read failed because the object ends before the range starts."""
         return "StartTooLarge" in str(error)
+
+
+def _received(found: GetResult, size: int, where: str, start: int = 0) -> memoryview:
+    """Return the body of a response as one block; of one that goes on for longer, no more is received.
+
+    Raises:
+        WrongSize: it has another size.
+    """
+    data = memoryview(next(found.stream(min_chunk_size=max(size, 1)), b""))
+    if len(data) != size:
+        raise WrongSize.short(start, start + size, where)
+    return data
 
 
 class _Body:

@@ -19,6 +19,9 @@ SMALL = 64 * 1024 * 1024
 PAGE = 1000
 """Entries of a listing that S3 sends at once, and its maximum of keys per bulk delete."""
 
+MOST_RECORDS = 1_000_000
+"""Entries of a listing that is kept in memory: of manifests and what is beside them."""
+
 STREAM_BYTES = 1024 * 1024
 """About the size of the blocks of `ObjectStore.stream`."""
 

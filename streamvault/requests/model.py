@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from streamvault.common.errors import Usage
+from streamvault.common.plain_json import check_names
 from streamvault.common.times import LONGEST_SECONDS
 from streamvault.importer.options import FILLER_LIMIT, KeptRetention, Numbers, Offsets
 from streamvault.layouts.windows import WINDOW
@@ -140,12 +141,14 @@ def decode_failed(content: bytes) -> FailedRequest:
 
 def _decoded(adapter: TypeAdapter[T], content: bytes) -> T:
     try:
-        return adapter.validate_json(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise NotARequest(
-            "the entry is not a request that this release supports",
-            where=f"{place}: {first['msg']}" if place else first["msg"],
-            todo="A newer release may support it.",
-        ) from None
+        made = adapter.validate_json(content)
+        check_names(content)
+    except ValueError as error:
+        why = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            why = f"{place}: {first['msg']}" if place else first["msg"]
+        todo = "A newer release may support it."
+        raise NotARequest("the entry is not a request that this release supports", where=why, todo=todo) from None
+    return made

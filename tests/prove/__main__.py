@@ -17,6 +17,7 @@ from tests.faults.explorer.schedule import Schedule
 from tests.prove import replicas
 from tests.prove.flips import flip
 from tests.prove.hostile import attack
+from tests.prove.hostile_runs import attack_commands
 from tests.prove.injuries import injure
 from tests.prove.mutants import try_mutants
 from tests.prove.rules import RULES
@@ -60,7 +61,13 @@ def read_options() -> argparse.Namespace:
     )
     parser.add_argument("--injuries", type=int, default=1_000, metavar="N", help="injure so often (%(default)s)")
     parser.add_argument("--flips", type=int, default=2_000, metavar="N", help="of table files (%(default)s)")
-    parser.add_argument("--hostile", type=int, default=10_000, metavar="N", help="attack so often (%(default)s)")
+    parser.add_argument(
+        "--hostile",
+        type=int,
+        default=10_000,
+        metavar="N",
+        help="attack so often, a tenth of it by commands for each kind of input (%(default)s)",
+    )
     parser.add_argument("--versions", type=int, default=2_000, metavar="N", help="of two releases (%(default)s)")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each kind on servers (%(default)s)")
     parser.add_argument("--kind", default="", metavar="TEXT", help="of replicas: only kinds with this in their name")
@@ -178,7 +185,7 @@ def prove_flips(count: int, seed: int) -> tuple[list[Row], list[str]]:
 
 
 def prove_hostile(count: int, seed: int) -> tuple[list[Row], list[str]]:
-    """The table's rows for hostile archives, by kind."""
+    """The table's rows for hostile archives, and for commands on hostile input, by kind."""
     began = time.monotonic()
     found = attack(count, seed)
     seconds = round(time.monotonic() - began)
@@ -187,7 +194,17 @@ def prove_hostile(count: int, seed: int) -> tuple[list[Row], list[str]]:
     for kind, many in found.kinds.items():
         bad = sum(f" {kind}: " in line for line in wrong)
         rows.append((f"hostile: {kind}", *map(str, (many, many - bad, 0, 0, bad, seed, seconds))))
-    return rows, wrong
+    began = time.monotonic()
+    runs = attack_commands(count // 10, seed)
+    seconds = round(time.monotonic() - began)
+    for kind, many in runs.kinds.items():
+        bad = len({line.partition(": ")[2].rpartition(": ")[0] for line in runs.broken if line.startswith(f"{kind}: ")})
+        rows.append((f"hostile: commands, {kind}", *map(str, (many, many - bad, 0, 0, bad, seed, seconds))))
+    print(
+        f"of the commands, {dict(runs.refused)} refused; at most {runs.grown} MiB, {runs.seconds:.0f} s",
+        file=sys.stderr,
+    )
+    return rows, wrong + runs.broken
 
 
 def rows_of(found: Tried, seed: int) -> tuple[list[Row], list[str]]:

@@ -42,6 +42,10 @@ LOCAL = "tests/unit/streamstore/local/test_local_transactions.py"
 ARCHIVED_GROUPS = "tests/commands/importer/test_archived_groups.py"
 CARRIED = "tests/commands/mirrors/test_carried_groups.py"
 GROUP_STATE = "tests/unit/streamstore/pravega/test_group_state.py"
+JSON_FILES = "tests/unit/manifests/format/test_jsonfile.py"
+STORE = "tests/unit/objectstore/test_obstore_store.py"
+CALLS = "tests/unit/streamstore/pravega/test_calls.py"
+READER = "tests/unit/streamstore/pravega/test_reader.py"
 
 DELETE = "tests/commands/manifests/test_delete.py"
 LATE_MARKS = "tests/commands/manifests/test_late_marks.py"
@@ -2940,5 +2944,125 @@ RULES: tuple[Mutant, ...] = (
         "return staging not in entry.name and not entry.is_symlink()",
         "return staging not in entry.name",
         tests=(LINKS,),
+    ),
+    Mutant(
+        "json-name-twice",
+        "hostile input: a JSON file in which a name is there twice is damage",
+        "manifests/format/jsonfile.py",
+        "        check_names(data)\n",
+        "",
+        tests=(JSON_FILES,),
+    ),
+    Mutant(
+        "json-many-values",
+        "hostile input: a JSON file with millions of values is not parsed",
+        "manifests/format/jsonfile.py",
+        "    if has_too_many(data):\n        raise Damaged",
+        "    if False:\n        raise Damaged",
+        tests=(JSON_FILES,),
+    ),
+    Mutant(
+        "json-many-values-written",
+        "hostile input: a JSON file that readers reject is not written",
+        "manifests/format/jsonfile.py",
+        "        if len(data) > SMALL or has_too_many(data):",
+        "        if len(data) > SMALL:",
+        tests=(JSON_FILES,),
+    ),
+    Mutant(
+        "request-name-twice",
+        "hostile input: a request in which a name is there twice is none",
+        "requests/model.py",
+        "        check_names(content)\n",
+        "",
+        tests=(JSON_FILES,),
+    ),
+    Mutant(
+        "listing-outside",
+        "hostile input: a listing names only what is below the folder that was asked for",
+        "objectstore/obstore_store.py",
+        "if not path.startswith(asked):",
+        "if False:",
+        tests=(STORE,),
+    ),
+    Mutant(
+        "listing-repeated",
+        "hostile input: a listing ascends from its first key, also below where it should start",
+        "objectstore/obstore_store.py",
+        "                    if path <= last:\n",
+        "                    if path <= last and path[skip:] > after:\n",
+        tests=(STORE,),
+    ),
+    Mutant(
+        "body-unbounded",
+        "hostile input: of a body that goes on for longer than it should, no more is received",
+        "objectstore/obstore_store.py",
+        'next(found.stream(min_chunk_size=max(size, 1)), b"")',
+        "found.bytes()",
+        tests=(STORE,),
+    ),
+    Mutant(
+        "records-unbounded",
+        "hostile input: a folder of records has a limited number of objects",
+        "objectstore/bulk.py",
+        "        if number >= MOST_RECORDS:",
+        "        if False:",
+        tests=(STORE,),
+    ),
+    Mutant(
+        "names-unbounded",
+        "hostile input: a controller's listing of scopes and streams ends",
+        "streamstore/pravega/controller.py",
+        "        while left > 0:",
+        "        while True:",
+        tests=(CALLS,),
+    ),
+    Mutant(
+        "epochs-unbounded",
+        "hostile input: a controller's epochs end",
+        "streamstore/pravega/store.py",
+        "            if sum(len(epoch.segments) for epoch in found) > MOST_RANGES:",
+        "            if False:",
+        tests=("tests/unit/streamstore/pravega/test_store.py",),
+    ),
+    Mutant(
+        "answer-without-sense",
+        "hostile input: a controller's answer that means nothing is the controller's error",
+        "streamstore/pravega/controller.py",
+        "        except (InvalidName, KeyError, ValueError) as error:",
+        "        except ZeroDivisionError as error:",
+        tests=(CALLS,),
+    ),
+    Mutant(
+        "alive-for-ever",
+        "hostile input: a segment store that only says that it is alive is given up",
+        "streamstore/pravega/connection.py",
+        "            self._bear(0)\n",
+        "",
+        tests=(READER,),
+    ),
+    Mutant(
+        "address-that-is-none",
+        "hostile input: a segment store at an address that is none is unavailable",
+        "streamstore/pravega/connection.py",
+        "    except (OSError, OverflowError, ValueError) as error:",
+        "    except OSError as error:",
+        tests=(READER,),
+    ),
+    Mutant(
+        "token-nested",
+        "hostile input: a token is parsed in bounded depth",
+        "streamstore/pravega/segments.py",
+        "from pydantic_core import from_json\n",
+        "from json import loads as from_json\n",
+        tests=(READER,),
+    ),
+    Mutant(
+        "lease-for-ever",
+        "hostile input: a store that loses a lease's stream each time is given up",
+        "streamstore/services/lease.py",
+        "        for _ in range(ATTEMPTS):\n            with",
+        "        while True:\n            with",
+        tests=("tests/unit/streamstore/services/test_lease.py",),
     ),
 )

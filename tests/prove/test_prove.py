@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from streamvault.cli.app import COMMANDS
 from tests.prove.hostile import attack
+from tests.prove.hostile_runs import ATTACKS, attack_commands, tried
 from tests.prove.injuries import INJURIES, injure
 from tests.prove.mutants import ROOT, Mutant, apply
 from tests.prove.replicas import is_whole
@@ -26,6 +28,16 @@ def test_hostile_archives_are_refused_or_harmless() -> None:
     assert (found.broken, found.outside) == ([], [])
     assert found.refused["manifest"] > found.kinds["manifest"] // 2
     assert found.refused["index"] > found.kinds["index"] // 2
+
+
+def test_commands_refuse_hostile_input_or_take_no_harm() -> None:
+    found = attack_commands(31, 1)
+    assert found.broken == []
+    assert {*found.kinds} == {*ATTACKS}
+
+
+def test_every_command_that_reads_what_others_wrote_is_attacked() -> None:
+    assert {*COMMANDS} - tried() == {"demo"}
 
 
 def test_whole_keys_may_lack_what_was_truncated() -> None:

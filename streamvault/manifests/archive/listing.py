@@ -23,6 +23,7 @@ from streamvault.layouts.object_keys import (
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.format.jsonfile import find_file
+from streamvault.objectstore.bulk import list_records
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamCut
@@ -236,7 +237,7 @@ def _without_plan(store: ObjectStore, prefix: str, begun: Iterable[GenerationSpa
 
 
 def _keys(store: ObjectStore, prefix: str) -> list[str]:
-    return [entry.key.removeprefix(prefix) for entry in store.list(prefix + MANIFESTS)]
+    return [entry.key.removeprefix(prefix) for entry in list_records(store, prefix + MANIFESTS)]
 
 
 def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamvault.common.errors import Damaged, Failed
+from streamvault.common.plain_json import MOST_VALUES, check_names, has_too_many
 from streamvault.objectstore.deciding import decide
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.store import SMALL, ObjectStore
@@ -31,9 +32,9 @@ class Model(BaseModel):
             Failed: the file would be larger than readers accept.
         """
         data = self._written()
-        if len(data) > SMALL:
+        if len(data) > SMALL or has_too_many(data):
             what = f"its {type(self).__name__.lower()} would have {len(data)} bytes; readers accept at most {SMALL}"
-            raise Failed(f"the stream has too many segments and epochs: {what}")
+            raise Failed(f"the stream has too many segments and epochs: {what} and {MOST_VALUES} values")
         return data
 
     def _written(self) -> builtins.bytes:
@@ -102,10 +103,14 @@ def decode(model: type[F], data: bytes, where: str) -> F:
     """Decode and validate a file's content.
 
     Raises:
-        Damaged: it is not complete JSON, or does not fit the model; names the file and the first error.
+        Damaged: it is not complete JSON, has a name twice, has too many values, or does not fit the model; names
+            the file and the first error.
     """
+    if has_too_many(data):
+        raise Damaged(f"not a valid file (more than {MOST_VALUES} values)", where=where)
     try:
         made = model.model_validate_json(data)
+        check_names(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -115,6 +120,8 @@ def decode(model: type[F], data: bytes, where: str) -> F:
             raise Damaged("unsupported format version", where=where, todo="Use a newer release.") from None
         problem = one_line(f"{place}: {first['msg']}" if place else first["msg"])
         raise Damaged("not a valid file", where=f"{where}: {problem}") from None
+    except ValueError as error:
+        raise Damaged("not a valid file", where=f"{where}: {one_line(error)}") from None
     if not is_sealed(data):
         raise Damaged("the file was changed after it was written (its SHA-256 does not match)", where=where)
     return made

@@ -22,6 +22,7 @@ from streamvault.manifests.archive.marks import valid_mark
 from streamvault.manifests.archive.plan import current_plan
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.reports import ArchiveSummary, Timeline, TimelineEntry
+from streamvault.objectstore.bulk import list_records
 from streamvault.objectstore.errors import AccessDenied, InvalidKey, InvalidRoot
 from streamvault.objectstore.paths import is_path
 from streamvault.objectstore.store import ObjectStore
@@ -196,7 +197,7 @@ def _records(store: ObjectStore, folder: str) -> tuple[set[str], list[str]]:
     after: str | None = folder + min(_RECORDS)
     while after is not None:
         start, after = after, None
-        for entry in store.list(folder, start):
+        for entry in list_records(store, folder, start):
             key = entry.key.removeprefix(folder)
             name = key.partition("/")[0]
             if name > max(_RECORDS):

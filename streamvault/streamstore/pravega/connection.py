@@ -117,6 +117,7 @@ class Connection:
             if code != wire.KeepAlive.code:
                 return code, length
             self.receive_bytes(length)
+            self._bear(0)
 
     def receive_payload(self, code: int, length: int) -> WireCommand:
         """The command whose header was received."""
@@ -172,12 +173,14 @@ class Connection:
         return self._socket.sendmsg(views)
 
     def _bear(self, silent: int) -> None:
-        """Send a keep-alive to a silent server, or give up."""
+        """Send a keep-alive to a silent server, or give up: also one that is not silent, but does not answer either."""
         if silent >= PROBES:
             raise ConnectionLost(f"no reply to keep-alives for {self._timeout:.0f} s")
         waited = time.monotonic() - self._asked_at
         if waited > ANSWER_LIMIT * self._timeout:
             raise ConnectionLost(f"no answer for {waited:.0f} s")
+        if not silent:
+            return
         try:
             self._socket.send(encode(wire.KeepAlive()))
         except OSError as error:
@@ -244,9 +247,9 @@ def _connect(endpoint: Endpoint, tls: ssl.SSLContext | None, timeout: float) -> 
             return connected
     except ssl.SSLCertVerificationError as error:
         raise not_trusted("a segment store's", error.verify_message, str(endpoint)) from None
-    except OSError as error:
+    except (OSError, OverflowError, ValueError) as error:  # the latter two: the controller's address is none
         raise ConnectionLost(_reason(error)) from None
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

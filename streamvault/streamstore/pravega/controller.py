@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from itertools import takewhile
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from streamvault.common.errors import Problem
 from streamvault.streamstore.errors import (
@@ -42,6 +43,12 @@ from streamvault.streamstore.pravega.settings import PravegaSettings
 WORKFLOW_SECONDS = 150.0
 """Seal, truncate and delete calls return when finished; the controller itself gives up after 120 s."""
 
+MOST_NAMES = 500_000
+"""Names that a listing may have; one that has more does not end."""
+
+MOST_RANGES = 1_000_000
+"""Key ranges that all epochs of a stream may have; no manifest could hold more."""
+
 _MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
     "FAILURE": (RequestFailed, "the controller failed without giving a reason", "Try again; its log has the reason."),
     "SCOPE_NOT_FOUND": (NoSuchScope, "no such scope", ""),
@@ -62,6 +69,9 @@ _MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
     "INTERNAL_ERROR": (RequestFailed, "the controller could not report the scale's status", "Try again."),
 }
 
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _SCALINGS: Mapping[ScaleKind, Any] = {
     ScaleKind.FIXED: pb.ScalingPolicy.FIXED_NUM_SEGMENTS,
@@ -293,14 +303,16 @@ class Controller:
         self._status(pb.UpdateStreamStatus.Status, answer.status, stream)
 
     def _pages(self, method: str, request: Callable[[Any], Any], names: Callable[[Any], Any]) -> Iterator[str]:
-        token = pb.ContinuationToken()
-        while True:
+        token, left = pb.ContinuationToken(), MOST_NAMES
+        while left > 0:
             page = self._calls.call(method, request(token))
             found = names(page)
             if not found:
                 return
             yield from found
+            left -= len(found)
             token = page.continuationToken
+        raise WireError(f"the controller lists more than {MOST_NAMES} names", where=self.uri)
 
     def _status(self, kinds: Any, number: int, about: StreamName | str, *good: str) -> str:
         """The status's name if it is a good one (SUCCESS if none is given), or its error."""
@@ -352,6 +364,20 @@ def configuration_message(stream: StreamName, configuration: StreamConfiguration
     )
 
 
+def of_answer(make: Callable[P, T]) -> Callable[P, T]:
+    """Make a function that reads an answer raise `WireError` if a value of it means nothing."""
+
+    @wraps(make)
+    def made(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return make(*args, **kwargs)
+        except (InvalidName, KeyError, ValueError) as error:
+            raise WireError(f"the controller sent an answer that makes no sense ({str(error)[:200]})") from None
+
+    return made
+
+
+@of_answer
 def configuration_from(message: Any) -> StreamConfiguration:
     """A ``StreamConfig``."""
     scaling, retention = message.scalingPolicy, message.retentionPolicy
@@ -373,6 +399,7 @@ def configuration_from(message: Any) -> StreamConfiguration:
     )
 
 
+@of_answer
 def ranges_from(messages: Iterable[Any]) -> dict[SegmentId, KeyRange]:
     """Some ``SegmentRange``."""
     return {SegmentId.of(one.segmentId.segmentId): KeyRange(one.minKey, one.maxKey) for one in messages}
@@ -385,6 +412,7 @@ def cut_message(cut: StreamCut) -> Any:
     )
 
 
+@of_answer
 def cut_from(stream: StreamName, message: Any) -> StreamCut:
     """A ``SegmentsAtTime``."""
     return StreamCut(stream, {SegmentId.of(one.segmentId.segmentId): one.offset for one in message.segments})

@@ -24,7 +24,7 @@ from streamvault.streamstore.errors import (
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.appender import PravegaAppender
-from streamvault.streamstore.pravega.controller import Controller, cut_message
+from streamvault.streamstore.pravega.controller import Controller, cut_message, of_answer
 from streamvault.streamstore.pravega.group_state import GroupState, initial_record
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
@@ -147,6 +147,7 @@ def _bound_message(stream: StreamName, cut: StreamCut | None) -> Any:
     return cut_message(StreamCut(stream, {}) if cut is None else cut)
 
 
+@of_answer
 def _group_from(message: Any) -> ReaderGroup:
     """A ``ReaderGroupConfiguration``."""
     return ReaderGroup(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from pydantic_core import from_json
 
 from streamvault.common.underway import PRAVEGA
 from streamvault.streamstore.errors import AccessDenied, InvalidCut, NoSuchSegment, StreamStoreError, WireError
@@ -100,11 +101,11 @@ def lifetime(token: str) -> float:
     """
     try:
         body = token.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        claims = from_json(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         held = float(claims["exp"]) - float(claims["iat"])
-    except (IndexError, KeyError, TypeError, ValueError):
+    except (IndexError, KeyError, OverflowError, TypeError, ValueError):
         return DEFAULT_LIFETIME
-    return max(held, 0.0)
+    return max(0.0, held)  # 0.0 also if it is no number
 
 
 class SegmentStores:

@@ -27,6 +27,7 @@ from streamvault.streamstore.errors import (
     StreamExists,
     StreamNotSealed,
     StreamSealed,
+    WireError,
 )
 from streamvault.streamstore.model import (
     Epoch,
@@ -40,7 +41,7 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.own import is_listed
 from streamvault.streamstore.pravega.appender import PravegaAppender
-from streamvault.streamstore.pravega.controller import Controller
+from streamvault.streamstore.pravega.controller import MOST_RANGES, Controller
 from streamvault.streamstore.pravega.patience import looks
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.reader_groups import PravegaReaderGroups
@@ -154,6 +155,9 @@ class PravegaStore(StreamStore):
             raise self._controller.missing(stream)
         found, asked = list(first), FIRST_EPOCHS
         while len(found) == asked:
+            if sum(len(epoch.segments) for epoch in found) > MOST_RANGES:
+                what = f"the epochs of the stream have more than {MOST_RANGES} segments"
+                raise WireError(what, where=f"{self.uri}/{stream}")
             asked += BATCH
             found += self._controller.epochs(stream, range(len(found), asked))
         return found

@@ -31,6 +31,7 @@ from streamvault.streamstore.errors import (
     NoSuchSegment,
     NoSuchStream,
     OffsetConflict,
+    RequestFailed,
     SegmentSealed,
     SegmentTruncated,
     StoreBusy,
@@ -41,6 +42,9 @@ from streamvault.streamstore.model import HEADER_BYTES, StreamConfiguration, Str
 from streamvault.streamstore.own import OWN, is_own
 from streamvault.streamstore.services.segment import OwnSegment
 from streamvault.streamstore.store import StreamStore
+
+ATTEMPTS = 100
+"""How often a lease's stream may be gone, or truncated, between two requests: others take, give back and look."""
 
 BEAT_SECONDS = 2.0
 """Interval between a holder's heartbeats."""
@@ -99,7 +103,7 @@ class Heartbeat:
 
 def last_heartbeat(store: StreamStore, name: StreamName) -> Heartbeat | None:
     """Return the last heartbeat of the holder of a lease, alive or dead; None if the lease is not held."""
-    while True:
+    for _ in range(ATTEMPTS):
         try:
             described = store.describe(name)
             if described.sealed or not is_own(described.configuration):
@@ -111,6 +115,12 @@ def last_heartbeat(store: StreamStore, name: StreamName) -> Heartbeat | None:
             continue  # its holder truncated it in the meantime
         except (NoSuchScope, NoSuchStream, NoSuchSegment):
             return None
+    raise _changes_always(store, name)
+
+
+def _changes_always(store: StreamStore, name: StreamName) -> RequestFailed:
+    todo = "Check that the address is a Pravega cluster's."
+    return RequestFailed("the stream of a lease is another at each request", where=f"{store.uri}/{name}", todo=todo)
 
 
 def watch_silence(store: StreamStore, name: StreamName, seconds: float, *, held: LeaseHeld) -> None:
@@ -205,6 +215,7 @@ class Lease:
 
         Raises:
             LeaseHeld: a live process holds the lease.
+            RequestFailed: the store says again and again that the lease's stream is gone.
             Conflict: a user's stream has the name.
         """
         for _ in pauses(wait_seconds, first=LOOK_SECONDS):
@@ -216,7 +227,7 @@ class Lease:
     def _take(cls, store: StreamStore, name: StreamName, work: str | None, held: LeaseHeld) -> Lease:
         pid, run = os.getpid(), uuid.uuid4().hex
         mine = Heartbeat(work or "", run, finishing=False, host=_this_host(), pid=pid, started=_start_time(pid))
-        while True:
+        for _ in range(ATTEMPTS):
             with contextlib.suppress(StreamExists):
                 store.create_stream_and_scope(name, StreamConfiguration(tags=(OWN,)))
             try:
@@ -246,6 +257,7 @@ class Lease:
             except (OffsetConflict, StoreBusy):
                 raise copy(held) from None
             return cls(segment, appender, mine=mine, former=former, held=held)
+        raise _changes_always(store, name)
 
     def check(self) -> None:
         """Raise if the lease was lost.

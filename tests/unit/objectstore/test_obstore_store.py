@@ -11,7 +11,8 @@ import pytest
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
-from streamvault.common.errors import Problem
+from streamvault.common.errors import Damaged, Problem
+from streamvault.objectstore.bulk import list_records
 from streamvault.objectstore.errors import (
     AccessDenied,
     AlreadyExists,
@@ -25,6 +26,7 @@ from streamvault.objectstore.errors import (
     UnorderedListing,
     WrongSize,
 )
+from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.s3.store import BucketStore
 from streamvault.objectstore.store import ObjectStore
@@ -187,6 +189,35 @@ def test_listing_that_repeats_a_key_is_refused(says: Says) -> None:
 def test_listing_skips_keys_if_the_server_ignores_where_to_start(says: Says) -> None:
     store = says(listing(("a/b", 1), ("a/c", 1), ("a/d", 1)))
     assert [entry.key for entry in store.list("a/", "a/b")] == ["a/c", "a/d"]
+
+
+def test_listing_that_is_repeated_below_where_it_should_start_is_refused(says: Says) -> None:
+    with pytest.raises(UnorderedListing):
+        list(says(listing(("a/b", 1), ("a/c", 1), ("a/b", 1))).list("a/", "a/d"))
+
+
+@pytest.mark.parametrize("key", ["b/c", "a", "ab/c", "a0"])
+def test_listing_of_what_was_not_asked_for_is_refused(says: Says, key: str) -> None:
+    with pytest.raises(ObjectStoreError, match="not below the folder that was asked for"):
+        list(says(listing((key, 1))).list("a/"))
+
+
+@pytest.mark.parametrize("said", [1000, 2**40])
+def test_body_that_is_longer_than_the_range_is_refused_and_not_waited_for(says: Says, said: int) -> None:
+    headers = "Last-Modified: Fri, 02 Jan 2026 03:04:05 GMT", "Content-Range: bytes 0-3/9", 'ETag: "x"'
+    whole = answer("206 Partial Content", "x" * 1000, *headers)
+    with pytest.raises(WrongSize):
+        says(whole.replace(b"Content-Length: 1000", b"Content-Length: %d" % said)).get_range("a/b", 0, 4)
+
+
+def test_folder_of_records_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ObstoreStore(MemoryStore(), bucket="memory://b")
+    for number in range(3):
+        store.put(f"a/{number}", b"")
+    assert len(list(list_records(store, "a/"))) == 3
+    monkeypatch.setattr("streamvault.objectstore.bulk.MOST_RECORDS", 2)
+    with pytest.raises(Damaged, match="more than 2 objects"):
+        list(list_records(store, "a/"))
 
 
 def test_listing_leaves_out_objects_that_stand_for_folders(says: Says) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
-from streamvault.streamstore.errors import NoSuchScope, RequestFailed, StreamStoreUnavailable
+from streamvault.streamstore.errors import NoSuchScope, RequestFailed, StreamStoreUnavailable, WireError
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.calls import ControllerCalls
+from streamvault.streamstore.pravega.controller import Controller
 from streamvault.streamstore.pravega.controller_pb2_grpc import (
     ControllerServiceServicer,
     add_ControllerServiceServicer_to_server,
@@ -38,7 +39,7 @@ class Failing(ControllerServiceServicer):
 
 
 @contextmanager
-def served(controller: Failing, timeout: float) -> Iterator[ControllerCalls]:
+def served(controller: ControllerServiceServicer, timeout: float) -> Iterator[ControllerCalls]:
     server = grpc.server(ThreadPoolExecutor(2))
     add_ControllerServiceServicer_to_server(controller, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
@@ -73,6 +74,63 @@ def test_failure_that_stays_is_reported() -> None:
         pytest.raises(RequestFailed, match=r"failed at createScope \(INTERNAL: /hostTaskIndex/localhost/plant\)"),
     ):
         calls.call("createScope", SCOPE)
+
+
+class Spoiling(ControllerServiceServicer):
+    """A controller whose listings are long, and whose other answers are a test's."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers, self.pages = answers, 0
+
+    def listScopes(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        self.pages += 1
+        return pb.ScopesResponse(scopes=["a"] * 100 if self.pages < 100 else [])
+
+    def checkStreamExists(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        return pb.ExistsResponse(exists=True)
+
+    def getStreamConfiguration(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        return self.answers.get("configuration", pb.StreamConfig())
+
+    def getCurrentSegments(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        return pb.SegmentRanges(segmentRanges=[self.answers["range"]])
+
+    def getReaderGroupConfig(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        return pb.ReaderGroupConfigResponse(config=self.answers["group"])
+
+
+def controller_of(calls: ControllerCalls) -> Controller:
+    return Controller(calls._settings)
+
+
+def test_listing_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamvault.streamstore.pravega.controller.MOST_NAMES", 1000)
+    with served(Spoiling(), timeout=5) as calls, pytest.raises(WireError, match="more than 1000 names"):
+        list(controller_of(calls).scopes())
+
+
+MAKES_NO_SENSE = [
+    ("configuration", pb.StreamConfig(scalingPolicy=pb.ScalingPolicy(scaleType=99))),  # type: ignore[arg-type]
+    ("configuration", pb.StreamConfig(retentionPolicy=pb.RetentionPolicy(retentionType=-1))),  # type: ignore[arg-type]
+    ("range", pb.SegmentRange(segmentId=pb.SegmentId(segmentId=-1), minKey=0, maxKey=1)),
+    ("range", pb.SegmentRange(segmentId=pb.SegmentId(segmentId=1), minKey=float("nan"), maxKey=1)),
+    ("range", pb.SegmentRange(segmentId=pb.SegmentId(segmentId=1), minKey=0.7, maxKey=0.2)),
+    ("group", pb.ReaderGroupConfiguration(readerGroupId="none")),
+    ("group", pb.ReaderGroupConfiguration(startingStreamCuts=[pb.StreamCut()])),
+]
+
+
+@pytest.mark.parametrize(("about", "answer"), MAKES_NO_SENSE)
+def test_answer_that_makes_no_sense_is_the_controllers_error(about: str, answer: Any) -> None:
+    name = StreamName("plant", "machine")
+    with served(Spoiling(**{about: answer}), timeout=5) as calls, PravegaStore(calls._settings) as store:
+        ask: dict[str, Callable[[], object]] = {
+            "configuration": lambda: store._controller.configuration(name),
+            "range": lambda: store._controller.current_segments(name),
+            "group": lambda: store.reader_groups().find("plant", "group"),
+        }
+        with pytest.raises(WireError, match="an answer that makes no sense"):
+            ask[about]()
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNKNOWN])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import threading
 import time
@@ -19,8 +20,9 @@ from streamvault.streamstore.errors import (
 )
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.codec import WireCommand, encode
+from streamvault.streamstore.pravega.connection import Endpoint
 from streamvault.streamstore.pravega.reader import BlockReader
-from streamvault.streamstore.pravega.segments import SegmentName
+from streamvault.streamstore.pravega.segments import DEFAULT_LIFETIME, SegmentName, lifetime
 from tests.unit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore, instead_of
 
 DATA = random.Random(5).randbytes(10_000)
@@ -234,6 +236,39 @@ def test_slow_server_that_keeps_alive_is_waited_for() -> None:
     with script(slow, timeout=0.6) as store:
         assert read(store, 0, 1500) == DATA[:1500]
         assert len(store.clients) == 1
+
+
+def test_server_that_only_says_that_it_is_alive_is_given_up() -> None:
+    def alive(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
+        if isinstance(command, wire.ReadSegment):
+            until = time.monotonic() + 12  # longer than a client may wait
+            while time.monotonic() < until and not given_up.is_set():
+                client.send(wire.KeepAlive())
+                time.sleep(0.01)
+        return isinstance(command, wire.ReadSegment)
+
+    given_up = threading.Event()
+    began = time.monotonic()
+    with script(alive, timeout=0.3) as store:
+        with pytest.raises(StreamStoreUnavailable):
+            read(store)
+        given_up.set()
+    assert time.monotonic() - began < 8
+
+
+@pytest.mark.parametrize("host", ["", "a\0b", "x" * 300, "a..b"])
+def test_address_that_is_none_is_unavailable(host: str) -> None:
+    with script(timeout=0.2) as store:
+        store.endpoint = lambda *_: Endpoint(host, 70_000)  # type: ignore[method-assign]
+        with pytest.raises(StreamStoreUnavailable):
+            read(store)
+
+
+@pytest.mark.parametrize(
+    "claims", [b"[" * 100_000, b'{"exp":1e400,"iat":1e400}', b'{"exp":%s,"iat":1}' % (b"9" * 4000)]
+)
+def test_token_with_hostile_claims_is_renewed_as_one_without(claims: bytes) -> None:
+    assert lifetime(f"a.{base64.urlsafe_b64encode(claims).decode()}.c") in {0.0, DEFAULT_LIFETIME}
 
 
 @pytest.mark.parametrize(

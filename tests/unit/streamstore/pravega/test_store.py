@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamvault.streamstore.errors import RequestFailed
+from streamvault.streamstore.errors import RequestFailed, WireError
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -84,3 +84,13 @@ def test_open_segments_of_a_newer_epoch_are_asked_for_again() -> None:
 def test_answers_that_never_agree_fail_the_request() -> None:
     with pytest.raises(RequestFailed, match="changes too fast"):
         described(Answers(stream_state(head=2, current=1, epochs=3), epochs=3))
+
+
+def test_epochs_that_do_not_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(Answers):
+        def epochs(self, _: StreamName, numbers: Sequence[int]) -> list[Epoch]:
+            return [Epoch(number, {SegmentId(number, number): ALL}) for number in numbers if number < 1000]
+
+    monkeypatch.setattr("streamvault.streamstore.pravega.store.MOST_RANGES", 100)
+    with pytest.raises(WireError, match="more than 100 segments"):
+        described(Endless(stream_state(head=0, current=3, epochs=4), epochs=0))

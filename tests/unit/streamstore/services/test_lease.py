@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,13 @@ import pytest
 
 from streamvault.common.errors import Conflict
 from streamvault.streamstore.arithmetic.framing import frame
-from streamvault.streamstore.errors import StreamStoreUnavailable
+from streamvault.streamstore.errors import (
+    NoSuchStream,
+    RequestFailed,
+    SegmentTruncated,
+    StreamStoreError,
+    StreamStoreUnavailable,
+)
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.services import lease
@@ -156,6 +162,27 @@ def test_late_release_leaves_a_new_lease_alone(
     other._beat()
     other.check()
     other.release(remove=True)
+
+
+@pytest.mark.parametrize(
+    ("said", "ask"),
+    [
+        (NoSuchStream("gone"), lambda store: Lease.take(store, NAME, "work", held=HELD)),
+        (SegmentTruncated("truncated"), lambda store: last_heartbeat(store, NAME)),
+    ],
+)
+def test_store_that_loses_the_leases_stream_each_time_is_given_up(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, said: StreamStoreError, ask: Callable[[LocalStore], object]
+) -> None:
+    asked = iter(range(1000))
+
+    def describe(_: StreamName) -> None:
+        next(asked)
+        raise said
+
+    monkeypatch.setattr(store, "describe", describe)
+    with pytest.raises(RequestFailed, match="at each request"):
+        ask(store)
 
 
 def test_users_stream_of_the_same_name_is_not_touched(store: LocalStore) -> None:
