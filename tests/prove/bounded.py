@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-SECONDS = 60.0
+SECONDS = 120.0
 MEBIBYTES = 400
 """By how much a command may grow; all commands are imported before."""
 _ADDRESSES = 6 << 30

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
 from unittest.mock import patch
 
@@ -293,32 +294,34 @@ def wrong_end(ended: Ended) -> Iterator[str]:
         yield f"took {ended.seconds:.0f} s"
 
 
+def _in_turn(verbs: Sequence[Verb], count: int, rng: random.Random) -> Iterator[Verb]:
+    """So many verbs, each once before any comes again."""
+    return islice(cycle(rng.sample(verbs, len(verbs))), count)
+
+
 def attack_files(site: Site, count: int, rng: random.Random, found: Runs) -> None:
     """Run so many commands on an archive with one hostile file each."""
-    verbs = list(OF_ARCHIVES)
-    for number in range(count):
-        verb = verbs[number % len(verbs)]
+    for verb in _in_turn(OF_ARCHIVES, count, rng):
         what = hostile_file(rng, site.folder / ARCHIVE)
         _judge(site, verb, f"file {what}", "files", found)
 
 
 def attack_queue(site: Site, count: int, rng: random.Random, found: Runs) -> None:
     """Run so many commands on a queue with a hostile entry."""
-    for number in range(count):
+    for verb in _in_turn(OF_QUEUES, count, rng):
         entry, what = entry_of(rng)
         queue = StreamName("demo", "queue")
         with LocalStore(site.folder / "streams") as store, store.appender(queue, SegmentId(0, 0)) as appender:
             appender.append(entry)
             appender.flush()
-        _judge(site, OF_QUEUES[number % len(OF_QUEUES)], f"entry {what}", "queue", found)
+        _judge(site, verb, f"entry {what}", "queue", found)
 
 
 def attack_s3(site: Site, count: int, rng: random.Random, found: Runs) -> None:
     """Run so many commands on an archive behind an S3 server that lies."""
     objects = {key: data for key, data in objects_below(site.folder) if key.startswith("root/")}
     with HostileS3(objects, rng.randrange(2**32)) as server:
-        for number in range(count):
-            verb = (*OF_ARCHIVES, *OF_COLD)[number % (len(OF_ARCHIVES) + 1)]
+        for verb in _in_turn((*OF_ARCHIVES, *OF_COLD), count, rng):
             server.objects = dict(objects)
             server.how = rng.choice(LIES)
             server.after = rng.choice((0, 0, 1, 2, 4, 8, 16, 32))
@@ -335,8 +338,7 @@ def attack_pravega(site: Site, count: int, rng: random.Random, found: Runs) -> N
         server = HostilePravega(store, store.describe(NAME), rng.random())
     with server:
         cluster = f"pravega://127.0.0.1:{server.port}"
-        for number in range(count):
-            verb = OF_STREAMS[number % len(OF_STREAMS)]
+        for verb in _in_turn(OF_STREAMS, count, rng):
             server.how = rng.choice((*CONTROLLER, *(f"wire:{one}" for one in SEGMENT_STORE)))
             server.after = rng.choice((0, 0, 1, 2, 4, 8, 16))
             what = f"{server.how} after {server.after}"

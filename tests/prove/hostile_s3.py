@@ -80,6 +80,13 @@ BODIES = {
 }
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has had enough."""
+
+
 class HostileS3:
     """Serves objects on a free port of the loopback address. A context manager.
 
@@ -125,9 +132,8 @@ class HostileS3:
 
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = do_any  # noqa: N815
 
-        self._servers = [ThreadingHTTPServer((HOST, 0), Handler), ThreadingHTTPServer(("127.0.0.2", 0), Other)]
+        self._servers = [_Server((HOST, 0), Handler), _Server(("127.0.0.2", 0), Other)]
         for server in self._servers:
-            server.daemon_threads = True
             threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def __enter__(self) -> Self:
