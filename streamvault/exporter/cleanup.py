@@ -24,7 +24,12 @@ def clean_up(archive: Archive, span: GenerationSpan, progress: Progress, *, stra
     if strays:
         try:
             _sweep(archive, span)
-        except (AccessDenied, ObjectStoreUnavailable) as error:
+        except AccessDenied:
+            progress.warn(
+                "deletion is not allowed; stray objects remain, which readers skip, until a login that may delete runs"
+                f" 'streamvault check {archive.uri} --repair'"
+            )
+        except ObjectStoreUnavailable as error:
             progress.warn(f"stray objects could not be deleted; they are harmless: {error}")
     remove_work_files(archive, span, progress)
 

@@ -50,6 +50,18 @@ def test_every_message_of_the_runbooks_is_in_the_sources(sources: str) -> None:
     assert [text for text in told if not all(part.strip() in sources for part in text.split("…"))] == []
 
 
+def test_every_cell_of_the_threat_model_names_a_test_that_is_there() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    rows = re.findall(r"^\| (.*) \|$", page.partition("## Threat model")[2].partition("\n### ")[0], re.MULTILINE)[1:]
+    named = [re.findall(r"`(tests/\S+\.py)::(\w+)`", cell) for row in rows for cell in row.split(" | ")[1:]]
+    policies = {file.name for file in (ROOT / "docs" / "reference" / "policies").glob("*.json")}
+    assert policies - set(re.findall(r"\w+\.json", "".join(rows))) == {"create-only.json", "warm.json"}
+    assert len(named) == 2 * len(rows) > 20
+    assert all(named)
+    found = {(file, name) for cell in named for file, name in cell}
+    assert [one for one in sorted(found) if f"\ndef {one[1]}(" not in (ROOT / one[0]).read_text()] == []
+
+
 def test_every_term_of_the_glossary_is_used_in_the_sources(sources: str) -> None:
     rows = re.findall(r"^\| (\*\*.*?) \|", GLOSSARY, re.MULTILINE)
     terms = [term for cell in rows for term in re.findall(r"\*\*(.+?)\*\*", cell)]
