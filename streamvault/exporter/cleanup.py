@@ -44,6 +44,7 @@ def _sweep(archive: Archive, span: GenerationSpan) -> None:
     def sweep(listing: Listing) -> None:
         if span not in listing.spans:
             return  # merged or expired meanwhile, so the objects no longer follow its index
+        archive.check_contiguous(listing)  # the bytes between its cuts are no other generation's
         published = archive.load_span(span)
         tasks = list(tasks_of([published], archive.address, lambda _: ()))
         tasks += _in_other_layouts(archive, published)

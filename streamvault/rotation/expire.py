@@ -58,6 +58,9 @@ def plan_expiry(
     spans = () if rule.is_empty else listing.spans[: max(rule.stays_from(archive, listing.spans, coming), 0)]
     if not spans:
         return Expiry()
+    archive.check_merged(listing)
+    if rule.keep is not None:  # those that are counted, and those that expire
+        archive.check_contiguous(listing)
     now = now_utc()
     newest = rule.latest(archive, listing.spans, (), made)
     if rule.until is not None and rule.until > newest:

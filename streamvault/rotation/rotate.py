@@ -124,7 +124,7 @@ class Rotation:
         if self.options.hold:
             put_hold(self.archive, self.options.hold, exported.generation, why="rotate")
         read = read_back(self.archive, lambda: self.tasks.runner, self.progress)
-        rows = [row for one in read for some in one.rows.values() for row in some]
+        rows = [(one.layout, row) for one in read for some in one.rows.values() for row in some]
         self.seen.read_back.update(rows)
         # Before generations expire: afterwards their bytes could no longer be compared with the source's.
         checked_up_to = last_checked(self.archive) if self.options.truncate_source else None

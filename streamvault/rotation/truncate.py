@@ -35,11 +35,12 @@ class SeenRanges:
 
     Attributes:
         exported: read from the source and archived, with the digests of what was read.
-        read_back: read from the archive, and equal to their digests.
+        read_back: read from the archive, and equal to their digests; with their layout, as another generation may name
+            the same range in another one, which has other objects.
     """
 
     exported: set[ArchivedRange] = field(default_factory=set)
-    read_back: set[ArchivedRange] = field(default_factory=set)
+    read_back: set[tuple[str, ArchivedRange]] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,8 @@ def _tasks(
         for segment, rows in generation.rows.items():
             there = held.get(segment, Held(0, 0, False))
             for row in rows:
-                low, high, is_read_back = max(row.start, there.start), min(row.end, there.end), row in seen.read_back
+                low, high = max(row.start, there.start), min(row.end, there.end)
+                is_read_back = (generation.layout, row) in seen.read_back
                 if low < high and not (is_read_back and row in seen.exported):
                     origin = RangeBytes(archive.address, generation.layout, row)
                     number = generation.manifest.generation

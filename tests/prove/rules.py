@@ -60,6 +60,7 @@ SENT = "tests/unit/sparkrun/test_sent.py"
 LINKS = "tests/commands/test_links.py"
 PLANTED = "tests/unit/project/test_planted.py"
 FORGED = "tests/commands/manifests/test_forged_decisions.py"
+MERGES = "tests/commands/manifests/test_forged_merges.py"
 MARKS = "tests/unit/manifests/archive/test_marks.py"
 REPLACED = "tests/unit/manifests/archive/test_replaced.py"
 
@@ -402,6 +403,78 @@ RULES: tuple[Mutant, ...] = (
         "        check_decisions(self.place, listing)\n        todo",
         "        todo",
         tests=(FORGED,),
+    ),
+    Mutant(
+        "deleted-below-a-forged-merge",
+        "deletion of expired data: not below a merged generation that lacks what it has replaced",
+        "manifests/archive/deleting.py",
+        "        archive.check_merged(listing)\n",
+        "",
+        tests=(MERGES,),
+    ),
+    Mutant(
+        "replaced-by-a-lacking-merge",
+        "deletion of replaced data: a merged generation has all that it has replaced",
+        "manifests/archive/replaced.py",
+        "            archive.check_merged(listing)\n",
+        "",
+        tests=(MERGES,),
+    ),
+    Mutant(
+        "replaced-by-other-bytes",
+        "deletion of replaced data: a merged generation has its bytes, whoever marked it",
+        "manifests/archive/replaced.py",
+        "                    _check_bytes(archive, listing, one, ends)\n",
+        "",
+        tests=(MERGES,),
+    ),
+    Mutant(
+        "replaced-elsewhere",
+        "deletion of replaced data: an index deletes nothing outside of what was merged",
+        "manifests/archive/replaced.py",
+        "if ends is None or not min(ends[0]) <= row.start < row.end <= max(ends[1]):",
+        "if ends is None:",
+        tests=(MERGES,),
+    ),
+    Mutant(
+        "expired-by-a-forged-merge",
+        "expiry: the age of a merged generation is that of what it has replaced",
+        "rotation/expire.py",
+        "    archive.check_merged(listing)\n",
+        "",
+        tests=(MERGES,),
+    ),
+    Mutant(
+        "kept-beside-an-overlap",
+        "expiry: a generation counts only if each begins where the one before it ends",
+        "rotation/expire.py",
+        "        archive.check_contiguous(listing)\n",
+        "        pass\n",
+        tests=(MERGES,),
+    ),
+    Mutant(
+        "expired-beside-an-overlap",
+        "deletion of expired data: a generation counts only if each begins where the one before it ends",
+        "manifests/archive/expiry_rule.py",
+        "            archive.check_contiguous(listing)\n",
+        "",
+        tests=(MERGES,),
+    ),
+    Mutant(
+        "swept-of-others",
+        "sweep: no strays of a generation that begins before the end of another",
+        "exporter/cleanup.py",
+        "        archive.check_contiguous(listing)",
+        "        pass",
+        tests=(MERGES,),
+    ),
+    Mutant(
+        "seen-in-another-layout",
+        "truncation of the source: read back in the layout in which it is in force",
+        "rotation/truncate.py",
+        "(generation.layout, row) in seen.read_back",
+        "row in {one for _, one in seen.read_back}",
+        tests=(MERGES,),
     ),
     Mutant(
         "replaced-by-a-forged-decision",

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from streamvault.common.errors import Damaged
+from streamvault.common.neighbours import holes
 from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.format.entries import SegmentEntry
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.streamstore.model import SegmentId
+
+NOT_MERGED = (
+    "Nothing was deleted. If none of your runs has merged them so, somebody else has written it: archive the stream"
+    " below another root, and delete nothing."
+)
 
 
 def by_segment(rows: Iterable[ArchivedRange]) -> dict[SegmentId, list[ArchivedRange]]:
@@ -30,6 +36,35 @@ def check_follows(before: Manifest, after: Manifest, where: str) -> None:
     if after.content != before.content:
         what = f"generation {after.generation} holds {after.content}, generation {before.generation} {before.content}"
         raise Damaged(what, where=where)
+
+
+def check_contains(merged: Manifest, old: Manifest, where: str) -> None:
+    """Raise `Damaged` unless a merged generation has all that one has that it replaced.
+
+    A late run may have published the old one once more, with more gaps than were merged.
+    """
+    entries = {entry.id: entry for entry in merged.segments}
+    begins = old.first != merged.first or old.from_ == merged.from_
+    ends = {one.generation: (one.created, one.to) for one in merged.replaces}
+    there = [ends.get(one.generation) == (one.created, one.to) for one in old.replaces or (old,)]
+    there.append(merged.created == merged.replaces[-1].created)
+    same = (old.layout, old.compression, old.content) == (merged.layout, merged.compression, merged.content)
+    if not (begins and same and all(there)) or any(
+        entry.id not in entries
+        or not entries[entry.id].start <= entry.start <= entry.end <= entries[entry.id].end
+        or any(True for _ in _new_gaps(merged, old, entry))
+        for entry in old.segments
+    ):
+        what = f"the merged generation {merged.generation} does not have all of generation {old.generation}"
+        raise Damaged(what, where=where, todo=NOT_MERGED)
+
+
+def _new_gaps(merged: Manifest, old: Manifest, entry: SegmentEntry) -> Iterator[tuple[int, int]]:
+    """Yield what a merged generation calls a gap, within an entry of one that it replaced, which had it."""
+    known = [(gap.start, gap.end) for gap in old.gaps if gap.id == entry.id]
+    for gap in merged.gaps:
+        if gap.id == entry.id:
+            yield from holes(max(gap.start, entry.start), min(gap.end, entry.end), known)
 
 
 def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[ArchivedRange]], where: str) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import pairwise
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from streamvault.layouts.object_keys import (
     table_folder,
 )
 from streamvault.layouts.place import Place, PlaceAddress
-from streamvault.manifests.archive.agreement import by_segment, check_follows, cross_check
+from streamvault.manifests.archive.agreement import by_segment, check_contains, check_follows, cross_check
 from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.archive.listing import (
     UNKNOWN_TODO,
@@ -403,6 +404,36 @@ class Archive:
             Damaged: a manifest is missing.
         """
         return self._chosen(listing, None)
+
+    def check_merged(self, listing: Listing) -> None:
+        """Check that merged generations have all that they replaced, as far as the manifests of that are there.
+
+        Whatever deletes or expires calls this first: whoever may create objects can merge generations, too.
+
+        Raises:
+            Damaged: one has not.
+        """
+        for old in listing.replaced:
+            span = listing.holder(old.last)
+            if span is not None and span.first <= old.first:
+                with suppress(NoSuchArchive):  # it is already deleted
+                    check_contains(self.read_manifest(span), self.read_manifest(old), self.uri)
+
+    def check_contiguous(self, listing: Listing) -> None:
+        """Check that each generation begins where the one before it ends, so that none has another's bytes.
+
+        That of those in force, and of those that have expired, as far as their manifests are there.
+
+        Raises:
+            Damaged: one does not.
+        """
+        read, spans = lru_cache(maxsize=8)(self.read_manifest), sorted({*listing.expired, *self.in_force(listing)})
+        begins: dict[int, list[GenerationSpan]] = {}
+        for span in spans:
+            begins.setdefault(span.first, []).append(span)
+        for before, after in ((one, other) for one in spans for other in begins.get(one.last + 1, ())):
+            with suppress(NoSuchArchive):  # it is already deleted
+                check_follows(read(before), read(after), self.uri)
 
     def commit(self, manifest: Manifest, rows: Sequence[ArchivedRange], *, grace: float = 0.0) -> Generation | None:
         """Publish a generation: ranges first, then the manifest, create-only; a merged one also by a decision.

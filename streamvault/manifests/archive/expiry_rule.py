@@ -6,13 +6,13 @@ what is deleted is what the rule of the run that deletes would let expire itself
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from streamvault.common.times import moment_text, now_utc
-from streamvault.layouts.object_keys import GenerationSpan, manifest_key, parse_record
+from streamvault.layouts.object_keys import GenerationSpan, manifest_key
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.listing import UNKNOWN_TODO, Listing
 from streamvault.manifests.format.manifest import Manifest
@@ -106,7 +106,7 @@ class ExpiryRule:
         Returns:
             Why this rule would not have let it expire, and what to do; empty if it would, or if nothing has expired.
         """
-        if not listing.spans or not any(_manifest_spans(listing)):
+        if not listing.spans or not listing.expired:
             return ""
         reason = self._reason(archive, listing, made)
         title = f"generations up to {listing.dropped} have expired, says {listing.decision.title}"
@@ -119,9 +119,10 @@ class ExpiryRule:
         if self.stays_from(archive, listing.spans) < 0:
             return f"fewer than {self.keep or 1} with data would be left"
         if self.keep is not None:
+            archive.check_contiguous(listing)
             return ""
         expired: list[Manifest] = []
-        for span in _manifest_spans(listing):
+        for span in listing.expired:
             with suppress(NoSuchArchive):  # another run deletes it
                 expired.append(archive.read_manifest(span))
         newest, now = self.latest(archive, listing.spans, expired, made), now_utc()
@@ -129,9 +130,3 @@ class ExpiryRule:
             return f"--until is later than the newest generation ({moment_text(newest)})"
         young = next((one for one in expired if not self.lets(one.created, min(now, newest))), None)
         return "" if young is None else f"generation {young.generation} was taken at {moment_text(young.created)}"
-
-
-def _manifest_spans(listing: Listing) -> Iterator[GenerationSpan]:
-    """Yield the expired generations that still have a manifest."""
-    records = filter(None, map(parse_record, listing.remains))
-    return (record.span for record in records if record.kind == "manifest")

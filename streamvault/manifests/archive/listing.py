@@ -128,6 +128,12 @@ class Listing:
         return not begun and (self.decision.empty or not self.dropped)
 
     @property
+    def expired(self) -> tuple[GenerationSpan, ...]:
+        """The expired generations that still have a manifest."""
+        records = filter(None, map(parse_record, self.remains))
+        return tuple(record.span for record in records if record.kind == "manifest")
+
+    @property
     def unfinished(self) -> bool:
         """Whether data of expired generations may still exist."""
         return self.decision.swept < self.dropped

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 
+from streamvault.common.errors import Damaged
 from streamvault.common.times import now_utc
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.object_keys import (
@@ -27,14 +28,16 @@ from streamvault.layouts.object_keys import (
     ranges_key,
     work_folder,
 )
+from streamvault.manifests.archive.agreement import NOT_MERGED
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData
 from streamvault.manifests.archive.listing import Listing, check_decisions, manifest_lost
 from streamvault.manifests.archive.marks import check_mark
 from streamvault.manifests.archive.merging import Merger
 from streamvault.manifests.archive.plan import find_plan
+from streamvault.manifests.archive.range_bytes import RangeBytes, read_part
 from streamvault.manifests.archive.rows import find_rows
-from streamvault.manifests.format.archived_range import MAX_INDEX_BYTES, ArchivedRange
+from streamvault.manifests.format.archived_range import MAX_INDEX_BYTES, ArchivedRange, digest_of
 from streamvault.manifests.options import MIN_GRACE_SECONDS
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.errors import NoSuchObject
@@ -108,8 +111,13 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
     It may be killed, repeated, run concurrently, and be late. Memory grows with the number of a merged generation's
     ranges, not of its events.
 
+    What is in force is read once more, where it was joined, and compared with the digests of what it has replaced.
+
     Returns:
         What was deleted, and what must wait.
+
+    Raises:
+        Damaged: a merged generation does not have all that it has replaced.
     """
     moment = now or now_utc()
     done = DeletedData()
@@ -123,11 +131,13 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
         waiting = [one for one in found if not one.is_checked or one.due > moment]
         if len(waiting) < len(found):
             check_decisions(archive.place, listing)
+            archive.check_merged(listing)
         for one in found:
             if one not in waiting:
                 ends, locks = _ends(archive, listing, one.old), locks_of()
                 lock = locks.first_lock(_keys(archive, one)) if locks else None
                 if lock is None:
+                    _check_bytes(archive, listing, one, ends)
                     done += _delete(archive, one, ends)
                 else:
                     waiting.append(replace(one, due=max(one.due, lock.until or one.due)))
@@ -180,9 +190,40 @@ def _ends(archive: Archive, listing: Listing, others: Sequence[GenerationSpan]) 
     return found
 
 
+def _check_bytes(archive: Archive, listing: Listing, one: Replacement, ends: Ends) -> None:
+    """Check that what is in force has the bytes of the ranges that it has replaced: anyone may have marked it.
+
+    Raises:
+        Damaged: it has others.
+    """
+    held: dict[SegmentId, list[RangeBytes]] = {}
+    for generation in map(archive.load_span, _overlapping(listing, one.old)):
+        for row in (row for rows in generation.rows.values() for row in rows):
+            held.setdefault(row.segment, []).append(RangeBytes(archive.address, generation.layout, row))
+    for row in (row for old in one.old for row in _rows(archive, old) if _is_unused(row, ends.get(row.segment))):
+        if digest_of(_between(held.get(row.segment, ()), row.start, row.end)) != row.digest:
+            raise Damaged(
+                f"the merged generation {one.span.last} has other bytes than a generation that it replaced",
+                where=f"{archive.uri}, {row.segment} bytes {row.start} to {row.end}",
+                todo=NOT_MERGED,
+            )
+
+
+def _between(origins: Sequence[RangeBytes], start: int, end: int) -> Iterator[bytes | memoryview]:
+    for origin in origins:
+        low, high = max(start, origin.start), min(end, origin.end)
+        if low < high:
+            yield from read_part(origin.place, origin.layout, origin.row, (low, high), verify=False)
+
+
 def _is_unused(row: ArchivedRange, ends: tuple[set[int], set[int]] | None) -> bool:
-    """Check whether the chunk of a row is not in force and never can be, as it does not consist of whole ranges."""
-    return ends is not None and not (row.start in ends[0] and row.end in ends[1])
+    """Check whether the chunk of a row is not in force and never can be, as it does not consist of whole ranges.
+
+    A row that lies outside of the ranges in force is not of a generation that they have replaced.
+    """
+    if ends is None or not min(ends[0]) <= row.start < row.end <= max(ends[1]):
+        return False
+    return row.start not in ends[0] or row.end not in ends[1]
 
 
 def merges_under_way(archive: Archive) -> list[GenerationSpan]:
