@@ -461,6 +461,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(MERGES,),
     ),
     Mutant(
+        "strays-of-a-forged-merge",
+        "check: a merged generation has all that it has replaced, before strays are looked for",
+        "manifests/archive/archive.py",
+        "        for old in listing.replaced:\n            span",
+        "        for old in ():\n            span",
+        tests=(MERGES,),
+    ),
+    Mutant(
         "swept-of-others",
         "sweep: no strays of a generation that begins before the end of another",
         "exporter/cleanup.py",

@@ -181,6 +181,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
         note = f"only generation {history.generation} was checked; strays were not searched for"
         return _Scope(history, ranges, (note,), state)
     check_decisions(source.place, listing)
+    source.stable(source.check_merged)
     notes = [*plan_notes, *(_bad_marks(source, history) if share else ()), *_foreign(source.place)]
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
@@ -318,6 +319,7 @@ def _repair(runner: Runner, history: History, source: Archive) -> int:
     """
 
     def repair(listing: Listing) -> int:
+        source.check_merged(listing)
         extra = by_segment(extra_chunks(source, listing, merges_under_way(source)))
         held = [one for one in history.generations if one.manifest.span in listing.spans]
         tasks = tasks_of(held, source.address, lambda segment: keys_of(extra.get(segment, ())))

@@ -122,6 +122,20 @@ def test_merged_generation_that_lacks_something_replaces_nothing(vault: Vault) -
     )
 
 
+def test_merged_generation_that_lacks_something_makes_no_strays(tmp_path: Path) -> None:
+    """Of events, which a merge does not rewrite."""
+    vault = Vault(tmp_path)
+    vault.create()
+    for payload in (b"one", b"two"):
+        vault.add(payload)
+        vault.export("events")
+    last = archive_of(vault.root).load(2)
+    whole = merger(vault).manifest(by_segment(rows_of(merger(vault))), tool="")
+    publish(vault, *gaps(whole, last))
+    match = "the merged generation 2 does not have all of generation 1"
+    is_kept(vault, match, lambda: check_archive(vault.archive, repair=True, master="inline"))
+
+
 def test_merged_generation_that_says_it_is_older_does_not_expire(vault: Vault) -> None:
     rows = rows_of(merger(vault))
     whole = merger(vault).manifest(by_segment(rows), tool="").model_copy(update={"created": OLD})
