@@ -34,7 +34,7 @@ from streamvault.reading.identity import (
 from streamvault.streamstore.arithmetic.cuts import later_of, sealed_ends, segments_between
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
-from streamvault.streamstore.own import filled_places
+from streamvault.streamstore.own import describe_source, filled_places
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress
 
@@ -284,6 +284,25 @@ def check_gaps(
                 if _is_there(store, described.name, gap.id, end - 1 if loses else start):
                     what = f"generation {generation} calls bytes {start} to {end} of {gap.id} a gap"
                     raise StillHeld(f"{what}, but the stream still has them", where=archive, todo=FORGED)
+
+
+def check_expiring(archive: str, gone: Sequence[Manifest], source: StoreAddress, stream: StreamName) -> None:
+    """Check that a source has nothing that generations call a gap, before they expire, as nobody can tell afterwards.
+
+    Args:
+        archive: the archive's URI.
+        gone: the manifests of those that would expire, oldest first.
+        source: the address of the source's store.
+        stream: the source.
+
+    Raises:
+        StillHeld: it has.
+    """
+    if any(one.gaps for one in gone):
+        with source.open() as store:
+            described = describe_source(store, stream)
+            held = held_below(described, store, gone[-1].to)
+            check_gaps(described, store, held, {one.generation: one.gaps for one in gone}, archive)
 
 
 def _is_there(store: StreamStore, stream: StreamName, segment: SegmentId, at: int) -> bool:

@@ -14,8 +14,10 @@ from streamvault.manifests.archive.marks import Decision
 from streamvault.manifests.format.field_types import segment_key
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.locks import Lock, ObjectLocks
+from streamvault.reading.comparing import check_expiring
 from streamvault.rotation.options import RotateOptions
 from streamvault.rotation.reports import StoppedReport
+from streamvault.streamstore.uri import StoreAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,13 @@ def plan_expiry(
     return Expiry(tuple(gone))
 
 
-def expire(archive: Archive, options: RotateOptions, *, made: int | None = None) -> Expiry:
+def expire(archive: Archive, options: RotateOptions, source: StoreAddress, *, made: int | None = None) -> Expiry:
     """Let generations expire: from now on no reader sees them. Nothing is deleted yet. Arguments as `plan_expiry`.
 
     If a hold or a merge takes the decision's number first, the expiry is planned again.
+
+    Raises:
+        StillHeld: the source, at ``source``, has what they call gaps; see `check_expiring`.
     """
     found = Expiry()
 
@@ -107,6 +112,8 @@ def expire(archive: Archive, options: RotateOptions, *, made: int | None = None)
             return None  # decided already
         found = plan_expiry(archive, listing, options, made=made)
         gone = found.manifests
+        if gone:
+            check_expiring(archive.uri, gone, source, archive.stream)
         return listing.decision.expire(gone[-1].generation, gone[0].from_) if gone else None
 
     archive.decide(change)

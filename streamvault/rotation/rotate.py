@@ -20,7 +20,7 @@ from streamvault.manifests.archive.replaced import delete_replaced
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.hold import check_name, put_hold
 from streamvault.manifests.verbs.read_back import last_checked, read_back
-from streamvault.reading.comparing import CompareTask, compare_range
+from streamvault.reading.comparing import CompareTask, check_expiring, compare_range
 from streamvault.requests.deletions import request_deletions
 from streamvault.requests.streams import check_queue
 from streamvault.rotation.expire import Expiry, expire, plan_expiry
@@ -135,7 +135,7 @@ class Rotation:
         if checked_up_to is not None:
             forget_truncations(self.archive, listing, checked_up_to.generation)
         made = None if exported.unchanged else exported.generation
-        expiry = expire(self.archive, self.options, made=made)
+        expiry = expire(self.archive, self.options, self.export.source, made=made)
         queued: tuple[int, ...] = ()
         if self.options.queue:
             queued = self._ask_for_deletions(made)
@@ -161,7 +161,9 @@ class Rotation:
         coming = () if exported.unchanged else (exported.generation,)
 
         def plan(listing: Listing) -> tuple[Listing, Expiry]:
-            return listing, plan_expiry(self.archive, listing, self.options, coming=int(exported.bytes > 0))
+            expiry = plan_expiry(self.archive, listing, self.options, coming=int(exported.bytes > 0))
+            check_expiring(self.archive.uri, expiry.manifests, self.export.source, self.export.name)
+            return listing, expiry
 
         listing, expiry = self.archive.stable(plan)
         cut, compared = None, 0

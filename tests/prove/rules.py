@@ -429,6 +429,22 @@ RULES: tuple[Mutant, ...] = (
         tests=(MERGES,),
     ),
     Mutant(
+        "replaced-in-another-layout",
+        "merge: what was stored otherwise is compared, all of it, before it is deleted",
+        "manifests/archive/replaced.py",
+        "if others or _is_unused(row, ends.get(row.segment))]",
+        "if _is_unused(row, ends.get(row.segment))]",
+        tests=(MERGES,),
+    ),
+    Mutant(
+        "expired-with-a-false-gap",
+        "expiry: a generation whose gaps the stream still has does not expire",
+        "rotation/expire.py",
+        "            check_expiring(archive.uri, gone, source, archive.stream)\n",
+        "            pass\n",
+        tests=("tests/commands/rotation/test_seen.py",),
+    ),
+    Mutant(
         "replaced-elsewhere",
         "deletion of replaced data: an index deletes nothing outside of what was merged",
         "manifests/archive/replaced.py",

@@ -29,7 +29,7 @@ from streamvault.layouts.object_keys import (
     work_folder,
 )
 from streamvault.manifests.archive.agreement import NOT_MERGED
-from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.deleting import DeletedData
 from streamvault.manifests.archive.listing import Listing, check_decisions, manifest_lost
 from streamvault.manifests.archive.marks import check_mark
@@ -38,6 +38,7 @@ from streamvault.manifests.archive.plan import find_plan
 from streamvault.manifests.archive.range_bytes import RangeBytes, read_part
 from streamvault.manifests.archive.rows import find_rows
 from streamvault.manifests.format.archived_range import MAX_INDEX_BYTES, ArchivedRange, digest_of
+from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.options import MIN_GRACE_SECONDS
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.errors import NoSuchObject
@@ -191,22 +192,35 @@ def _ends(archive: Archive, listing: Listing, others: Sequence[GenerationSpan]) 
 
 
 def _check_bytes(archive: Archive, listing: Listing, one: Replacement, ends: Ends) -> None:
-    """Check that what is in force has the bytes of the ranges that it has replaced: anyone may have marked it.
+    """Check that what is in force has the bytes of what it has replaced in other objects: anyone may have marked it.
 
     Raises:
         Damaged: it has others.
     """
     held: dict[SegmentId, list[RangeBytes]] = {}
+    stored = set()
     for generation in map(archive.load_span, _overlapping(listing, one.old)):
+        stored.add(_stored(generation.manifest))
         for row in (row for rows in generation.rows.values() for row in rows):
             held.setdefault(row.segment, []).append(RangeBytes(archive.address, generation.layout, row))
-    for row in (row for old in one.old for row in _rows(archive, old) if _is_unused(row, ends.get(row.segment))):
+    moved = []
+    for old in one.old:
+        try:
+            others = stored != {_stored(archive.read_manifest(old))}
+        except NoSuchArchive:  # it is already deleted, but perhaps not what was joined
+            others = False
+        moved += [row for row in _rows(archive, old) if others or _is_unused(row, ends.get(row.segment))]
+    for row in moved:
         if digest_of(_between(held.get(row.segment, ()), row.start, row.end)) != row.digest:
             raise Damaged(
                 f"the merged generation {one.span.last} has other bytes than a generation that it replaced",
                 where=f"{archive.uri}, {row.segment} bytes {row.start} to {row.end}",
                 todo=NOT_MERGED,
             )
+
+
+def _stored(manifest: Manifest) -> tuple[str, str, str]:
+    return manifest.layout, manifest.compression, manifest.content
 
 
 def _between(origins: Sequence[RangeBytes], start: int, end: int) -> Iterator[bytes | memoryview]:

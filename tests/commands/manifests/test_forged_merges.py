@@ -156,6 +156,14 @@ def test_merged_generation_with_other_bytes_and_a_mark_replaces_nothing(vault: V
     is_kept(vault, "has other bytes than a generation that it replaced", lambda: delete_replaced(archive))
 
 
+def test_merge_in_another_layout_that_has_no_objects_deletes_nothing(vault: Vault) -> None:
+    """A conversion with other options may be late with a generation, deleted once all its bytes are there."""
+    archive, rows = archive_of(vault.root), rows_of(merger(vault))
+    whole = merger(vault).manifest(by_segment(rows), tool="").model_copy(update={"layout": "events"})
+    publish(vault, whole, rows, marked=True)
+    is_kept(vault, "no object holds the bytes", lambda: delete_replaced(archive))
+
+
 def test_index_that_names_what_is_in_force_deletes_none_of_it(vault: Vault) -> None:
     """It is of a merge that never was, within one that was made."""
     archive = archive_of(vault.root)

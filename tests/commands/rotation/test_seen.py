@@ -120,6 +120,21 @@ def test_gap_that_the_stream_still_has_keeps_it(tmp_path: Path) -> None:
     assert status.warnings == ()
 
 
+def test_generation_with_such_a_gap_does_not_expire(tmp_path: Path) -> None:
+    """It is what shows that the archive is not what it says."""
+    vault = with_gaps(tmp_path)
+    for number in range(2):
+        vault.add(b"%d" % number)
+        with suppress(Damaged):
+            rotate_stream(vault.uri(), vault.root, keep=1, **OPTIONS)
+    for dry_run in (True, False):
+        with pytest.raises(Damaged, match=r"generation 1 calls bytes 0 to \d+ .*a gap, but the stream still has them"):
+            rotate_stream(vault.uri(), vault.root, keep=1, dry_run=dry_run, **OPTIONS)
+    assert archive_of(vault.root).listing().dropped == 0
+    vault.truncate(vault.described.tail)
+    assert rotate_stream(vault.uri(), vault.root, keep=1, **OPTIONS).expired == (1, 2)
+
+
 def test_gap_into_which_the_stream_was_truncated_keeps_the_rest(tmp_path: Path) -> None:
     """It may be of an event that was truncated in its middle, so only a truncation asks about it."""
     vault = with_gaps(tmp_path)
