@@ -513,7 +513,9 @@ def _has_other_options(error: BaseException | None) -> bool:
 def _may_fail(world: World, name: str, error: BaseException, *, foreign: bool, expired: bool) -> bool:
     """Whether a command may end so without a bug: it is another stream, or what it reads is gone, expired or sealed."""
     if isinstance(error, NoSuchStream):
-        return NAME.stream not in world.cluster(CLUSTER).scopes[NAME.scope]
+        gone = NAME.stream not in world.cluster(CLUSTER).scopes[NAME.scope]
+        # a rotation was killed when it had created only the scope of its queue
+        return gone or (name.removeprefix(FORMER) == "work" and not world.cluster(CLUSTER).scopes.get("ops"))
     if isinstance(error, StreamSealed):  # what is sealed cannot be truncated
         return world.cluster(CLUSTER).find(NAME).record.sealed
     if _has_other_options(error):
