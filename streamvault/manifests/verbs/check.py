@@ -181,7 +181,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
         note = f"only generation {history.generation} was checked; strays were not searched for"
         return _Scope(history, ranges, (note,), state)
     check_decisions(source.place, listing)
-    source.stable(source.check_merged)
+    source.check_merged(listing)
     notes = [*plan_notes, *(_bad_marks(source, history) if share else ()), *_foreign(source.place)]
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")

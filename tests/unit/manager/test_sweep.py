@@ -283,7 +283,7 @@ class TestTargets:
     def test_target_whose_archive_is_being_deleted_stays(self, vault: Vault) -> None:
         killed_import(vault)
         archive_of(vault.root).decide(lambda now: now.decision.delete("begun"), deleting=True)
-        assert "(the archive is being deleted)" in kept(sweep(vault))[TARGET.stream]
+        assert "(the archive is being deleted, says decision 1 of" in kept(sweep(vault))[TARGET.stream]
         assert TARGET in names(vault)
 
     def test_target_whose_archive_is_another_one_now_stays(self, vault: Vault, tmp_path: Path) -> None:

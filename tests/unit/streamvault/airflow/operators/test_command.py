@@ -460,7 +460,7 @@ def test_command_without_tasks_needs_no_spark(monkeypatch: pytest.MonkeyPatch) -
     ran: list[str] = []
     monkeypatch.setattr(hook, "submit", lambda *_, **__: ran.extend(hook._build_spark_submit_command("application.py")))
     hook.run(["hold"])
-    assert ran == [sys.executable, "application.py", "hold", "--json"]
+    assert ran == [sys.executable, "-P", "application.py", "hold", "--json"]
 
 
 @pytest.mark.parametrize("conn_id", ["in_the_cluster", "nonsense"])
