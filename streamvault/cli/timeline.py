@@ -35,7 +35,7 @@ def timeline(
 def _show(results: Results, timeline: Timeline, *, wide: bool = False) -> None:
     results.line(timeline.archive)
     if timeline.expired_up_to:
-        results.line(f"generations up to {timeline.expired_up_to} have expired; the newest is {timeline.decision}")
+        results.line(f"generations up to {timeline.expired_up_to} have expired, says {timeline.decision}")
     if timeline.being_deleted:
         results.line(f"the archive is being deleted, says {timeline.decision}")
     columns = {

@@ -231,10 +231,12 @@ def test_timeline_is_shown_as_a_table(shown: Shown) -> None:
         generation=3, first=3, created="2026-03-01T10:00:00Z", from_cut=cut, to_cut=dict(list(cut.items())[:2]),
         layout="chunks", events=1234, bytes=2048, holds=("audit", "monthly"), checked_at="2026-03-01T10:01:00Z",
     )  # fmt: skip
-    timeline = Timeline(archive=ARCHIVE, stream_name="shop/orders", expired_up_to=2, entries=(entry,))
+    timeline = Timeline(
+        archive=ARCHIVE, stream_name="shop/orders", expired_up_to=2, decision="decision 4", entries=(entry,)
+    )
     assert "epoch" not in "".join(shown(show_timeline, timeline))
     lines = shown(partial(show_timeline, wide=True), timeline)
-    assert lines[:2] == [ARCHIVE, "generations up to 2 have expired"]
+    assert lines[:2] == [ARCHIVE, "generations up to 2 have expired, says decision 4"]
     assert "0.#epoch.0:0 1.#epoch.0:10 2.#epoch.0:20 +2 more" in lines[-1]
     assert lines[-1].endswith("0.#epoch.0:0 1.#epoch.0:10")
     assert "audit, monthly" in lines[-1]
