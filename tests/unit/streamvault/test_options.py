@@ -127,8 +127,8 @@ def test_address_that_is_no_text_is_wrong_usage(wrong: Any) -> None:
 @pytest.mark.parametrize("at", ["2026-01-31T19:00:00+01:00", datetime(2026, 1, 31, 18, tzinfo=UTC)], ids=repr)
 def test_time_is_a_text_or_a_datetime(at: str | datetime) -> None:
     assert ImportOptions(at=at).at_time == datetime(2026, 1, 31, 18, tzinfo=UTC)
-    assert RotateOptions(until=at).until_time == datetime(2026, 1, 31, 18, tzinfo=UTC)
-    assert (ImportOptions().at_time, RotateOptions().until_time) == (None, None)
+    assert RotateOptions(until=at).rule.until == datetime(2026, 1, 31, 18, tzinfo=UTC)
+    assert (ImportOptions().at_time, RotateOptions().rule.until) == (None, None)
 
 
 def test_fingerprints_are_any_iterable_of_texts() -> None:
