@@ -16,6 +16,7 @@ NAMES = {os.path.relpath(page, DOCS): page for page in PAGES}
 NEEDS = {
     "airflow": "tests/commands/test_airflow_guide.py",  # with a stand-in; it fails if the page has more of them
     "benchmarks": "tests/unit/project/test_benchmarks.py",
+    "cluster": "tests/unit/sparkrun/test_sent.py",
     "docker": "tests/unit/project/test_examples.py",
     "glacier": "tests/integration/test_pages.py",
     "glue": "tests/integration/test_pages.py",

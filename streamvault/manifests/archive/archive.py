@@ -427,13 +427,25 @@ class Archive:
         Raises:
             Damaged: one does not.
         """
-        read, spans = lru_cache(maxsize=8)(self.read_manifest), sorted({*listing.expired, *self.in_force(listing)})
+
+        @lru_cache(maxsize=8)
+        def read(span: GenerationSpan) -> Manifest | None:
+            try:
+                return self.read_manifest(span)
+            except NoSuchArchive:  # it is already deleted
+                return None
+            except Damaged:
+                if span.first > listing.dropped:
+                    raise
+                return None  # of what has expired, such a one counts for nothing
+
+        spans = sorted({*listing.expired, *self.in_force(listing)})
         begins: dict[int, list[GenerationSpan]] = {}
         for span in spans:
             begins.setdefault(span.first, []).append(span)
         for before, after in ((one, other) for one in spans for other in begins.get(one.last + 1, ())):
-            with suppress(NoSuchArchive):  # it is already deleted
-                check_follows(read(before), read(after), self.uri)
+            if (first := read(before)) and (second := read(after)):
+                check_follows(first, second, self.uri)
 
     def commit(self, manifest: Manifest, rows: Sequence[ArchivedRange], *, grace: float = 0.0) -> Generation | None:
         """Publish a generation: ranges first, then the manifest, create-only; a merged one also by a decision.
