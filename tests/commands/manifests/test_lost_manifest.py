@@ -52,6 +52,7 @@ from streamvault.rotation.expire import expire
 from streamvault.rotation.options import CompactOptions, RotateOptions
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import parse_stream
 from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, merge, replace_object
 
 NEWEST = GenerationSpan.of(3)
@@ -97,7 +98,7 @@ VERBS: dict[str, Callable[[Vault], object]] = {
     "compact": lambda vault: compact_archive(vault.archive, master="inline[1]"),
     "compact-run": lambda vault: compaction(vault).run(partial(choose_runs, target=1 << 30, at_least=2)),
     "clear": lambda vault: delete_replaced(archive_of(vault.root)),
-    "expire": lambda vault: expire(archive_of(vault.root), RotateOptions(keep=1)),
+    "expire": lambda vault: expire(archive_of(vault.root), RotateOptions(keep=1), parse_stream(vault.uri())[0]),
     "import": lambda vault: import_stream(vault.archive, vault.uri(StreamName("scope", "b")), master="inline[1]"),
     "convert": lambda vault: convert_archive(vault.archive, a_root(), layout="chunks", master="inline[1]"),
     "timeline": lambda vault: show_timeline(vault.archive),
