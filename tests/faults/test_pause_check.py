@@ -116,7 +116,7 @@ def test_late_marks_in_a_deleted_archive_bring_nothing_back(paused: Paused, prox
         assert again.code == 4
         assert "was deleted" in again.error["what"]
     assert paused.run("delete", paused.vault.archive, "--yes").report["objects"] == GENERATIONS
-    assert len(paused.keys()) == 1
+    assert all("/_manifest/decisions/" in key for key in paused.keys(""))
 
 
 def test_late_marks_of_an_archive_that_was_removed_and_made_again_keep_the_source(
@@ -142,6 +142,6 @@ def test_object_that_is_gone_before_the_marks_come_keeps_the_source(paused: Paus
     before = paused.vault.events()
     refused = paused.rotate("--keep", "1")
     assert refused.code == 3
-    assert "generation 1 differs from what was archived" in refused.error["what"]
+    assert (refused.error["what"], first in refused.error["where"]) == ("no such object", True)
     assert paused.vault.events() == before
     assert paused.run("timeline", paused.vault.archive).code == 0

@@ -620,8 +620,8 @@ RULES: tuple[Mutant, ...] = (
         "replaced-in-use",
         "deletion of replaced data: by the ranges in force",
         "manifests/archive/replaced.py",
-        "not (row.start in ends[0] and row.end in ends[1])",
-        "not (row.start in ends[0])",
+        "row.start not in ends[0] or row.end not in ends[1]",
+        "row.start not in ends[0]",
         tests=(COMPACT,),
         same="a range in force that begins where a replaced one does is longer: its chunk has another key, and a "
         "shorter one that begins there is not in force",

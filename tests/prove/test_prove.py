@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from streamvault.cli.app import COMMANDS
 from tests.prove.hostile import attack
 from tests.prove.hostile_runs import ATTACKS, attack_commands, tried
 from tests.prove.injuries import INJURIES, injure
-from tests.prove.mutants import ROOT, Mutant, apply
 from tests.prove.replicas import is_whole
-from tests.prove.rules import RULES
 from tests.prove.servers import Wrong
 
 
@@ -61,15 +56,3 @@ def test_keys_that_are_not_whole_are_noticed(found: list[int], how: str) -> None
     with pytest.raises(Wrong) as raised:
         is_whole({"a": found}, {"a": 4}, since={"a": 1}, where="target")
     assert raised.value.how == how
-
-
-@pytest.mark.parametrize("mutant", RULES, ids=lambda mutant: mutant.name)
-def test_every_mutant_has_its_place_and_what_notices_it(mutant: Mutant, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "streamvault" / Path(mutant.file).parent, (tmp_path / "streamvault" / mutant.file).parent)
-    text = apply(mutant, tmp_path)
-    assert (tmp_path / "streamvault" / mutant.file).read_text() != text
-    assert mutant.tests or mutant.families or mutant.same
-
-
-def test_mutants_have_names_of_their_own() -> None:
-    assert len({mutant.name for mutant in RULES}) == len(RULES)
