@@ -211,6 +211,10 @@ class _Spark:
             if not self._stopped:
                 _log.warning("%s; continuing without Spark", problem)
             return
+        except Exception:
+            if not self._stopped:  # a start that is given up ends in any way
+                raise
+            return
         with self._lock:
             if not self._stopped:
                 self.runner = runner
