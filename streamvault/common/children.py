@@ -15,7 +15,7 @@ from typing import Any
 SAFE = "PYTHONSAFEPATH"
 """Environment variable: Python, and each Python that it starts, leaves the folder it is started in off the path."""
 
-NOBODYS = "/"
+_FOLDER = "/"
 """Where children work: only the system's administrator may put files there, and nothing has to be removed."""
 
 
@@ -34,7 +34,7 @@ def python_command(*arguments: str) -> list[str]:
 
 
 def start_python(command: Sequence[str], *, path: Sequence[str] = (), **options: Any) -> subprocess.Popen[Any]:
-    """Start a Python in a folder of nobody's.
+    """Start a Python in the root folder, where only the administrator may put files.
 
     Args:
         command: what to run, as by `python_command`.
@@ -45,4 +45,4 @@ def start_python(command: Sequence[str], *, path: Sequence[str] = (), **options:
         OSError: it cannot be started.
     """
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path)} if path else os.environ
-    return subprocess.Popen(command, cwd=NOBODYS, env=safe_environment(variables), **options)
+    return subprocess.Popen(command, cwd=_FOLDER, env=safe_environment(variables), **options)

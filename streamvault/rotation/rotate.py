@@ -111,8 +111,13 @@ class Rotation:
 
     def archive_new(self, *, dry_run: bool = False) -> ExportReport:
         """Run the first step."""
-        runner_of = lambda: nullcontext(self.tasks.runner)  # noqa: E731
-        return export_next(self.export, runner_of, self.progress, dry_run=dry_run, seen=self.seen.exported)
+        return export_next(
+            self.export,
+            lambda: nullcontext(self.tasks.runner),
+            self.progress,
+            dry_run=dry_run,
+            seen=self.seen.exported,
+        )
 
     def complete(self, exported: ExportReport, *, sweep: bool = True) -> RotateReport:
         """Run all steps but the first; may be called again after a failure.

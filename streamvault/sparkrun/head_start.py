@@ -212,7 +212,7 @@ class _Spark:
                 _log.warning("%s; continuing without Spark", problem)
             return
         except Exception:
-            if not self._stopped:  # a start that is given up ends in any way
+            if not self._stopped:  # PySpark fails in ways of its own once its context is stopped
                 raise
             return
         with self._lock:

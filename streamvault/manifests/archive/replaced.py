@@ -112,7 +112,8 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
     It may be killed, repeated, run concurrently, and be late. Memory grows with the number of a merged generation's
     ranges, not of its events.
 
-    What is in force is read once more, where it was joined, and compared with the digests of what it has replaced.
+    Where a generation in force was joined, or is stored in another layout, it is read again and compared with the
+    digests of what it has replaced.
 
     Returns:
         What was deleted, and what must wait.
