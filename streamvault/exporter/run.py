@@ -185,7 +185,7 @@ class ExportRun:
 
         def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:
             tasks = [self._task(segment, span) for segment, span in spans]
-            for _, result in runner.run(export_range, tasks, _size, progress):
+            for _, result in runner.run(export_range, tasks, progress):
                 self._seen.update(one.of_segment(result.segment) for one in result.read)
                 if result.row is not None:
                     progress.advance(result.row.events, result.row.bytes)
@@ -235,10 +235,6 @@ class ExportRun:
             gaps += self._gaps_of(segment)
             rows += held
         return self._plan.manifest(entries, gaps, TOOL), rows
-
-
-def _size(task: ExportTask) -> int:
-    return task.span.high - task.span.low
 
 
 def _entry(planned: PlannedSegment, rows: Sequence[ArchivedRange]) -> SegmentEntry:

@@ -92,6 +92,11 @@ class FillTask:
         """The segment's final write offset (bytes)."""
         return self.spans[-1].end if self.spans else 0
 
+    @property
+    def size(self) -> int:
+        """Bytes that the segment gets."""
+        return self.end - self.head
+
 
 @dataclass(frozen=True, slots=True)
 class Filled:

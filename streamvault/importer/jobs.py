@@ -68,14 +68,10 @@ class FillJobs:
 
     def _run(self, batch: list[FillTask]) -> None:
         try:
-            for _, filled in self._runner.run(fill_segment, batch, _size, self._progress):
+            for _, filled in self._runner.run(fill_segment, batch, self._progress):
                 self._results.put(filled)
                 if self._stopped.is_set():
                     break
         except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
             self._results.put(error)
         self._results.put(None)
-
-
-def _size(task: FillTask) -> int:
-    return task.end - task.head

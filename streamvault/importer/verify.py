@@ -34,7 +34,12 @@ class VerifyTask:
     @property
     def end(self) -> int:
         """Where it ends in the target (bytes)."""
-        return self.start + self.part.end - self.part.start
+        return self.start + self.size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the part."""
+        return self.part.end - self.part.start
 
     @property
     def where(self) -> str:

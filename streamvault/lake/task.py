@@ -61,6 +61,11 @@ class FileTask:
         """The file's key below the root; it depends only on the generation and the first range."""
         return self.folder.prefix + table_file_key(self.generation, self.ranges[0].segment, self.ranges[0].start)
 
+    @property
+    def size(self) -> int:
+        """Segment bytes of the ranges."""
+        return sum(one.end - one.start for one in self.ranges)
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:

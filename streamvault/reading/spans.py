@@ -54,6 +54,11 @@ class SegmentSpan:
     largest: int = LARGEST_EVENT_BYTES
     content: ContentKind = "events"
 
+    @property
+    def size(self) -> int:
+        """Bytes of the span."""
+        return self.span.high - self.span.low
+
 
 def spans_of(start: int, end: int, range_size: int) -> Iterator[Span]:
     """Yield the spans of a segment from ``start`` to ``end``, in order; none if it is empty."""

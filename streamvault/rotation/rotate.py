@@ -243,5 +243,5 @@ class Rotation:
     def _compare(self, tasks: Sequence[CompareTask]) -> None:
         self.progress.begin("comparing with the stream", sum(task.size for task in tasks))
         runner = self.tasks.runner
-        for _, size in runner.run(compare_range, tasks, lambda task: task.size, self.progress):
+        for _, size in runner.run(compare_range, tasks, self.progress):
             self.progress.advance(0, size)

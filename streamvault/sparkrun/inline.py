@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -15,7 +15,7 @@ from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.underway import RunningTasks
 from streamvault.sparkrun.errors import task_failed
-from streamvault.sparkrun.runner import UNSEEN, Runner, one
+from streamvault.sparkrun.runner import UNSEEN, Runner
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -48,7 +48,6 @@ class InlineRunner(Runner):
         self,
         function: Callable[[S], R],
         specs: Sequence[S],
-        size: Callable[[S], int] = one,  # noqa: ARG002
         progress: Progress = UNSEEN,
     ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
@@ -102,42 +101,17 @@ class ThreadTasks(Generic[S, R]):
                         result = self._function(spec)
                     self._done.put((index, result))
                 except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
-                    self.fail(error)
+                    self._cancelled.set()  # no more tasks start
+                    self._done.put(error)
 
-    @property
-    def unbegun(self) -> int:
-        """Number of tasks not yet started."""
-        return len(self._todo)
-
-    def take_unbegun(self) -> list[tuple[int, S]]:
-        """Take over the tasks not yet started, with their indices; the caller must `add` their results."""
-        taken = []
-        with suppress(IndexError):
-            while True:
-                taken.append(self._todo.popleft())
-        return taken
-
-    def add(self, index: int, result: R) -> None:
-        """Add a result of a task run elsewhere."""
-        self._done.put((index, result))
-
-    def fail(self, error: BaseException) -> None:
-        """Start no more tasks; the error is raised where results are taken."""
-        self._cancelled.set()
-        self._done.put(error)
-
-    def next_result(self, seconds: float | None = None) -> tuple[int, R]:
-        """Return the next result; wait without limit if ``seconds`` is None.
+    def next_result(self) -> tuple[int, R]:
+        """Return the next result.
 
         Raises:
-            TimeoutError: no result within ``seconds``.
             Problem: raised by a task.
             TaskFailed: a task raised any other error.
         """
-        try:
-            done = self._done.get(timeout=seconds)
-        except queue.Empty:
-            raise TimeoutError from None
+        done = self._done.get()
         if isinstance(done, Problem):
             raise done
         if isinstance(done, BaseException):

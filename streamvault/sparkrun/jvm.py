@@ -22,14 +22,10 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
 from streamvault.common.children import safe_environment
-from streamvault.sparkrun.class_archive import ClassArchive
 from streamvault.sparkrun.errors import SparkFailed
 
 EXIT_SECONDS = 3.0
 """How long the Java process may take to exit when asked to."""
-
-ARCHIVE_SECONDS = 60.0
-"""How long it may take if it writes the class archive on exit."""
 
 POLL_SECONDS = 0.02
 """How often to check whether it has started."""
@@ -52,8 +48,7 @@ class Jvm:
         gateway: py4j's gateway, once started.
     """
 
-    def __init__(self, classes: ClassArchive) -> None:
-        self._classes = classes
+    def __init__(self) -> None:
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
@@ -133,12 +128,8 @@ class Jvm:
         lines = [line.strip() for line in self._output.read().decode(errors="replace").splitlines()]
         return next((line for line in reversed(lines) if line and not line.startswith(("at ", "..."))), "")
 
-    def end(self, *, in_order: bool = False) -> None:
-        """Close the gateway and end the process. Raises only if interrupted, after killing the process.
-
-        Args:
-            in_order: whether the run succeeded, so that a due class archive may be written.
-        """
+    def end(self) -> None:
+        """Close the gateway and end the process. Raises only if interrupted, after killing the process."""
         self._ended = True
         process = self._process
         if process is None:
@@ -152,15 +143,13 @@ class Jvm:
                     with suppress(OSError):
                         process.stdin.close()
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(ARCHIVE_SECONDS if in_order and self._classes.is_due else EXIT_SECONDS)
+                    process.wait(EXIT_SECONDS)
         finally:
-            whole = process.poll() == 0
             # all of its session: while it starts, the process is a shell that waits for Java
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             self._output.close()
-            self._classes.take(whole=whole)
 
 
 @contextmanager

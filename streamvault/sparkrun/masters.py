@@ -31,8 +31,8 @@ class Master:
     Attributes:
         url: the URL, as Spark takes it.
         kind: ``inline`` (threads of this process), ``local`` (Spark on this machine), or ``cluster``.
-        is_auto: whether ``auto`` was given: threads of this process begin, Spark on this machine joins where it pays,
-            and a Spark that runs already is used.
+        is_auto: whether ``auto`` was given: a Spark that runs already is used, else threads of this process or Spark on
+            this machine, whichever suits the bytes to move.
         threads: maximum concurrent tasks on this machine; 0 for a cluster.
         addresses: host and port of each standalone master.
     """

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from streamvault.common.progress import Progress
 from streamvault.objectstore.uri import SCHEMES
-from streamvault.sparkrun.head_start import HeadStartRunner
+from streamvault.sparkrun.auto import AutoRunner
 from streamvault.sparkrun.inline import InlineRunner, sharing_threads
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.runner import UNSEEN, Runner, one
+from streamvault.sparkrun.runner import UNSEEN, Runner
 from streamvault.streamstore.uri import STORES
 
 S = TypeVar("S")
@@ -32,8 +32,8 @@ STORE_MODULES = (*SCHEMES.values(), *STORES)
 def open_runner(master: str = "auto", tasks: Sequence[Callable[..., Any]] = ()) -> Iterator[Runner]:
     """Open a runner for a ``--master``; a context manager.
 
-    With ``auto``, tasks start in threads of this process, and Spark on this machine joins where it pays; a Spark that
-    runs already is used. Any other master is used at once.
+    With ``auto``, `AutoRunner` chooses threads of this process or Spark on this machine; a Spark that runs already is
+    used. Any other master is used at once.
 
     Each process has one Spark, shared by nested blocks and by threads. A Spark context started by the program itself is
     used and left running.
@@ -57,8 +57,8 @@ def open_runner(master: str = "auto", tasks: Sequence[Callable[..., Any]] = ()) 
         return
     preload = (*STORE_MODULES, *dict.fromkeys(task.__module__ for task in tasks))
     if where.is_auto and not _is_spark_here():
-        with HeadStartRunner(where, preload) as beginning:
-            yield beginning
+        with AutoRunner(where, preload) as chooser:
+            yield chooser
         return
     began = time.monotonic()
     from streamvault.sparkrun.spark import SparkRunner  # noqa: PLC0415  (Spark is imported only where it is used)
@@ -145,12 +145,11 @@ class LentRunner(Runner):
         self,
         function: Callable[[S], R],
         specs: Sequence[S],
-        size: Callable[[S], int] = one,
         progress: Progress = UNSEEN,
     ) -> Iterator[tuple[int, R]]:
         """See `Runner.run`."""
         try:
-            yield from self._runner.run(function, specs, size, progress)
+            yield from self._runner.run(function, specs, progress)
         finally:
             self.start_seconds = self._runner.start_seconds - self._known
 

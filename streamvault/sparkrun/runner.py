@@ -20,11 +20,6 @@ UNSEEN = Progress()
 """The progress of tasks that nobody watches."""
 
 
-def one(_: object) -> int:
-    """Return 1: the size of tasks that are alike."""
-    return 1
-
-
 class Runner(ABC):
     """Runs tasks; opened by `sparkrun.opening.open_runner`.
 
@@ -39,7 +34,6 @@ class Runner(ABC):
         self,
         function: Callable[[S], R],
         specs: Sequence[S],
-        size: Callable[[S], int] = one,
         progress: Progress = UNSEEN,
     ) -> Iterator[tuple[int, R]]:
         """Run the specifications concurrently; yield each result.
@@ -50,8 +44,7 @@ class Runner(ABC):
 
         Args:
             function: a module-level function (or a partial of one), so that it is importable by name.
-            specs: small picklable values.
-            size: how much a task has to do, in any unit: a runner may estimate how long the rest will take.
+            specs: small picklable values. Those of tasks that move data have an attribute ``size``: how much (bytes).
             progress: watches the tasks that run on this machine.
 
         Yields:

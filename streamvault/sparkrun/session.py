@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +20,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf
 from pyspark.core.context import SparkContext
-from pyspark.find_spark_home import _find_spark_home
 
 from streamvault.common import logins
-from streamvault.sparkrun.class_archive import ClassArchive
 from streamvault.sparkrun.code import ship_code
 from streamvault.sparkrun.errors import SparkFailed, last_line
 from streamvault.sparkrun.java import java_home
@@ -152,22 +150,15 @@ class Session:
     def _start_java(self) -> tuple[Any, Mapping[str, str]]:
         """The gateway to a new Java process, and the settings it has."""
         home = java_home()
-        classes = ClassArchive(home, Path(_find_spark_home()))
         named = own_name(self._folder) if self.master.kind == "local" else ""
-        while True:
-            settings = settings_for(self.master, self._folder, self._preload, classes.options + named)
-            self._jvm = Jvm(classes)
+        settings = settings_for(self.master, self._folder, self._preload, named)
+        self._jvm = Jvm()
+        self._check_not_stopped()
+        try:
+            self._jvm.start(settings, environment_for(self.master, home))
+        finally:
             self._check_not_stopped()
-            try:
-                self._jvm.start(settings, environment_for(self.master, home))
-            except SparkFailed:
-                self._check_not_stopped()
-                if classes.discard():
-                    self._jvm.end()
-                    continue
-                raise
-            self._check_not_stopped()
-            return self._jvm.gateway, settings
+        return self._jvm.gateway, settings
 
     def _check_not_stopped(self) -> None:
         if self._stopped.is_set():
@@ -198,11 +189,8 @@ class Session:
         if self.master.addresses and self.context.applicationId.startswith("spark-application-"):
             raise SparkFailed("the Spark master did not accept the application", where=self.master.url)
 
-    def stop(self, *, in_order: bool = False) -> None:
-        """Stop Spark in any state, unless the program started it, and remove its files.
-
-        After a run ``in_order`` this may take longer, to write the class archive.
-        """
+    def stop(self) -> None:
+        """Stop Spark in any state, unless the program started it, and remove its files."""
         self._stopped.set()
         try:
             if not self._is_guest:
@@ -211,7 +199,7 @@ class Session:
         finally:
             try:
                 if self._jvm is not None:
-                    self._jvm.end(in_order=in_order)
+                    self._jvm.end()
                     if self._jvm.is_own:
                         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  (for the next one)
                         SparkContext._active_spark_context = None  # noqa: SLF001
@@ -269,10 +257,8 @@ _users: list[Session] = []
 """The session of this process, once for each user: Spark allows one context a process."""
 
 
-def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session], None]) -> tuple[Session, bool]:
+def acquire(master: Master, preload: Sequence[str]) -> tuple[Session, bool]:
     """Return the process's session, started if necessary, and whether this call started it.
-
-    ``starting`` is called with a new session before it is started.
 
     Raises:
         SparkFailed: Spark runs with another master, or did not start.
@@ -282,7 +268,6 @@ def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session]
         fresh = not _users
         if fresh:
             session = Session(master, preload)
-            starting(session)
             session.start()
         else:
             session = _users[0]
@@ -296,9 +281,9 @@ def acquire(master: Master, preload: Sequence[str], starting: Callable[[Session]
         return session, fresh
 
 
-def release(session: Session, *, in_order: bool) -> None:
-    """Release a session; the last user stops it, see `Session.stop`."""
+def release(session: Session) -> None:
+    """Release a session; the last user stops it."""
     with _lock:
         _users.remove(session)
         if not _users:
-            session.stop(in_order=in_order)
+            session.stop()

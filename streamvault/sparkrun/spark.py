@@ -22,7 +22,7 @@ from streamvault.common.underway import MappedTasks, RunningTasks, mapped_task
 from streamvault.sparkrun.errors import SparkFailed, task_failed
 from streamvault.sparkrun.jvm import call_in_thread
 from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.runner import UNSEEN, Runner, one
+from streamvault.sparkrun.runner import UNSEEN, Runner
 from streamvault.sparkrun.session import Session, acquire, release
 
 S = TypeVar("S")
@@ -48,52 +48,34 @@ class SparkRunner(Runner):
         self._master = master
         self._preload = preload
         self._session: Session | None = None
-        self._starting: Session | None = None
-        self._given_up = False
 
     def __enter__(self) -> Self:
-        self._session, fresh = acquire(self._master, self._preload, self._note)
+        self._session, fresh = acquire(self._master, self._preload)
         self.start_seconds = self._session.start_seconds if fresh else 0.0
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         session, self._session = self._session, None
         if session is not None:
-            release(session, in_order=error is None)
-
-    def _note(self, session: Session) -> None:
-        self._starting = session
-        if self._given_up:
-            raise SparkFailed("given up while Spark was starting")
-
-    def give_up(self) -> None:
-        """Abort a start in another thread, where it raises `SparkFailed`."""
-        self._given_up = True
-        if self._starting is not None:
-            self._starting.stop()
+            release(session)
 
     def run(
         self,
         function: Callable[[S], R],
         specs: Sequence[S],
-        size: Callable[[S], int] = one,  # noqa: ARG002
         progress: Progress = UNSEEN,
     ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
         if not specs:
             return
-        job = self.job(function, specs)
+        if self._session is None:
+            raise RuntimeError("the runner is closed")
+        job = SparkJob(self._session, function, specs)
         try:
             with progress.watch(job.under_way):
                 yield from job.results()
         finally:
             job.cancel()
-
-    def job(self, function: Callable[[S], R], specs: Sequence[S]) -> SparkJob:
-        """Start a run whose results one thread may take while another cancels it."""
-        if self._session is None:
-            raise RuntimeError("the runner is closed")
-        return SparkJob(self._session, function, specs)
 
 
 class SparkJob:

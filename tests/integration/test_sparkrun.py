@@ -350,77 +350,44 @@ if __name__ == "__main__":
     assert done.stdout.count("\n") == 1
 
 
-# Tasks that begin before Spark is ready.
-BEGINNING = """
-import json, logging, os, sys, threading, time
-from py4j.protocol import Py4JNetworkError
-from streamvault.sparkrun import head_start
+LARGE_RUN = """
+import json, os
+from typing import NamedTuple
+from streamvault.sparkrun import auto
 from streamvault.sparkrun.opening import open_runner
 
-class Gone:
-    def __getattr__(self, name):
-        raise Py4JNetworkError(f"it ended before its answer to {name}")
+auto.allowed_cores = lambda: 4.0
 
-def until_java_is_gone(make, self, *given):
-    make(self, *given)
-    open(sys.argv[1], "w").close()
-    try:
-        while True:
-            self._jvm.System.nanoTime()
-            time.sleep(0.01)
-    except Exception:
-        return Gone()
+class Spec(NamedTuple):
+    number: int
+    size: int
 
-if sys.argv[2] == "until its context is made":
-    from pyspark.core.context import SparkContext
-    make = SparkContext._initialize_context
-    SparkContext._initialize_context = lambda self, *given: until_java_is_gone(make, self, *given)
-
-head_start.pays = lambda *_: True
-logging.basicConfig(level=logging.WARNING)
-
-def work(wanted):
-    own, sign, lasting = wanted
-    if os.getpid() != own:
-        open(sign, "w").close()
-    deadline = time.monotonic() + (1.5 if lasting == "not so long" else 120)
-    while time.monotonic() < deadline and not os.path.exists(sign):
-        time.sleep(0.1)
+def work(spec):
     return os.getpid()
 
 if __name__ == "__main__":
     with open_runner("auto") as runner:
-        runner._threads = 2
-        wanted = (os.getpid(), *sys.argv[1:])
-        pids = [pid for _, pid in runner.run(work, [wanted] * 3)]
-    for thread in threading.enumerate():
-        if thread.name == "start of Spark":
-            thread.join(60)  # what it says counts
-    print(json.dumps({"own": os.getpid(), "pids": pids, "began": "pyspark" in sys.modules}))
+        runs = [[pid for _, pid in runner.run(work, [Spec(0, size)] * 2)] for size in (1, auto.SPARK_BYTES, 1)]
+    print(json.dumps({"own": os.getpid(), "runs": runs}))
 """
 
 
-@pytest.mark.parametrize("lasting", ["until Spark is there", "until its context is made", "not so long"])
-def test_tasks_begin_before_spark(tmp_path: Path, lasting: str) -> None:
-    """Spark takes over, or is abandoned in the middle of its start; none of its processes is left."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+def test_large_run_starts_spark(tmp_path: Path) -> None:
+    """A small run before it stays in this process, one after it does not."""
     done = subprocess.run(
-        [sys.executable, "-c", BEGINNING, str(tmp_path / "sign"), lasting],
+        [sys.executable, "-c", LARGE_RUN],
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
-        env=os.environ | {"TMPDIR": str(temporary), "STREAMVAULT_MASTER": ""},
+        env=os.environ | {"TMPDIR": str(tmp_path), "STREAMVAULT_MASTER": ""},
     )
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
-    assert report["began"]
-    here = [pid == report["own"] for pid in report["pids"]]
-    assert sorted(here) == ([False, True, True] if lasting == "until Spark is there" else [True, True, True])
-    assert list(temporary.iterdir()) == []
+    assert [report["own"] in pids for pids in report["runs"]] == [True, False, False]
+    assert list(tmp_path.iterdir()) == []
     every = psutil.process_iter(["environ"])
-    left = [one for one in every if (one.info["environ"] or {}).get("TMPDIR") == str(temporary)]
+    left = [one for one in every if (one.info["environ"] or {}).get("TMPDIR") == str(tmp_path)]
     assert psutil.wait_procs(left, timeout=10)[1] == []
 
 

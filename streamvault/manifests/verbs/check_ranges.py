@@ -56,6 +56,11 @@ class RangesTask:
     known: frozenset[str] = frozenset()
     checksums: bool = False
 
+    @property
+    def size(self) -> int:
+        """Bytes of the ranges that are read."""
+        return sum(row.end - row.start for row, read in zip(self.rows, self.read, strict=True) if read)
+
 
 @dataclass(frozen=True, slots=True)
 class StraysTask:

@@ -12,7 +12,6 @@ from streamvault.cli import main
 from streamvault.common.errors import Usage
 from streamvault.common.modes import make_file, make_folder, make_folders, open_file
 from streamvault.objectstore.folder.store import FolderStore
-from streamvault.sparkrun.class_archive import ClassArchive
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import make_stream
@@ -33,20 +32,12 @@ def modes(folder: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("given", "expected"), [("", {"d700", "f600"}), ("0750", {"d750", "f640"}), ("2770", {"d2770", "f660"})]
 )
-def test_archive_store_cache_and_log(
-    given: str, expected: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_archive_store_and_log(given: str, expected: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMVAULT_MODE", given)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "made/cache"))
-    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     make_folder(tmp_path / "made")
     stream = StreamName("shop", "orders")
     with parse_stream(f"local://{tmp_path}/made/streams/{stream}")[0].open() as store:
         make_stream(store, stream, events=20)
-    for name in ("lib/server/classes.jsa", "bin/java", "jars/spark.jar"):
-        (tmp_path / "java" / name).parent.mkdir(parents=True)
-        (tmp_path / "java" / name).touch()
-    ClassArchive(tmp_path / "java", tmp_path / "java")
     for command in (
         ["export", f"local://{tmp_path}/made/streams/shop/orders", f"file://{tmp_path}/made/vault"],
         ["handoff", f"file://{tmp_path}/made/vault/shop/orders", "--format", "parquet"],
@@ -54,7 +45,6 @@ def test_archive_store_cache_and_log(
         assert main([*command, "--master", "inline", "-q", "--log-file", str(tmp_path / "made/log")]) == 0
     FolderStore(tmp_path / "made/vault", unnamed_files=False).put("x/named", b"1")
     FolderStore(tmp_path / "made/vault").put_blocks("y/spooled", [b"1"])
-    assert [file.suffix for file in (tmp_path / "made/cache/streamvault").iterdir()] == [".seen"]
     assert modes(tmp_path / "made") == expected
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from streamvault.sparkrun import jvm
-from streamvault.sparkrun.class_archive import ClassArchive
 from streamvault.sparkrun.code import import_folder
 from streamvault.sparkrun.errors import SparkFailed
 from streamvault.sparkrun.masters import Master
@@ -127,7 +126,7 @@ def test_spark_s_java_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("PYTHONPATH", f":{tmp_path}")
     monkeypatch.setattr(jvm.subprocess, "Popen", popen)
     with pytest.raises(SparkFailed):
-        jvm.Jvm(ClassArchive(tmp_path, tmp_path)).start({}, {})
+        jvm.Jvm().start({}, {})
     assert (told["PYTHONSAFEPATH"], told["PYTHONPATH"]) == ("1", str(tmp_path))
 
 
