@@ -1,16 +1,142 @@
-"""Reads the events of archived ranges and verifies their digests; writes them again, as another range."""
+"""Rewrites archived ranges as other ones, whose objects may be of another layout.
+
+Tasks read the events, verify their digests, write them again, and leave rows, which no later run needs to rewrite.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
 
-from streamvault.layouts.layout import Layout, StoredRange
-from streamvault.layouts.place import Place
+from streamvault.common.neighbours import holes
+from streamvault.common.progress import Progress
+from streamvault.layouts.layout import Compression, Layout, LayoutName, StoredRange, open_layout
+from streamvault.layouts.object_keys import GenerationSpan
+from streamvault.layouts.place import Place, PlaceAddress
 from streamvault.manifests.archive.range_bytes import damaged_range, read_verified
-from streamvault.manifests.archive.rows import RangeEntry
+from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
 from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.arithmetic.splitting import EventBlock, open_splitter
+from streamvault.streamstore.model import SegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """Arguments of a task that writes archived ranges as one.
+
+    Attributes:
+        source: the archive that has them.
+        stored: their layout.
+        target: the archive of the new range, which may be the same one.
+        layout: its layout.
+        compression: its compression.
+        span: its generation.
+        attempt: the attempt of the generation's plan.
+        window: maximum data buffered in memory (bytes).
+        rows: the ranges, which are contiguous.
+        start: offset of the first byte to write.
+        end: offset after the last byte to write.
+    """
+
+    source: PlaceAddress
+    stored: LayoutName
+    target: PlaceAddress
+    layout: LayoutName
+    compression: Compression
+    span: GenerationSpan
+    attempt: int
+    window: int
+    rows: tuple[ArchivedRange, ...] = ()
+    start: int = 0
+    end: int = 0
+
+    @property
+    def segment(self) -> SegmentId:
+        """The segment's id."""
+        return self.rows[0].segment
+
+    def of(self, rows: tuple[ArchivedRange, ...], start: int) -> RewriteTask:
+        """Return the same task for other ranges, from an offset on."""
+        return replace(self, rows=rows, start=start, end=rows[-1].end)
+
+
+def rewrite_ranges(
+    what: str,
+    tasks: Iterable[RewriteTask],
+    done: dict[SegmentId, list[RangeEntry]],
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+) -> int:
+    """Write what earlier runs have not written; return how many segment bytes that was.
+
+    Args:
+        what: what is done, for the progress.
+        tasks: the tasks of a run that has to write everything.
+        done: what earlier runs have written of it, also with other bounds; what this one writes is added.
+        runner_of: returns the runner; called only if something is missing.
+        progress: receives the progress.
+
+    Raises:
+        Damaged: a range's bytes differ from the manifest.
+    """
+    whole = list(tasks)
+    total = sum(task.end - task.start for task in whole)
+    finished = sum(one.end - one.start for held in done.values() for one in held)
+    progress.begin(what, total, finished)
+    moved = 0
+    if finished < total:
+        target = whole[0].target.probe(total - finished)
+        whole = [replace(task, target=target) for task in whole]
+    while missing := list(_missing(whole, done)):
+        for index, written in runner_of().run(rewrite_range, missing, progress=progress):
+            done.setdefault(missing[index].segment, []).append(written)
+            moved += written.end - written.start
+            progress.advance(written.events, written.end - written.start)
+    return moved
+
+
+def _missing(tasks: Iterable[RewriteTask], done: dict[SegmentId, list[RangeEntry]]) -> Iterator[RewriteTask]:
+    parts = {segment: sorted((one.start, one.end) for one in held) for segment, held in done.items()}
+    for task in tasks:
+        for start, end in holes(task.start, task.end, parts.get(task.segment, ())):
+            yield replace(task, start=start, end=end)
+
+
+def rewrite_range(task: RewriteTask) -> RangeEntry:
+    """Write ranges as one. Repeated and concurrent calls write the same objects.
+
+    Raises:
+        Damaged: the bytes of a range differ from the manifest; of joined ones, nothing is written.
+    """
+    first, place = task.rows[0], task.target.open_data()
+    layout = open_layout(task.layout, task.compression)
+    if first.is_large:
+        data = read_verified(task.source.open(), task.stored, first, task.window)
+        large = layout.write_large(place, first.stored, data, task.window)
+        written = RangeEntry(
+            start=task.start, end=task.end, events=first.events, digest=first.digest, **large._asdict()
+        )
+    else:
+        if layout.one_object_per_event:
+            for _ in _events(task):
+                pass  # verify before writing: objects with wrong bytes would block the right ones
+        to = StoredRange(task.segment, task.start, task.end)
+        written = _write(place, layout, to, _events(task), task.window)
+    row = FinishedSpan(start=task.start, end=task.end, ranges=(written,))
+    left = leave_row(task.target.open(), task.span, task.segment, row, attempt=task.attempt).ranges[0]
+    # another run may have written a part of an archive that was compacted since; joined ranges have bounds of their own
+    return left if left.end == task.end or len(task.rows) == 1 else written
+
+
+def _events(task: RewriteTask) -> Iterator[EventBlock]:
+    place = task.source.open()
+    return chain.from_iterable(
+        verified_events(place, task.stored, row, task.window, part=(max(task.start, row.start), min(task.end, row.end)))
+        for row in task.rows
+    )
 
 
 def verified_events(
@@ -47,8 +173,7 @@ def verified_events(
         raise damaged_range(place, row)
 
 
-def write_again(place: Place, layout: Layout, to: StoredRange, events: Iterable[EventBlock], window: int) -> RangeEntry:
-    """Write the events of archived ranges as one range; return its entry."""
+def _write(place: Place, layout: Layout, to: StoredRange, events: Iterable[EventBlock], window: int) -> RangeEntry:
     digest, count = hashlib.sha256(), 0
 
     def counted() -> Iterator[EventBlock]:

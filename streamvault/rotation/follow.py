@@ -18,6 +18,7 @@ from streamvault.common.retries import Retrier
 from streamvault.common.rounds import Round, repeat_rounds
 from streamvault.common.sizes import bytes_text, count_text
 from streamvault.common.verb import verb
+from streamvault.exporter.archived_events import rewrite_range
 from streamvault.exporter.export import Export
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
@@ -25,7 +26,6 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.reading.comparing import compare_range
 from streamvault.rotation.compact.choose import choose_tiers
 from streamvault.rotation.compact.compact import Choose, Compaction
-from streamvault.rotation.compact.task import join_ranges
 from streamvault.rotation.options import CompactOptions, FollowOptions, RotateOptions
 from streamvault.rotation.reports import FollowedGeneration, FollowReport, RotateReport
 from streamvault.rotation.rotate import Rotation
@@ -91,7 +91,7 @@ def follow_stream(stream: str, root: str, options: FollowOptions, progress: Prog
         _Tally(progress),
     )
     with ExitStack() as stack:
-        tasks = Tasks(options.master, stack, [export_range, join_ranges, compare_range])
+        tasks = Tasks(options.master, stack, [export_range, rewrite_range, compare_range])
         report = following.run(tasks, began)
         progress.end()
         return replace(report, seconds=tasks.seconds)

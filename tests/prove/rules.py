@@ -1173,6 +1173,14 @@ RULES: tuple[Mutant, ...] = (
         tests=(COMPACT,),
     ),
     Mutant(
+        "merge-row-of-another",
+        "every byte is covered: a row that ends elsewhere is not of a joined range",
+        "exporter/archived_events.py",
+        "return left if left.end == task.end or len(task.rows) == 1 else written",
+        "return left",
+        tests=(RANGE_SIZES,),
+    ),
+    Mutant(
         "merge-any-sizes",
         "chunks are merged only if each range size is a multiple of the smaller ones",
         "manifests/archive/merging.py",

@@ -9,8 +9,9 @@ from dataclasses import replace
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
 from streamvault.common.verb import verb
+from streamvault.exporter.archived_events import rewrite_range
 from streamvault.exporter.convert.plan import ANOTHER_ROOT, draft_conversion
-from streamvault.exporter.convert.run import convert_generation, convert_range, next_part
+from streamvault.exporter.convert.run import convert_generation, next_part
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import PlannedGeneration
 from streamvault.exporter.reports import ConvertReport
@@ -89,7 +90,7 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
     # a new archive has none of the generations that have expired here
     target.decide(lambda listing: listing.begin_after(history.first - 1, begin))
     moved = 0
-    with open_runner(options.master if todo else "inline", [convert_range]) as runner:
+    with open_runner(options.master if todo else "inline", [rewrite_range]) as runner:
         for generation in kept:
             with ArchiveState(source, history).reading("converted", first=generation.manifest.first):
                 done = convert_generation(source, generation, target, options, runner, progress)

@@ -6,7 +6,7 @@ like an export, and an export of the stream could finish it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -14,57 +14,22 @@ from functools import partial
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
-from streamvault.exporter.archived_events import verified_events, write_again
+from streamvault.exporter.archived_events import RewriteTask, rewrite_ranges
 from streamvault.exporter.cleanup import clean_up, overlapping_plans, remove_work_files
 from streamvault.exporter.convert.plan import ANOTHER_ROOT, draft_conversion
 from streamvault.exporter.options import ConvertOptions
 from streamvault.exporter.plan import PlannedGeneration, record_end, settle
-from streamvault.layouts.layout import Compression, LayoutName, StoredRange, open_layout
 from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.layouts.place import PlaceAddress
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.plan import Plan, current_plan
-from streamvault.manifests.archive.range_bytes import read_verified
 from streamvault.manifests.archive.remainder import Remainder, remainder_of
-from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, find_rows, leave_row
+from streamvault.manifests.archive.rows import RangeEntry, find_rows
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.sparkrun.runner import Runner
-from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import SegmentId, StreamCut
-
-
-@dataclass(frozen=True, slots=True)
-class ConvertTask:
-    """Arguments of a task that converts one range.
-
-    Attributes:
-        source: the old archive.
-        target: the new archive.
-        row: the range in the old archive.
-        stored: its layout in the old archive.
-        start: offset of the first byte to write; the range's start, unless the new archive has a part of it.
-        end: offset after the last byte to write.
-        span: the generation.
-        attempt: the plan's attempt.
-        layout: the new layout.
-        compression: the new compression.
-        window: maximum data buffered in memory (bytes).
-    """
-
-    source: PlaceAddress
-    target: PlaceAddress
-    row: ArchivedRange
-    stored: LayoutName
-    start: int
-    end: int
-    span: GenerationSpan
-    attempt: int
-    layout: LayoutName
-    compression: Compression
-    window: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,38 +84,17 @@ def convert_generation(
         planned = settle(archive, partial(draft_conversion, archive, Plan.of(part.manifest), restart=options.restart))
         if planned.plan is not None:
             break
-    manifest, attempt, parts = part.manifest, planned.attempt, part.parts
+    manifest, attempt = part.manifest, planned.attempt
     done: dict[SegmentId, list[RangeEntry]] = {}
     if planned.resumed:
         for segment, row in find_rows(archive.place, manifest.span, attempt=attempt):
             done.setdefault(segment, []).extend(row.ranges)
-    total = sum(row.end - start for row, start in parts)
-    finished = sum(one.end - one.start for held in done.values() for one in held)
-    progress.begin(f"converting generation {manifest.generation}", total, finished)
-    moved = 0
+    stored, window = generation.manifest.layout, options.window
+    to = (archive.address, manifest.layout, manifest.compression, manifest.span, attempt)
+    task = RewriteTask(source.address, stored, *to, window)
     # An earlier run may have written ranges with other bounds, if the old archive has been compacted since: keep them.
-    target = archive.address.probe(total - finished)
-    while missing := list(_missing(parts, done)):
-        tasks = [
-            ConvertTask(
-                source=source.address,
-                target=target,
-                row=row,
-                stored=generation.manifest.layout,
-                start=start,
-                end=end,
-                span=manifest.span,
-                attempt=attempt,
-                layout=manifest.layout,
-                compression=manifest.compression,
-                window=options.window,
-            )
-            for row, start, end in missing
-        ]
-        for index, written in runner.run(convert_range, tasks, progress=progress):
-            done.setdefault(tasks[index].row.segment, []).append(written)
-            moved += written.end - written.start
-            progress.advance(written.events, written.end - written.start)
+    tasks = [task.of((row,), start) for row, start in part.parts]
+    moved = rewrite_ranges(f"converting generation {manifest.generation}", tasks, done, lambda: runner, progress)
     rows = [
         one.of_segment(segment) for segment in sorted(done) for one in sorted(done[segment], key=lambda one: one.start)
     ]
@@ -196,48 +140,6 @@ def _clean_up(archive: Archive, span: GenerationSpan, progress: Progress, *, ori
     for one in others:
         if originals and span.first <= one.first and one.last <= span.last:
             remove_work_files(archive, one, progress)
-
-
-def _missing(
-    parts: Iterable[tuple[ArchivedRange, int]], done: Mapping[SegmentId, Sequence[RangeEntry]]
-) -> Iterator[tuple[ArchivedRange, int, int]]:
-    """Yield the parts of ranges that were not converted yet, as (range, start, end)."""
-    for row, start in parts:
-        at = start
-        for one in sorted(done.get(row.segment, ()), key=lambda one: one.start):
-            if at < one.end and one.start < row.end:
-                if at < one.start:
-                    yield row, at, one.start
-                at = one.end
-        if at < row.end:
-            yield row, at, row.end
-
-
-def convert_range(task: ConvertTask) -> RangeEntry:
-    """Convert one range. Repeated and concurrent calls write the same objects.
-
-    Raises:
-        Damaged: its bytes differ from the manifest.
-    """
-    row, place = task.row, task.target.open()
-    layout = open_layout(task.layout, task.compression)
-    if row.is_large:
-        data = read_verified(task.source.open(), task.stored, row, task.window)
-        written = layout.write_large(place, row.stored, data, task.window)
-        archived = RangeEntry(start=row.start, end=row.end, events=row.events, digest=row.digest, **written._asdict())
-    else:
-        if layout.one_object_per_event:
-            for _ in _blocks(task):
-                pass  # verify before writing: objects with wrong bytes would block the right ones
-        to = StoredRange(row.segment, task.start, task.end)
-        archived = write_again(place, layout, to, _blocks(task), task.window)
-    finished = FinishedSpan(start=task.start, end=task.end, ranges=(archived,))
-    return leave_row(place, task.span, row.segment, finished, attempt=task.attempt).ranges[0]
-
-
-def _blocks(task: ConvertTask) -> Iterator[EventBlock]:
-    part = (task.start, task.end)
-    return verified_events(task.source.open(), task.stored, task.row, task.window, part=part)
 
 
 def _check_same_end(archive: Archive, merged: Manifest) -> None:

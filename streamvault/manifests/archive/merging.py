@@ -46,9 +46,9 @@ class MergeSpan:
         """Number of events."""
         return sum(row.events for row in self.rows)
 
-    def row(self, digest: str, frames: tuple[int, ...] = (), crc64nvme: str = "") -> ArchivedRange:
-        """Return the row for the index, given what is recorded of the joined object."""
-        return ArchivedRange(self.segment, self.start, self.end, self.events, digest, frames, crc64nvme=crc64nvme)
+    def row(self, digest: str) -> ArchivedRange:
+        """Return the joined object as a row, given its digest."""
+        return ArchivedRange(self.segment, self.start, self.end, self.events, digest)
 
 
 def can_merge(manifests: Iterable[Manifest]) -> bool:

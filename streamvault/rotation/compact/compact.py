@@ -12,6 +12,7 @@ from streamvault.common.errors import Conflict, Problem
 from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text, now_utc
 from streamvault.common.verb import verb
+from streamvault.exporter.archived_events import rewrite_range
 from streamvault.exporter.cleanup import remove_work_files
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.object_keys import GenerationSpan
@@ -25,7 +26,6 @@ from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.rotation.compact.choose import choose_runs
 from streamvault.rotation.compact.run import Compacted, compact_generations
-from streamvault.rotation.compact.task import join_ranges
 from streamvault.rotation.options import CompactOptions
 from streamvault.rotation.reports import CompactedRun, CompactReport
 from streamvault.sparkrun.opening import Tasks
@@ -66,7 +66,7 @@ def compact_archive(archive: str, options: CompactOptions, progress: Progress) -
     source.manifest()  # raises if there is no archive
     choose = partial(choose_runs, target=options.target, at_least=options.at_least)
     with ExitStack() as stack:
-        tasks = Tasks(options.master, stack, [join_ranges])
+        tasks = Tasks(options.master, stack, [rewrite_range])
         compaction = Compaction(source, options, tasks, progress)
         if options.dry_run:
             return compaction.rehearse(choose).report(source, dry_run=True)

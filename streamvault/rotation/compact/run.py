@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from streamvault.common.errors import Conflict, Damaged, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
+from streamvault.exporter.archived_events import RewriteTask, rewrite_ranges
 from streamvault.exporter.cleanup import remove_work_files
 from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.agreement import by_segment
@@ -23,8 +24,6 @@ from streamvault.manifests.archive.merging import Merger, MergeSpan
 from streamvault.manifests.archive.plan import Plan, create_plan
 from streamvault.manifests.archive.rows import RangeEntry, find_rows
 from streamvault.manifests.archive.sweeping import prove
-from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.rotation.compact.task import JoinTask, join_ranges
 from streamvault.rotation.options import CompactOptions
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.model import SegmentId
@@ -74,18 +73,15 @@ def compact_generations(
         if created and not archive.listing().within(span):
             remove_work_files(archive, span, progress)  # too late, and nothing was written yet
             raise _gone(archive)
-        done = {} if created else _finished(archive, span, spans)
-        todo = [join for join in spans if len(join.rows) > 1 and (join.segment, join.start) not in done]
-        total = sum(join.end - join.start for join in todo)
-        progress.begin(f"merging {span}", total)
-        address, window = archive.address.probe(total), options.window
-        tasks = [JoinTask(address, plan.layout, join, plan.compression, span, window) for join in todo]
-        moved = 0
-        for index, joined in runner_of().run(join_ranges, tasks, progress=progress) if tasks else ():
-            done[todo[index].segment, joined.start] = joined
-            moved += joined.end - joined.start
-            progress.advance(joined.events, joined.end - joined.start)
-        rows = [_row(join, done.get((join.segment, join.start))) for join in spans]
+        joins = [join for join in spans if len(join.rows) > 1]
+        done = {} if created else _finished(archive, span, joins)
+        before = sum(map(len, done.values()))
+        here, window = archive.address, options.window
+        task = RewriteTask(here, plan.layout, here, plan.layout, plan.compression, span, 1, window)
+        tasks = [task.of(join.rows, join.start) for join in joins]
+        moved = rewrite_ranges(f"merging {span}", tasks, done, runner_of, progress)
+        joined = {(segment, one.start): one.of_segment(segment) for segment, held in done.items() for one in held}
+        rows = [joined.get((join.segment, join.start), join.rows[0]) for join in spans]
         # the plan has the last generation's line, which an earlier release left out
         manifest = merger.manifest(by_segment(rows), tool=TOOL).model_copy(update={"line": archive.line})
         prove(Generation(manifest, by_segment(rows)), archive.address, runner_of, progress)
@@ -93,7 +89,7 @@ def compact_generations(
         if published or span in archive.listing().spans:
             remove_work_files(archive, span, progress)
         # else it is part of a larger merge by now, and the plan lists the unused chunks
-        return Compacted(moved, len(todo))
+        return Compacted(moved, len(joins) - before)
     return Compacted()
 
 
@@ -135,23 +131,18 @@ def _load(archive: Archive, span: GenerationSpan) -> list[Generation]:
     return archive.stable(load)
 
 
-def _finished(
-    archive: Archive, span: GenerationSpan, spans: Iterable[MergeSpan]
-) -> dict[tuple[SegmentId, int], RangeEntry]:
-    """Return the chunks that earlier runs have joined, by segment and start.
+def _finished(archive: Archive, span: GenerationSpan, joins: Iterable[MergeSpan]) -> dict[SegmentId, list[RangeEntry]]:
+    """Return the chunks that earlier runs have joined, by segment.
 
     A row that ends elsewhere is of another chunk.
     """
-    ends = {(join.segment, join.start): join.end for join in spans}
-    rows = find_rows(archive.place, span)
-    found = {(segment, one.start): one for segment, row in rows for one in row.ranges}
-    return {key: one for key, one in found.items() if ends.get(key) == one.end}
-
-
-def _row(join: MergeSpan, joined: RangeEntry | None) -> ArchivedRange:
-    if len(join.rows) == 1 or joined is None:
-        return join.rows[0]
-    return join.row(joined.digest, joined.frames, joined.crc64nvme)
+    ends = {(join.segment, join.start): join.end for join in joins}
+    found: dict[SegmentId, list[RangeEntry]] = {}
+    for segment, row in find_rows(archive.place, span):
+        for one in row.ranges:
+            if ends.get((segment, one.start)) == one.end:
+                found.setdefault(segment, []).append(one)
+    return found
 
 
 def _gone(archive: Archive) -> Overtaken:

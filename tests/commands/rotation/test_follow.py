@@ -21,10 +21,10 @@ from streamvault.cli import main
 from streamvault.common import retries
 from streamvault.common.errors import Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
+from streamvault.exporter import archived_events
 from streamvault.objectstore import retrying
 from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.rotation.compact import run as compact
 from streamvault.rotation.compact.choose import FACTOR
 from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
@@ -339,14 +339,14 @@ def test_interrupt_ends_the_wait_for_a_server(
 
 def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lifecycle rule has moved chunks to Glacier: they are not merged, but later ones are."""
-    real = compact.join_ranges
+    real = archived_events.rewrite_range
 
     def cold(task: Any) -> Any:
         if task.span.first == 1:
             raise Failed("the object is in an archive class")
         return real(task)
 
-    monkeypatch.setattr(compact, "join_ranges", cold)
+    monkeypatch.setattr(archived_events, "rewrite_range", cold)
     for number in range(FACTOR):
         vault.add(b"%d" % number)
         vault.export("chunks")

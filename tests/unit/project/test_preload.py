@@ -12,18 +12,18 @@ import pytest
 import streamvault.sparkrun
 from streamvault import export_stream, read_archive
 from streamvault.cli.app import COMMANDS
+from streamvault.exporter.archived_events import rewrite_range
 from streamvault.exporter.task import export_range
 from streamvault.importer.fill import fill_segment
 from streamvault.importer.verify import verify_range
 from streamvault.lake.task import write_file
 from streamvault.manifests.verbs.check_ranges import check_ranges
-from streamvault.rotation.compact.task import join_ranges
 from streamvault.sparkrun.opening import STORE_MODULES
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import make_stream
 
-TASKS = (export_range, fill_segment, verify_range, check_ranges, join_ranges)
+TASKS = (export_range, fill_segment, verify_range, check_ranges, rewrite_range)
 VERBS = (
     "streamvault.exporter.export",
     "streamvault.exporter.convert.convert",

@@ -24,6 +24,7 @@ from streamvault import (
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Usage
 from streamvault.common.times import now_utc
+from streamvault.exporter import archived_events
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.object_keys import (
     CHUNK_KEYS,
@@ -291,14 +292,14 @@ def test_compact_refuses_a_damaged_archive(chunks: Vault) -> None:
 
 def test_run_that_cannot_be_merged_does_not_stop_the_others(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some chunks cannot be read (for example from Glacier), also those of a merge that an earlier run has started."""
-    real = compact.join_ranges
+    real = archived_events.rewrite_range
 
     def cold(task: Any) -> Any:
         if task.span.last == 2:
             raise Failed("the object is in an archive class")
         return real(task)
 
-    monkeypatch.setattr(compact, "join_ranges", cold)
+    monkeypatch.setattr(archived_events, "rewrite_range", cold)
     hold_archive(chunks.archive, "a", generation=3)
     for _ in range(2):
         with pytest.raises(Failed, match="archive class"):
@@ -412,7 +413,7 @@ def test_merged_generation_is_checked_anew(chunks: Vault) -> None:
 
 
 def test_interrupted_plan_is_resumed(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = compact.join_ranges
+    real = archived_events.rewrite_range
     calls: list[object] = []
 
     def failing(task: Any) -> Any:
@@ -421,10 +422,10 @@ def test_interrupted_plan_is_resumed(chunks: Vault, monkeypatch: pytest.MonkeyPa
             raise Failed("stopped for a test")
         return real(task)
 
-    monkeypatch.setattr(compact, "join_ranges", failing)
+    monkeypatch.setattr(archived_events, "rewrite_range", failing)
     with pytest.raises(Failed):
         compact_archive(chunks.archive, master="inline[1]")
-    monkeypatch.setattr(compact, "join_ranges", real)
+    monkeypatch.setattr(archived_events, "rewrite_range", real)
     assert PREFIX + plan_key(GenerationSpan(1, 5)) in contents(chunks.root)
     assert is_sound(chunks.root)
     assert compacted(chunks, dry_run=True).resumed_runs == 1

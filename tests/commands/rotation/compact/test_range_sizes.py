@@ -9,10 +9,10 @@ import pytest
 
 from streamvault import compact_archive, convert_archive, export_stream, import_stream
 from streamvault.common.errors import Damaged, Failed
+from streamvault.exporter import archived_events
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.object_keys import GenerationSpan, chunk_key, plan_key
 from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
-from streamvault.rotation.compact import run as compact
 from streamvault.streamstore.model import SegmentId, StreamName
 from tests.streams import digest_of
 from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents, is_sound, merge
@@ -89,14 +89,14 @@ def test_row_of_a_chunk_that_ends_elsewhere_does_not_count(chunks: Vault) -> Non
     assert is_the_stream(chunks)
 
 
-def begun(vault: Vault, span: GenerationSpan, at: str = "join_ranges") -> None:
+def begun(vault: Vault, span: GenerationSpan, at: str = "rewrite_range") -> None:
     """Begin a merge, and stop it once it has a plan."""
 
     def stopped(*_: object, **__: object) -> Any:
         raise Failed("stopped for a test")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compact, at, stopped)
+        patch.setattr(archived_events, at, stopped)
         with pytest.raises(Failed):
             merge(vault, *span)
 
@@ -110,14 +110,14 @@ def test_merge_that_an_earlier_version_has_planned_is_not_gone_on_with(chunks: V
 
 
 def test_merge_is_decided_only_if_all_its_objects_are_listed(chunks: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, real = rows(chunks), compact.join_ranges
+    before, real = rows(chunks), archived_events.rewrite_range
 
     def losing(task: Any) -> RangeEntry:
         piece = real(task)
         archive_of(chunks.root).store.delete([f"{NAME}/{chunk_key(SEGMENT, piece.start, piece.end - piece.start)}"])
         return piece
 
-    monkeypatch.setattr(compact, "join_ranges", losing)
+    monkeypatch.setattr(archived_events, "rewrite_range", losing)
     with pytest.raises(Damaged, match="object is missing"):
         merges(chunks)
     assert rows(chunks) == before
