@@ -14,7 +14,7 @@ from streamvault.streamstore.model import StreamDescription, StreamName
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import TARGET_LEASE, TARGET_LEDGER, UNFINISHED, stream_beside, tag_of
 from streamvault.streamstore.services.lease import Heartbeat, Lease, LeaseHeld, last_heartbeat
-from streamvault.streamstore.services.ledger import Ledger
+from streamvault.streamstore.services.ledger import Ledger, LedgerNameTaken
 from streamvault.streamstore.store import StreamStore
 
 
@@ -84,7 +84,8 @@ def remove_leftovers(target: OpenStream) -> None:
         lease = take_lease(target, "")
         try:
             if unfinished_import(target) == "":
-                ledger.newest(create=False)
+                with suppress(LedgerNameTaken):
+                    ledger.newest(create=False)
                 ledger.delete()
         finally:
             lease.release(remove=True)

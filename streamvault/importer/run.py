@@ -215,7 +215,12 @@ class ImportRun:
 
     def restore(self, lease: Lease, runner: Runner, progress: Progress, then: Then | None = None) -> Restored:
         """As `run`, under a lease that is held."""
-        target = self.take(lease)
+        return self.complete(self.take(lease), lease, runner, progress, then)
+
+    def complete(
+        self, target: Target, lease: Lease, runner: Runner, progress: Progress, then: Then | None = None
+    ) -> Restored:
+        """As `run`, of a target that was taken."""
         self.fill(target, lease, runner, progress)
         events, size = self._verify(runner, progress, lease)
         lease.finishing(target.first_segment_id)

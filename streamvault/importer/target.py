@@ -140,6 +140,16 @@ class Target:
             described = _create(stream, plan, lease, described)
         return cls(stream, described, plan, lease, resumed=True)
 
+    def check_unfinished(self) -> None:
+        """Check that no other run has finished the target, which then is its user's, or deleted it.
+
+        Raises:
+            TargetTaken: one has.
+        """
+        described = self._stream.describe()
+        if not _is_marked(described, self._plan) or first_segment_id(described) != self.first_segment_id:
+            raise target_exists_error(self._store, described, self._plan)
+
     def scale(self, step: ScaleStep) -> None:
         """Replay one scale; the segments it seals must be full.
 

@@ -46,6 +46,8 @@ class Copied:
         ranges: the source's segment → what the copy has of it, of those that both still have.
         bytes: bytes that the copy has.
         behind: bytes that the source has and the copy does not have.
+        read_back: whether all of it was read back and compared.
+        warnings: what the user is to be warned of.
     """
 
     described: StreamDescription
@@ -53,6 +55,8 @@ class Copied:
     ranges: Mapping[SegmentId, CopiedRange]
     bytes: int
     behind: int
+    read_back: bool = False
+    warnings: tuple[str, ...] = ()
 
     @property
     def shifts(self) -> Mapping[SegmentId, int]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from streamvault.common.progress import Progress
 from streamvault.common.verb import verb
-from streamvault.importer.ownership import unfinished_import
+from streamvault.importer.ownership import remove_leftovers
 from streamvault.importer.plan import RestorePlan
 from streamvault.importer.reader_groups import group_warnings
 from streamvault.importer.reports import MovedBoundary, renumbered
@@ -20,7 +20,8 @@ from streamvault.joining.join import join_parts
 from streamvault.joining.options import JoinOptions
 from streamvault.joining.ranges import RangePlanner
 from streamvault.mirrors.carried_groups import CarryingGroups
-from streamvault.mirrors.copying import Copying, FinishedCopy, PlannedCopy
+from streamvault.mirrors.copied import Copied
+from streamvault.mirrors.copying import Copying, PlannedCopy
 from streamvault.mirrors.options import CopyOptions
 from streamvault.mirrors.reports import CopyReport
 from streamvault.reading.stream_source import StreamSource
@@ -84,7 +85,7 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
         if finished is not None:
             groups = carrying.carry(planned.described, dry_run=options.dry_run) if carrying else ()
             if not options.dry_run:
-                copying.clean_up(planned)
+                remove_leftovers(target)
             warnings = (*finished.warnings, *group_warnings(groups))
             for warning in warnings:
                 progress.warn(warning)
@@ -97,8 +98,6 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
                 reader_groups=groups,
                 warnings=warnings,
             )
-        copying.run(planned).check_free(unfinished_import(target))
-        copying.check_filler(planned)
         for warning in planned.warnings:
             progress.warn(warning)
         if options.dry_run:
@@ -187,10 +186,9 @@ def _report(source: str, stream: str, planned: PlannedCopy, options: CopyOptions
     )
 
 
-def _finished_report(source: str, stream: str, planned: PlannedCopy, finished: FinishedCopy) -> CopyReport:
+def _finished_report(source: str, stream: str, planned: PlannedCopy, copied: Copied) -> CopyReport:
     """Return the report of what a finished copy has."""
-    copied, name = finished.copied, planned.described.name
-    described = copied.described
+    described, name = copied.described, planned.described.name
     return CopyReport(
         source=source,
         stream=stream,
@@ -205,7 +203,7 @@ def _finished_report(source: str, stream: str, planned: PlannedCopy, finished: F
         shifts={segment.in_stream(name): shift for segment, shift in copied.shifts.items()},
         renumbered=renumbered(copied.segments),
         moved_boundaries=_moved(planned.plan, len(described.epochs)),
-        warnings=finished.warnings,
+        warnings=copied.warnings,
     )
 
 

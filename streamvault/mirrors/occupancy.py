@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
+from typing import Any
 
 from streamvault.common.errors import Conflict, Problem
 from streamvault.importer.options import TargetOptions
@@ -117,13 +118,23 @@ def promoting(replica: Replica) -> TargetTaken:
 
 
 def replica_id(source: Source, described: StreamDescription, options: TargetOptions) -> str:
-    """Return a replica's name (`RestorePlan.import_id`): the same for the same source and options.
+    """Return a replica's name (`RestorePlan.import_id`)."""
+    return mirror_id(REPLICA, source, described, options)
 
-    A source that was deleted and created again is another one.
+
+def mirror_id(kind: str, source: Source, described: StreamDescription, options: TargetOptions, *more: Any) -> str:
+    """Return a name that is the same for the same source and options; a source that was created again is another one.
+
+    Args:
+        kind: what the name begins with.
+        source: the source.
+        described: the source as it is now.
+        options: how it becomes a new stream.
+        more: what else is part of the name, as plain values.
     """
     first = [segment.value for segment in described.epochs[0].segments]
-    content = [source.uri, str(described.name), first, options.offsets, options.numbers]
-    return REPLICA + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
+    content = [source.uri, str(described.name), first, options.offsets, options.numbers, *more]
+    return kind + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
 def check_same(

@@ -237,8 +237,7 @@ class Replication:
         runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
         try:
             with reporting_lost_lease(lease):
-                target = run.take(lease)
-                self.target.begin(look.described, target.first_segment_id)
+                target = self.target.take(run, look.described, lease)
                 run.fill(target, lease, runner, self._progress)
                 if not self.target.keeps_head or is_first:
                     target.move_head()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from streamvault.common.errors import Conflict
 from streamvault.importer.options import TargetOptions
 from streamvault.importer.ownership import TargetBusy
-from streamvault.importer.target import TargetTaken, has_data
+from streamvault.importer.run import ImportRun
+from streamvault.importer.target import Target, TargetTaken, has_data
 from streamvault.importer.unfinished import Unfinished
 from streamvault.mirrors.occupancy import check_same, check_target, promoting, replica_id
 from streamvault.mirrors.record import Record, configuration_document
@@ -13,6 +14,7 @@ from streamvault.mirrors.replica import Replica
 from streamvault.mirrors.sealing import is_sealed_by_user
 from streamvault.reading.source import Source
 from streamvault.streamstore.model import StreamDescription
+from streamvault.streamstore.services.lease import Lease
 
 
 class ReplicaTarget:
@@ -36,6 +38,7 @@ class ReplicaTarget:
         self._replica = replica
         self._options = options
         self._deleted: Record | None = None
+        self._described: StreamDescription
         self.keep_head = keep_head
         self.id = self.first = ""
         self.is_new = False
@@ -57,8 +60,20 @@ class ReplicaTarget:
         Args:
             described: the source.
         """
-        self.id = replica_id(self._source, described, self._options)
+        self.id, self._described = self.id_of(described), described
         self.read()
+
+    def id_of(self, described: StreamDescription) -> str:
+        """Return `Record.work` of the replica of a source."""
+        return replica_id(self._source, described, self._options)
+
+    def check_free(self) -> str | None:
+        """Check that the target is free or this replica; return `unfinished_import`.
+
+        Raises:
+            TargetTaken: it is neither.
+        """
+        return check_target(self._source, self._replica, self._options, self.id)
 
     def read(self) -> None:
         """Check the target, and read the ledger. `Replica.record` is None if that is not about the target.
@@ -67,7 +82,7 @@ class ReplicaTarget:
             TargetTaken: it is neither free nor this replica, its promotion has begun, or its ledger is missing.
         """
         replica = self._replica
-        begun = check_target(self._source, replica, self._options, self.id)
+        begun = self.check_free()
         record = replica.read()
         self.is_new, self._deleted = begun is None, None
         if begun is None:
@@ -79,11 +94,15 @@ class ReplicaTarget:
         if record is not None and not record.is_about(described):
             self._deleted, replica.record = record, None
         if replica.record is None and self._options.offsets == "shift" and has_data(described):
-            raise TargetTaken(
-                "the replica's ledger, which records the offset shifts, is missing",
-                where=replica.uri,
-                todo="Replicate into another stream. Delete this one only if the source still has all its events.",
-            )
+            raise self.no_ledger_error()
+
+    def no_ledger_error(self) -> TargetTaken:
+        """Build the error for an unfinished target of which it is no longer known where its offsets are counted from."""
+        return TargetTaken(
+            "the replica's ledger, which records the offset shifts, is missing",
+            where=self._replica.uri,
+            todo="Replicate into another stream. Delete this one only if the source still has all its events.",
+        )
 
     def check_same(self, described: StreamDescription) -> None:
         """Check that the source is still the one of the ledger, see `mirrors.occupancy.check_same`.
@@ -109,9 +128,27 @@ class ReplicaTarget:
         if record is None or (not record.target and record.tail is None):
             return  # it is still to be created
         if unfinished is None:
-            check_target(self._source, self._replica, self._options, self.id)  # it may have been promoted
+            self.check_free()  # it may have been promoted
         if unfinished is None or not record.is_about(unfinished.described):
             raise self._gone()
+
+    def take(self, run: ImportRun, described: StreamDescription, lease: Lease) -> Target:
+        """Create or resume the target with its ledger, before it gets data.
+
+        Args:
+            run: fills the target.
+            described: the source; a new ledger says that the replica began at its head.
+            lease: the lease on the target.
+
+        Raises:
+            TargetTaken, TargetBusy, Conflict: as `ImportRun.take` and `begin`.
+        """
+        target, known = run.take(lease), self._replica.record
+        self.begin(described, target.first_segment_id)
+        if self._replica.record is not known:
+            # another run may have finished the target, and deleted its ledger, before this one began a ledger anew
+            target.check_unfinished()
+        return target
 
     def begin(self, described: StreamDescription, first: str) -> None:
         """Begin the ledger of a replica that has none, after its target was created, and before it has data.

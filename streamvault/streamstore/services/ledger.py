@@ -91,8 +91,9 @@ class Ledger:
                 described = self._store.describe(self.name)
                 if not is_own(described.configuration) or self._tag not in described.configuration.tags:
                     raise self._taken()
-                self._segment = OwnSegment(self._store, described)
-                found = None if described.sealed else self._read(self._segment)
+                segment = OwnSegment(self._store, described)
+                found = None if described.sealed else self._read(segment)
+                self._segment = segment
                 self._is_retired = described.sealed or (found is not None and RETIRED in found)
                 if not self._is_retired:
                     return found
