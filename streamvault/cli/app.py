@@ -26,19 +26,19 @@ COMMANDS = {
     "import": "Restore an archive into a new stream.",
     "copy": "Copy a stream, or a part of it, into a new stream.",
     "append": "Append streams and archives to a stream, all at once.",
-    "join": "Put streams and archives together in a new stream.",
+    "join": "Join streams and archives into a new stream.",
     "replicate": "Keep a replica of a stream or an archive up to date.",
-    "promote": "Make a replica a stream like any other.",
+    "promote": "Turn a replica into an ordinary stream.",
     "move": "Move a stream to another name or cluster.",
-    "translate": "Translate cuts and pointers into a restored stream's.",
+    "translate": "Translate cuts and pointers for a restored stream.",
     "streams": "List the streams of a scope or a cluster.",
-    "sweep": "Delete what killed runs have left in a scope.",
+    "sweep": "Delete what killed runs have left behind in a scope.",
     "ls": "List the archives and tables below a root.",
     "show": "Print the manifest of an archive's newest generation.",
     "timeline": "List an archive's generations, holds and checks.",
     "doctor": "Check whether a stream can be archived from this machine.",
     "status": "Show how old and how complete archives are.",
-    "report": "Draw an archive, a root or a stream as a web page.",
+    "report": "Report on an archive, a root or a stream as a web page.",
     "check": "Verify that an archive is complete and intact.",
     "get": "Write one event's payload to standard output.",
     "cat": "Write an archive's events to standard output.",
@@ -46,7 +46,7 @@ COMMANDS = {
     "convert": "Copy an archive to another root in another layout.",
     "handoff": "Write an archive or a stream as a table for SQL engines.",
     "ddl": "Print the statements that register a table.",
-    "compact": "Merge small neighbouring generations.",
+    "compact": "Merge small adjacent generations.",
     "rotate": "Archive, read back, expire old generations, truncate.",
     "follow": "Archive a stream as it grows.",
     "hold": "Keep a generation and those after it from expiring.",
@@ -67,7 +67,7 @@ _NOISE = re.compile(r"  \[(?:required|x[<>]=?[^];]*|[^]<>]*[<>]=?x[^];]*)\]|; x[
 
 EPILOG = (
     f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}. "
-    "An option is read from STREAMVAULT_<OPTION> if it is not given, but none that deletes, truncates or seals."
+    "Options can also be set as STREAMVAULT_<OPTION>, except those that delete, truncate or seal."
 )
 
 SETTINGS: dict[str, Any] = {

@@ -26,7 +26,7 @@ _SHOWN = 20
 def append(sources: SourcesArgument, into: IntoOption, options: AppendOptions, *, running: Running) -> int:
     """Append streams and archives to a stream, all at once.
 
-    Everything becomes readable together, after the stream's last event; its writers go on.
+    Everything becomes readable together, after the stream's last event; its writers continue.
     """
     return running.verb("append_streams", sources, into, options, show=_show, resumable=True)
 

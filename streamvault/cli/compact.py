@@ -13,7 +13,7 @@ from streamvault.rotation.reports import CompactReport
 
 
 def compact(archive: ArchiveArgument, options: CompactOptions, *, running: Running) -> int:
-    """Merge small neighbouring generations.
+    """Merge small adjacent generations.
 
     Also deletes what earlier merges replaced.
     """

@@ -14,8 +14,8 @@ from streamvault.manifests.verbs.reports import DeleteReport
 def delete(archive: ArchiveArgument, options: DeleteOptions, *, running: Running) -> int:
     """Delete an archive.
 
-    Without --yes, only says what would be deleted. Holds and locks of S3 keep an archive; tables stay. The archive's
-    address is not used again.
+    Without --yes, only prints what would be deleted. Holds and S3 locks prevent the deletion; tables stay. The
+    archive's address cannot be reused.
     """
     return running.verb("delete_archive", archive, options, show=_show, resumable=options.yes)
 

@@ -15,9 +15,9 @@ NewOption = Annotated[str, option("--into", "The stream to create.", environment
 
 
 def join(sources: SourcesArgument, into: NewOption, options: JoinOptions, *, running: Running) -> int:
-    """Put streams and archives together in a new stream.
+    """Join streams and archives into a new stream.
 
-    It has the key ranges that all sources share, so that the events of each key keep their order.
+    Its key ranges are those that all sources share, so the events of each key keep their order.
     """
     return running.verb("join_streams", sources, into, options, show=_show, resumable=True)
 

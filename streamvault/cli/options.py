@@ -144,7 +144,7 @@ _METRICS_PORT = Annotated[
     Any,
     option(
         "--metrics-port",
-        "Answer Prometheus there while the command runs; without HOST, only on this machine.",
+        "Serve Prometheus metrics at this address while the command runs; without HOST, only on this machine.",
         metavar="[HOST:]PORT",
         parser=parsing(parse_place),
         show_default=False,
@@ -162,7 +162,7 @@ _RUNNING: dict[str, Any] = {
         float,
         option(
             "--progress-every",
-            "How often to say how far it is, if not by bars at a terminal. 0: never, and no bars.",
+            "How often to print progress where there are no progress bars. 0: never, and no bars.",
             metavar="TIME",
             parser=parsing(_interval),
         ),

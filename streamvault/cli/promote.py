@@ -15,15 +15,15 @@ from streamvault.mirrors.reports import PromoteReport
 
 
 def promote(
-    stream: Annotated[str, argument("REPLICA", "The replica, as `replicate` made it.")],
+    stream: Annotated[str, argument("REPLICA", "The replica that `replicate` created.")],
     options: PromoteOptions,
     *,
     running: Running,
 ) -> int:
-    """Make a replica a stream like any other.
+    """Turn a replica into an ordinary stream.
 
-    Without --seal-source it is taken as it is, and its source may be gone. With it, nothing that was written to the
-    source is missing.
+    Without --seal-source, the replica is promoted as it is; its source may be gone. With it, nothing written to the
+    source is lost.
     """
     return running.verb("promote_replica", stream, options, show=_show, resumable=True)
 

@@ -32,8 +32,8 @@ def replicate(
 ) -> int:
     """Keep a replica of a stream or an archive up to date.
 
-    The replica can be read at any time; `promote` makes it a stream like any other. --dry-run tells how far it is
-    behind.
+    The replica can be read at any time; `promote` turns it into an ordinary stream. --dry-run shows how far behind it
+    is.
     """
     return running.verb("replicate_stream", source, stream, options, show=_show, resumable=True)
 

@@ -22,7 +22,7 @@ _Place = Annotated[
 
 
 def report(place: _Place, options: ReportOptions, *, running: Running) -> int:
-    """Draw an archive, a root or a stream as a web page.
+    """Report on an archive, a root or a stream as a web page.
 
     Also as SVG files. Of archives, only the records are read.
     """

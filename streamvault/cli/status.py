@@ -39,8 +39,8 @@ R = TypeVar("R")
 def status(place: _Place, options: StatusOptions, *, running: Running) -> int:
     """Show how old and how complete archives are.
 
-    A line for each archive and table. One that cannot be read has a line, too, and a warning that says why. Of a
-    scope: a line for each stream, with what of it is not archived yet, and the leases, queues and replicas.
+    Prints a line for each archive and table; if one cannot be read, a warning says why. For a scope: a line for each
+    stream, with how much is not archived yet, and the leases, queues and replicas.
     """
     return running.verb("show_status", place, options, show=_show)
 

@@ -11,11 +11,11 @@ from streamvault.manager.reports import SweepReport
 
 
 def sweep(scope: ScopeArgument, options: SweepOptions, *, running: Running) -> int:
-    """Delete what killed runs have left in a scope.
+    """Delete what killed runs have left behind in a scope.
 
-    Expired ephemeral streams; leases, ledgers and unfinished targets that nobody has held for --older-than. Nothing is
-    deleted that could be the only copy of an event: --dry-run says what stays, and why. A stream that was scaled for an
-    append that was killed gets its key ranges and its policy back.
+    Expired ephemeral streams; leases, ledgers and unfinished targets that nobody has held for --older-than. Nothing
+    that could be the only copy of an event is deleted: --dry-run shows what stays, and why. A stream that a killed
+    append had scaled gets its key ranges and policy back.
     """
     return running.verb("sweep_scope", scope, options, show=_show, resumable=True)
 

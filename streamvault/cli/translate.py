@@ -27,7 +27,7 @@ def translate(
     ],
     positions: Annotated[
         list[str] | None,
-        argument("CUT|POINTER", "Stream cuts, as JSON, and event pointers, or names of files that have one."),
+        argument("CUT|POINTER", "Stream cuts as JSON, event pointers, or names of files that contain one."),
     ] = None,
     *,
     reader_group: Annotated[
@@ -36,7 +36,7 @@ def translate(
     ] = None,
     running: Running,
 ) -> int:
-    """Translate cuts and pointers into a restored stream's.
+    """Translate cuts and pointers for a restored stream.
 
     The positions of reader groups are translated, too. The output has a line for each cut or pointer, in the same
     order; those of groups follow.

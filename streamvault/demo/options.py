@@ -21,7 +21,7 @@ class DemoOptions(Distributed):
     ] = None
     report: Annotated[
         Path | None,
-        Field(description="Also archive a stream as it grows, and draw it as a web page: this file."),
+        Field(description="Also archive a growing stream, and write a report about it to this HTML file."),
         FILE,
     ] = None
     events: Annotated[

@@ -66,13 +66,16 @@ class RestoreOptions(PartOptions):
     at: Annotated[
         str | datetime | None,
         moment("--at"),
-        Field(description="Restore up to the last generation taken by this time, e.g. 2026-01-31T18:00:00Z."),
+        Field(
+            description="Restore up to the newest generation taken at or before this time, e.g. 2026-01-31T18:00:00Z."
+        ),
         TIME,
     ] = None
     retention: Annotated[
         KeptRetention,
         Field(
-            description="Whether the new stream gets the archived retention policy, which may delete events at once."
+            description="Whether the new stream gets the archived retention policy, which may delete events "
+            "immediately."
         ),
     ] = "keep"
 
@@ -104,9 +107,7 @@ class ImportOptions(RestoreOptions, Distributed, Rehearsed):
     ] = None
     reader_groups: Annotated[
         bool,
-        Field(
-            description="Also create the reader groups that 'export --reader-groups' has noted, where they were then."
-        ),
+        Field(description="Also create the reader groups that 'export --reader-groups' recorded, at those positions."),
     ] = False
     wait_for_warm: Annotated[
         bool, Field(description="Wait for objects that S3 is restoring from an archive class.")
@@ -117,6 +118,6 @@ class ImportOptions(RestoreOptions, Distributed, Rehearsed):
     ] = False
     skip_damaged: Annotated[
         bool,
-        Field(description="Restore a damaged archive without its damaged ranges, and end with exit code 3 if any are."),
+        Field(description="Skip damaged ranges; exit with 3 if any were skipped."),
         CommandLine(environment=False),
     ] = False

@@ -18,7 +18,7 @@ class StitchOptions(Distributed, Rehearsed):
 
     distinct: Annotated[
         bool,
-        Field(description="Leave out a segment whose length and SHA-256 an earlier source's segment has already."),
+        Field(description="Skip a segment that has the length and SHA-256 of an earlier source's segment."),
     ] = False
     window: Window = WINDOW
 
@@ -32,6 +32,6 @@ class AppendOptions(StitchOptions):
 
     own_segments: Annotated[
         bool,
-        Field(description="Let what is appended become segments of its own, sealed at once, by a scale of TARGET."),
+        Field(description="Append as new segments, added by a scale of TARGET and sealed immediately."),
     ] = False
     to_cut: ToCut = None

@@ -85,9 +85,7 @@ class CatOptions(Options):
     ] = None
     unverified: Annotated[
         bool,
-        Field(
-            description="Write events as they are read; a range that is read whole is compared after its last event."
-        ),
+        Field(description="Write events as they are read; a range read in full is verified only after its last event."),
     ] = False
 
 

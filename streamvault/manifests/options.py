@@ -56,7 +56,7 @@ CompressOption = Annotated[
 ]
 Restart = Annotated[
     bool,
-    Field(description="Give up an unfinished run with other options, and begin anew."),
+    Field(description="Abandon an unfinished run and start over; needed to change its options."),
     CommandLine(environment=False),
 ]
 StorageClass = Annotated[
@@ -79,7 +79,7 @@ Grace = Annotated[
     Field(
         ge=MIN_GRACE_SECONDS,
         le=LONGEST_GRACE,
-        description="How long replaced objects stay for readers that have begun to read them: 10m or more.",
+        description="How long replaced objects are kept for readers that have started to read them: 10m or more.",
     ),
     DURATION,
 ]
@@ -140,7 +140,7 @@ class ArchivingOptions(Options):
     ] = ""
     reader_groups: Annotated[
         bool,
-        Field(description="Also note where the reader groups that read the stream are, for 'import --reader-groups'."),
+        Field(description="Also record the positions of the stream's reader groups, for 'import --reader-groups'."),
     ] = False
 
 
@@ -169,7 +169,7 @@ class GetOptions(Options):
 
     unverified: Annotated[
         bool,
-        Field(description="Read the event alone, and compare nothing with the digest of the range that holds it."),
+        Field(description="Read only the event, without verifying the digest of its range."),
     ] = False
 
 
@@ -186,7 +186,7 @@ class CheckOptions(Distributed):
     ] = None
     stored_checksums: Annotated[
         bool,
-        Field(description="Compare the checksums that the store keeps of chunks with the index; downloads nothing."),
+        Field(description="Compare the store's own checksums of chunks with the index; downloads nothing."),
     ] = False
     seed: Annotated[
         int | None,
@@ -239,8 +239,8 @@ class DeleteOptions(Options):
     unfinished: Annotated[
         bool,
         Field(
-            description="Also if an export, a merge or a truncation of the source is not finished. A run that is still "
-            "working ends with a conflict; a truncation that is only paused still comes."
+            description="Delete even if an export, a merge or a truncation of the source is unfinished. A run still "
+            "at work ends with a conflict; a paused truncation still takes place."
         ),
         CommandLine().destroying(),
     ] = False

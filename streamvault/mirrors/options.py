@@ -54,7 +54,8 @@ class CopyOptions(PartOptions, Distributed, Rehearsed):
         str,
         CommandLine(metavar="KEY"),
         Field(
-            description="With --method events: where an event's routing key is, as JSON pointer into the payload "
+            description="With --method events: where to find an event's routing key, as a JSON pointer into the "
+            "payload "
             "(/customer/id) or as MODULE:FUNCTION. Not needed if no segment of the source must be divided."
         ),
     ] = ""
@@ -90,7 +91,7 @@ class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):
     scoped: ClassVar = {"source": "stream or archive", "stream": "target"}
     measured: ClassVar = True
 
-    follow: Annotated[bool, Field(description="Keep replicating what is written to the source.")] = False
+    follow: Annotated[bool, Field(description="Keep replicating new events of the source.")] = False
     every: Annotated[
         float | None, Field(gt=0, description="How often to check for new events; 1s if not given."), DURATION
     ] = None
@@ -98,7 +99,7 @@ class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):
     numbers: NumbersOption = "map"
     reader_groups: Annotated[
         bool,
-        Field(description="Also record where the source's reader groups are, for 'promote --reader-groups'."),
+        Field(description="Also record the positions of the source's reader groups, for 'promote --reader-groups'."),
     ] = False
 
     @property
@@ -120,7 +121,7 @@ class PromoteOptions(Distributed, Rehearsed):
 
     seal_source: Annotated[
         bool,
-        Field(description="Seal the source first, and replicate what was written to it until then."),
+        Field(description="Seal the source first, and replicate everything written to it until then."),
         CommandLine().destroying(),
     ] = False
     retention: PromotedRetention = "keep"

@@ -44,7 +44,7 @@ UNRECORDED = "no reader groups were created: none are recorded, as the replicati
 
 @verb(PromoteOptions)
 def promote_replica(stream: str, options: PromoteOptions, progress: Progress) -> PromoteReport:
-    """Make a replica a stream like any other, with its source's policies and tags.
+    """Turn a replica into an ordinary stream, with its source's policies and tags.
 
     Without `seal_source`, the replica is taken as it is and the source is not asked, so it may be gone. With it, the
     source is sealed first and the replica gets everything that was written to it: a migration.

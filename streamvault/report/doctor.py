@@ -162,7 +162,7 @@ def _stream_checks(address: StoreAddress, name: StreamName, silence: float) -> l
                 raise StreamStoreUnavailable(error.what, where=error.where, todo=todo) from None
             if not exists:
                 raise NoSuchStream("no such stream", where=f"{address}/{name}", todo="Check the scope and the name.")
-        return f"{name} exists, and may be looked at"
+        return f"{name} exists and is readable"
 
     def segments() -> str:
         with limited.open() as store:

@@ -16,7 +16,7 @@ class ReportOptions(Options):
 
     output: Annotated[
         Path | None,
-        Field(description="Write one HTML file, which needs no network to be read. An existing file is replaced."),
+        Field(description="Write one HTML file that can be read offline. An existing file is replaced."),
         replace(FILE, short="-o"),
     ] = None
     svg: Annotated[
@@ -26,7 +26,7 @@ class ReportOptions(Options):
     ] = None
     stream: Annotated[
         str,
-        Field(description="The archived stream, to also report what of it is not archived yet."),
+        Field(description="The archived stream, to also report what is not archived yet."),
         CommandLine(metavar="STREAM", environment=False),
     ] = ""
 
@@ -56,6 +56,6 @@ class DoctorOptions(Options):
 
     time_limit: Annotated[
         float,
-        Field(gt=0, description="How long all checks may take together; one that has not ended by then has failed."),
+        Field(gt=0, description="Time limit for all checks together; a check that has not finished by then fails."),
         DURATION,
     ] = 5.0

@@ -28,7 +28,7 @@ class SkipOptions(Options):
     """Options of *queue skip*."""
 
     failed: Annotated[
-        bool, Field(description="They are among the failed requests."), CommandLine(environment=False)
+        bool, Field(description="The bytes are among the failed requests."), CommandLine(environment=False)
     ] = False
 
 

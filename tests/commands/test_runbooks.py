@@ -24,7 +24,7 @@ from streamvault.streamstore.uri import parse_stream
 from tests.pages import DOCS, Page, command_lines
 from tests.streams import append_events, events_of, make_stream
 
-AGAIN = "The schedule runs again"
+AGAIN = "Resume the schedule"
 
 
 @dataclass
@@ -121,7 +121,7 @@ def test_stream_deleted(site: Site, *, taken: bool) -> None:
             store.create_stream(site.orders, StreamConfiguration(scaling=Scaling(min_segments=3)))
         site.add(b"too early")
     site.schedule(code=4 if taken else 5)
-    page.run("What there is")
+    page.run("What exists")
     page.run("Keep it")
     append = page.left["Restore"].pop()
     assert append[0] == "append"
@@ -176,7 +176,7 @@ def damage(site: Site) -> Callable[[], None]:
     return lambda: store.put(key, data)
 
 
-@pytest.mark.parametrize("way", ["The objects exist elsewhere", "The stream still has the events", "Nobody has them"])
+@pytest.mark.parametrize("way", ["The objects exist elsewhere", "The stream still has the events", "No copy exists"])
 def test_archive_damaged(site: Site, way: str) -> None:
     page, before = site.page("archive-damaged"), site.payloads()
     bring_back = damage(site)
@@ -225,11 +225,11 @@ def test_run_hangs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(exporting, "leave_row", leave)
         site.schedule(code=1)
-    (status, _) = page.run("Does it get on?")
+    (status, _) = page.run("Is it making progress?")
     (one,) = status["statuses"]
     assert one["unfinished_generation"] == 3
     assert 0 < one["spans_done"] < one["spans_planned"]
-    (rehearsed,) = page.run("Is a server the reason?")
+    (rehearsed,) = page.run("Is a server the cause?")
     assert rehearsed["generation"] == 3
     schedule = last_line(page)
     after = page.run(AGAIN)
@@ -250,8 +250,8 @@ def test_old_cluster_back(site: Site, *, whole: bool) -> None:
     site.add(b"newer", where="there")
     Path("promoted.json").write_text(json.dumps(promoted))
     page.run("Keep writers away", 6)
-    page.run("Keep what is there")
-    page.run("Bring over what is missing")
+    page.run("Keep the old events")
+    page.run("Copy the missing events")
     there = site.payloads(where="there")
     missing = sorted(set(site.payloads()) - set(both))
     assert missing == [b"never replicated"]

@@ -64,7 +64,7 @@ def plan_archive(stream: str | None, options: PlanOptions) -> PlanReport:
         range_size: size of ranges (bytes); None for 64 MiB.
         exports: in how many exports the bytes are archived.
         cores: cores that run tasks.
-        network: Gbit/s of their network.
+        network: Their network's bandwidth in Gbit/s.
         prices: a file of prices; empty for S3's list prices.
 
     Raises:

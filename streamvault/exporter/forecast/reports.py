@@ -83,7 +83,7 @@ class PlanReport(TimedReport):
         index_bytes: size of a generation's index of ranges.
         driver_bytes: memory of the process that exports a generation, beside its tasks.
         cores: cores that run tasks.
-        network: Gbit/s of their network.
+        network: Their network's bandwidth in Gbit/s.
         prices: source of the prices.
         prices_date: their date.
         warnings: what the archive could not have: files larger than readers accept.

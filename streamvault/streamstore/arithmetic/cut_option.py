@@ -89,16 +89,19 @@ def _cuts(source: str) -> Sequence[object]:
 
 FromCut = Annotated[
     SkipValidation[Cut | None],
-    Field(description="Start at this stream cut: a file's name, JSON, or Java's text."),
+    Field(description="Start at this stream cut: a file name, JSON, or the Java client's text form."),
     CommandLine(name="--from", metavar="CUT", load=load_cut),
 ]
 ToCut = Annotated[
     SkipValidation[Cut | None],
-    Field(description="Stop at this stream cut: a file's name, JSON, or Java's text."),
+    Field(description="Stop at this stream cut: a file name, JSON, or the Java client's text form."),
     CommandLine(name="--to", metavar="CUT", load=load_cut),
 ]
 Ranges = Annotated[
     SkipValidation[Sequence[tuple[Cut, Cut]]],
-    Field(description="Copy only what is between these two stream cuts. Repeat for more parts, one after the other."),
+    Field(
+        description="Copy only the events between these two stream cuts. Repeat for several parts, copied one after "
+        "the other."
+    ),
     CommandLine(name="--range", metavar="FROM TO", load=load_cut, pair=True, environment=False),
 ]

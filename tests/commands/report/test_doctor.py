@@ -98,7 +98,7 @@ def test_lines_and_exit_code(vault: Vault, capfd: pytest.CaptureFixture[str]) ->
     assert main(["doctor", vault.uri(), a_root(), "--time-limit", "60s"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert len(lines) == len((*STREAM_CHECKS, *ROOT_CHECKS, *MACHINE_CHECKS))
-    assert lines[1] == "ok           stream          scope/stream exists, and may be looked at"
+    assert lines[1] == "ok           stream          scope/stream exists and is readable"
     missing = vault.uri().replace("/scope/stream", "/scope/other")
     assert main(["doctor", missing, "--json", "--time-limit", "60s"]) == 1
     shown = json.loads(capfd.readouterr().out)

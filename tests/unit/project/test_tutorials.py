@@ -50,8 +50,8 @@ def test_tutorials(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatc
         line for file in files for block in blocks((DOCS / file).read_text()) if not block.needs for line in block.lines
     ]
     assert [line for line in shown_lines if not line.startswith("streamvault ")] == OTHERS
-    first, second = reports["Archive it"][1], reports["Archive what has come since"][2]
+    first, second = reports["Archive it"][1], reports["Archive new events"][2]
     assert (first["generation"], second["generation"]) == (1, 2)
     assert first["events"] == second["events"] > 0
     assert reports["Keep it up to date"][0]["unchanged"]
-    assert reports["The schedule runs again"][1]["archives"]
+    assert reports["Resume the schedule"][1]["archives"]
