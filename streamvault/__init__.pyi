@@ -1,4 +1,4 @@
-# What type checkers read of the public functions. `python -m streamvault.cli.api_page` writes it.
+# What type checkers read of the public functions. `python -m bin.pages` writes it.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike

@@ -11,9 +11,9 @@ from typing import Any, get_type_hints
 import jsonschema
 import pytest
 
+from bin.pages.reports import FOLDER, REPORTS, files, nested_classes
 from streamvault.cli import main
 from streamvault.cli.app import COMMANDS
-from streamvault.cli.schemas import FOLDER, REPORTS, files, nested_classes
 from tests.unit.small_archives import Vault, archive_of
 
 Print = Callable[..., list[dict[str, Any]]]
@@ -40,11 +40,6 @@ def printed(capfd: pytest.CaptureFixture[str]) -> Print:
         return [*others, last]
 
     return run
-
-
-def test_files_are_those_generated() -> None:
-    found = [FOLDER / "reports.md", *(FOLDER / "reports").rglob("*.*")]
-    assert {file: file.read_text() for file in found} == files(), "python -m streamvault.cli.schemas"
 
 
 def test_each_command_has_a_schema() -> None:

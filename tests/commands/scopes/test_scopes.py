@@ -13,9 +13,9 @@ import jsonschema
 import pyarrow as pa
 import pytest
 
+from bin.pages.reports import FOLDER
 from streamvault import check_archive, delete_archive, export_stream, follow_stream, move_stream, replicate_stream
 from streamvault.cli import main
-from streamvault.cli.schemas import FOLDER
 from streamvault.common.errors import Damaged, Problem, Usage
 from streamvault.common.joint_run import JointRun
 from streamvault.exporter import export as exporting

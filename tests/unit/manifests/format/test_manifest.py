@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from bin.pages.manifest import SCHEMA_FILE
 from streamvault.common.errors import Damaged, Failed
 from streamvault.manifests.format.entries import Configuration, EpochEntry
 from streamvault.manifests.format.jsonfile import decode, seal
 from streamvault.manifests.format.manifest import Manifest
-from streamvault.manifests.format.schema import SCHEMA_FILE, schema_text
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -88,10 +88,6 @@ def test_any_changed_bit_is_found(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(whole) - 2))  # a file may end in any white space
     whole[at] ^= 1 << data.draw(st.integers(0, 7))
     refusal(bytes(whole))
-
-
-def test_committed_schema_is_that_of_the_model() -> None:
-    assert SCHEMA_FILE.read_text() == schema_text(), "run python -m streamvault.manifests.format.schema"
 
 
 def test_manifest_is_valid_by_the_schema() -> None:

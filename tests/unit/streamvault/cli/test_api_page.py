@@ -6,8 +6,9 @@ import inspect
 import re
 
 import streamvault
+from bin.pages.api import page
+from bin.pages.reports import FOLDER
 from streamvault import errors
-from streamvault.cli.api_page import FILE, page
 from streamvault.manager.manager import StreamManager
 
 
@@ -31,6 +32,6 @@ def test_links_of_the_page_lead_somewhere() -> None:
     text = page()
     headings = {line.lstrip("# ").lower().replace(" ", "-") for line in text.splitlines() if line.startswith("##")}
     assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= headings
-    reports = (FILE.parent / "reports.md").read_text()
+    reports = (FOLDER / "reports.md").read_text()
     for anchor in re.findall(r"\(reports\.md#([\w-]+)\)", text):
         assert re.search(rf"^## {anchor}$", reports, re.MULTILINE | re.IGNORECASE), anchor

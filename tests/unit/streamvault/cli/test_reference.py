@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bin.pages.__main__ import main
+from bin.pages.cli import commands, man_pages, page
 from streamvault.cli.app import COMMANDS, help_records
-from streamvault.cli.reference import commands, main, man_pages, page
 
 
 def test_page_has_each_command_with_its_options_in_whole_sentences() -> None:

@@ -1,6 +1,6 @@
 """The JSON schema of each report that ``--json`` prints, and the page that lists the reports' fields.
 
-Both are made from the report classes and their docstrings; ``python -m streamvault.cli.schemas`` writes them.
+Both are made from the report classes and their docstrings.
 """
 
 from __future__ import annotations
@@ -193,18 +193,3 @@ def _type(schema: Mapping[str, Any]) -> str:
         values = schema.get("additionalProperties")
         return f"object of {_type(values)}" if isinstance(values, Mapping) and values else "object"
     return str(schema.get("type", "any"))
-
-
-def main() -> None:
-    """Write the generated files, and remove those that are no longer generated."""
-    written = files()
-    (FOLDER / "reports").mkdir(parents=True, exist_ok=True)
-    for file in (FOLDER / "reports").glob("*.json"):
-        if file not in written:
-            file.unlink()
-    for file, text in written.items():
-        file.write_text(text)
-
-
-if __name__ == "__main__":
-    main()

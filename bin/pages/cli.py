@@ -1,20 +1,15 @@
-"""The page about the command line, and man pages: what ``--help`` prints, in other forms.
-
-``python -m streamvault.cli.reference`` writes the page; with a folder, the man pages into that.
-"""
+"""The page about the command line, and man pages: what ``--help`` prints, in other forms."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bin.pages.reports import FOLDER
 from streamvault.cli.app import COMMANDS, EPILOG, PROGRAM, help_records, load_command
 from streamvault.common.version import VERSION
-
-FILE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 SHARED = ("--json", "--log-level", "-h, --help")
 """How the options begin that every command has."""
@@ -30,10 +25,10 @@ and exit codes. Each command has `--json` (print one JSON object on standard out
 
 {NOTES}
 
-This page is generated from the sources. `python -m streamvault.cli.reference FOLDER` writes the same as man pages:
+This page is generated from the sources. In a clone, `python -m bin.pages FOLDER` writes the same as man pages:
 
 ```
-python -m streamvault.cli.reference ~/.local/share/man/man1 && man streamvault-export
+python -m bin.pages ~/.local/share/man/man1 && man streamvault-export
 ```
 """
 
@@ -112,15 +107,6 @@ def _roff(text: str) -> str:
     return line.replace("-", "\\-").replace("'", "\\(aq")
 
 
-def main(folder: str = "") -> None:
-    """Write the page, or the man pages into a folder."""
-    if not folder:
-        FILE.write_text(page())
-        return
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for name, text in man_pages().items():
-        (Path(folder) / name).write_text(text)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def files() -> dict[Path, str]:
+    """Return the content of the generated file."""
+    return {FOLDER / "cli.md": page()}

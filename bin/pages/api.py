@@ -1,7 +1,4 @@
-"""The page that describes the public functions, and the stub that type checkers read, from signatures and docstrings.
-
-``python -m streamvault.cli.api_page`` writes both.
-"""
+"""The page of the public functions, and the stub that type checkers read: both from signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -12,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import streamvault
+from bin.pages.reports import FOLDER, REPORTS, nested_classes
 from streamvault import errors
-from streamvault.cli.schemas import REPORTS, nested_classes
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.spark import register
 
-FILE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
+STUB = Path(streamvault.__file__).with_suffix(".pyi")
 
-STUB = Path(__file__).parents[1] / "__init__.pyi"
-
-STUB_HEAD = "# What type checkers read of the public functions. `python -m streamvault.cli.api_page` writes it."
+STUB_HEAD = "# What type checkers read of the public functions. `python -m bin.pages` writes it."
 
 PAGE = """# Python API
 
@@ -164,11 +159,6 @@ def _text(text: str) -> str:
     )
 
 
-def main() -> None:
-    """Write both."""
-    FILE.write_text(page())
-    STUB.write_text(stub())
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, str]:
+    """Return the content of each generated file."""
+    return {FOLDER / "api.md": page(), STUB: stub()}
