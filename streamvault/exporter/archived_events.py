@@ -54,6 +54,11 @@ class RewriteTask:
     end: int = 0
 
     @property
+    def size(self) -> int:
+        """Bytes to write."""
+        return self.end - self.start
+
+    @property
     def segment(self) -> SegmentId:
         """The segment's id."""
         return self.rows[0].segment
