@@ -14,7 +14,7 @@ def test_figures_are_those_that_the_command_draws(tmp_path: Path) -> None:
     subprocess.run([sys.executable, ROOT / "bin" / "figures", tmp_path], check=True, timeout=120, env={})
     drawn = {file.name: file.read_text() for file in tmp_path.iterdir()}
     kept = {file.name: file.read_text() for file in (ROOT / "docs" / "figures").glob("*.svg")}
-    assert drawn.keys() == kept.keys() == {"heat-map.svg", "segments.svg"}
+    assert drawn.keys() == kept.keys() == {"architecture.svg", "heat-map.svg", "segments.svg"}
     for name, text in kept.items():
         assert [drawn[name].count(mark) for mark in ("<path", "<text", "fill=")] == [
             text.count(mark) for mark in ("<path", "<text", "fill=")
