@@ -1,4 +1,4 @@
-"""Print the lines of code of each room: without blank lines, docstrings and comments."""
+"""Print the lines of code of each package: without blank lines, docstrings and comments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lines_of_code(source: str) -> int:
 
 
 def main() -> int:
-    """Print the sizes: for each room, then in all."""
+    """Print the sizes: for each package, then in all."""
     for top, depth in (("streamvault", 2), ("tests", 2), ("benchmarks", 1)):
         code, files = Counter[str](), Counter[str]()
         # the generated stubs are not committed
@@ -33,11 +33,11 @@ def main() -> int:
             ["git", "ls-files", f"{top}/*.py"], cwd=ROOT, check=True, capture_output=True, text=True
         )
         for file in listed.stdout.splitlines():
-            room = "/".join(Path(file).parent.parts[:depth])
-            code[room] += lines_of_code((ROOT / file).read_text())
-            files[room] += 1
-        for room in sorted(code):
-            print(f"{room:32} {code[room]:7,} lines {files[room]:4} files")
+            package = "/".join(Path(file).parent.parts[:depth])
+            code[package] += lines_of_code((ROOT / file).read_text())
+            files[package] += 1
+        for package in sorted(code):
+            print(f"{package:32} {code[package]:7,} lines {files[package]:4} files")
         if len(code) > 1:
             print(f"{top + ', in all':32} {code.total():7,} lines {files.total():4} files")
     return 0

@@ -18,7 +18,7 @@ MAX_CHARACTERS = 200
 _EMPTY: tuple[object, ...] = (None, "", (), [], {})
 
 _DRAWER = "streamvault.report.notebook"
-"""The module that draws charts: of a room above, for it knows what results mean, and needs optional packages."""
+"""The module that draws charts: in a package above, for it knows what results mean, and needs optional packages."""
 
 
 def html_of(fields: Mapping[str, Any], charts: Iterable[tuple[str, str]] = ()) -> str:

@@ -141,7 +141,7 @@ class Options(BaseModel):
     """Base class of the verbs' options. Values that are not valid raise `Usage`.
 
     Attributes:
-        scoped: the verb's arguments that may be a scope or a pattern instead (room ``scopes``): the first is listed.
+        scoped: the verb's arguments that may be a scope or a pattern instead (package ``scopes``): the first is listed.
         deletes: whether the verb deletes the stream that the first argument names. If that was gone before, it raises
             `streamstore.errors.GoneBefore`: nobody else can tell who has deleted it.
         measured: whether the verb may run for so long that its figures are worth watching.

@@ -1,4 +1,4 @@
-"""What the tests of several rooms' verbs share."""
+"""What the tests of several packages' verbs share."""
 
 from __future__ import annotations
 

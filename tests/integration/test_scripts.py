@@ -17,7 +17,7 @@ SCRIPTS = {
     "docs": ["build"],
     "prove": ["--help"],
     "setup": [],
-    "test": ["--collect-only", "-q", "tests/unit/project/test_rooms.py"],
+    "test": ["--collect-only", "-q", "tests/unit/project/test_packages.py"],
 }
 """What each does here: all that needs uv, and little else."""
 ELSEWHERE = {"release": "test_wheel.py", "image": "test_image.py", "figures": "test_figures.py"}

@@ -238,8 +238,8 @@ def _rebuilt(value: Any, package: str) -> Any:
 
 
 def _counterpart(kind: type[Any], package: str) -> Any:
-    """The class of the same name in a package; where two rooms have it, that of the same room."""
-    room = kind.__module__.split(".")[1]
+    """The class of the same name in a former release; where two packages have it, that of the same one."""
+    own = kind.__module__.split(".")[1]
     found = [
         vars(module)[kind.__qualname__]
         for name, module in sorted(sys.modules.items())
@@ -247,7 +247,7 @@ def _counterpart(kind: type[Any], package: str) -> Any:
     ]
     if not found:
         raise TypeError(f"{package} has no {kind.__qualname__}")
-    return min(found, key=lambda one: one.__module__.split(".")[1] != room)
+    return min(found, key=lambda one: one.__module__.split(".")[1] != own)
 
 
 def _each(values: Iterator[Any], package: str) -> Iterator[Any]:
