@@ -1,119 +1,98 @@
-"""Finds objects in cold storage that a restore needs, and asks S3 to restore them, with a connection's client."""
+"""Waits for the objects in cold storage that a restore needs; S3 is reached with a connection's client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
 
-from streamvault.airflow.aws import aws_environment
-from streamvault.airflow.environment import environment
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+
+from streamvault.airflow.aws import s3_client
+from streamvault.airflow.looking import open_archive
+from streamvault.airflow.operators.warm import TIMEOUT_HOURS
+from streamvault.airflow.outcome import raising_for_airflow
+from streamvault.airflow.triggers import ArchiveReadableTrigger, Look
+from streamvault.common.progress import Progress
 from streamvault.common.times import parse_moment
 from streamvault.importer.planner import generation_at
-from streamvault.layouts.layout import open_layout
-from streamvault.layouts.object_keys import MANIFESTS
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.options import WarmOptions
-from streamvault.manifests.verbs.cold import NeededPart, joined_parts, needed_parts
+from streamvault.manifests.options import POLL_SECONDS, WarmOptions
+from streamvault.manifests.verbs.cold import Span, first_cold, joined_parts, manifests_span, needed_parts, spans_of
+from streamvault.manifests.verbs.warm import request_cold
 from streamvault.objectstore.s3.cold import BucketColdStorage
-from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.model import SegmentId, StreamName
-
-_LAST = "\x7f"
-"""Sorts after every key: keys are printable ASCII."""
 
 
-class Position(NamedTuple):
-    """Progress of a check: the number of the current part (from 0), and the last key seen there."""
-
-    number: int
-    key: str
-
-
-START = Position(0, "")
-
-
-class ColdObject(NamedTuple):
-    """An object that cannot be read now (its key below the root), and the position from which to resume the check."""
-
-    key: str
-    before: Position
-
-
-def parts_to_warm(
-    archive: str, aws_conn_id: str | None, *, generation: int | None = None, at: str = ""
-) -> list[NeededPart]:
-    """Return the parts that a restore reads. The manifests must be readable.
-
-    Args:
-        archive: ``s3://…/SCOPE/STREAM``.
-        aws_conn_id: id of the connection of type ``aws``.
-        generation: the last generation to restore; None for the newest.
-        at: restore up to the last generation whose tail was taken by this time, RFC 3339; empty for the newest.
+def readable_look(asked: ArchiveReadableTrigger) -> Look:
+    """Return what looks whether all objects can be read; what could be read is not listed again.
 
     Raises:
-        NoSuchArchive: there is no archive, or no such generation.
-        Problem: the manifests cannot be read.
+        Problem, AirflowFailException: the connection is not valid.
     """
-    root, scope, stream = RootAddress.parse(archive).split()
-    with environment(aws_environment(aws_conn_id)):
-        source = Archive(root, StreamName(scope, stream))
-        history = source.history(generation_at(source, parse_moment(at, "at")) if at else generation)
-        # sort a segment's parts of all generations next to each other, so that they are joined
-        parts = sorted(needed_parts(history), key=lambda one: (one.layout, one.segment, one.start))
-        return list(joined_parts(parts))
+    storage = _storage(open_archive(asked.archive, asked.aws_conn_id), asked.aws_conn_id)
+
+    def look() -> dict[str, Any] | None:
+        cold, left = first_cold(storage, [(folder, after, stop) for folder, after, stop in asked.spans])
+        asked.spans = [list(span) for span in left]
+        if cold is None:
+            return {"archive": asked.archive}
+        asked.log.info("%s is not readable yet; checking again in %s s", cold.key, asked.poll_seconds)
+        return None
+
+    return look
 
 
-def next_cold(client: Any, archive: str, parts: list[NeededPart] | None, since: Position = START) -> ColdObject | None:
-    """Return the first object that cannot be read now; None if all can.
+def require_readable(
+    task: Any,
+    *,
+    days: int | str,
+    tier: str,
+    wait: bool = True,
+    poll_seconds: float = POLL_SECONDS,
+    timeout_hours: float = TIMEOUT_HOURS,
+) -> None:
+    """Return if all objects can be read; otherwise request them, and defer the task.
 
     Args:
-        client: boto3 client for S3.
-        archive: ``s3://…/SCOPE/STREAM``.
-        parts: the parts to be read; None for the archive's manifests.
-        since: objects up to this position were readable before, and are not checked again.
+        task: the operator; has `archive`, `generation`, `at` and `aws_conn_id`.
+        days: as for `WarmArchiveOperator`.
+        tier: likewise.
+        wait: likewise.
+        poll_seconds: likewise.
+        timeout_hours: likewise.
 
     Raises:
-        ObjectStoreError: the bucket cannot be listed.
+        TaskDeferred: the task goes on in its method ``execute_complete``, which must ask again.
+        AirflowException, AirflowFailException: the objects cannot be requested, or must not be waited for.
     """
-    storage, spans = _spans(client, archive, parts)
-    for number, (folder, after, stop) in enumerate(spans):
-        if number < since.number:
-            continue
-        before = Position(number, since.key if number == since.number else "")
-        for one in storage.objects(folder, before.key or after, stop):
-            if one.warmth != "readable":
-                return ColdObject(one.key, before)
-            before = Position(number, one.key)
-    return None
+    with raising_for_airflow():
+        generation = int(task.generation) if task.generation else None
+        # the class validates the tier's name
+        options = WarmOptions(generation=generation, days=int(days), tier=tier)  # type: ignore[arg-type]
+        archive = open_archive(task.archive, task.aws_conn_id)
+        storage = _storage(archive, task.aws_conn_id)
+
+        def require(spans: Sequence[Span]) -> None:
+            cold, left = first_cold(storage, spans)
+            if cold is None:
+                return
+            if not wait:
+                raise AirflowFailException(f"{task.archive} is in cold storage ({cold.key}), and wait is false")
+            *_, requested = request_cold(storage, left, options, Progress())
+            task.log.info("requested %s objects of %s from S3", requested, task.archive)
+            trigger = ArchiveReadableTrigger(
+                archive=task.archive,
+                spans=[list(span) for span in left],
+                aws_conn_id=task.aws_conn_id,
+                poll_seconds=poll_seconds,
+            )
+            raise TaskDeferred(trigger=trigger, method_name="execute_complete", timeout=timedelta(hours=timeout_hours))
+
+        require([manifests_span(archive.prefix)])  # they list the other objects
+        upto = generation_at(archive, parse_moment(task.at, "at")) if task.at else generation
+        require(spans_of(archive.prefix, joined_parts(needed_parts(archive.history(upto)))))
+    task.log.info("all required objects of %s are readable", task.archive)
 
 
-def request_cold(client: Any, archive: str, parts: list[NeededPart] | None, options: WarmOptions) -> int:
-    """Ask S3 to restore every object that cannot be read; return the number of new requests.
-
-    Args:
-        client: boto3 client for S3.
-        archive: ``s3://…/SCOPE/STREAM``.
-        parts: as for `next_cold`.
-        options: how to restore them.
-
-    Raises:
-        ObjectStoreError: the bucket cannot be listed, or access is denied.
-    """
-    storage, spans = _spans(client, archive, parts)
-    cold = (one for span in spans for one in storage.objects(*span) if one.warmth == "cold")
-    return storage.ask(cold, options.days, options.tier)
-
-
-def _spans(
-    client: Any, archive: str, parts: list[NeededPart] | None
-) -> tuple[BucketColdStorage, Iterator[tuple[str, str, str]]]:
-    """Return the spans of the root's listing to check: folder, the key to start after, and the last key."""
-    root, scope, stream = RootAddress.parse(archive).split()
-    prefix = f"{scope}/{stream}/"
-    storage = BucketColdStorage(root, client)
-    if parts is None:
-        folder = prefix + MANIFESTS
-        return storage, iter([(folder, folder, folder + _LAST)])
-    return storage, (
-        open_layout(one.layout).span(prefix, SegmentId.of(one.segment), one.start, one.end) for one in parts
-    )
+def _storage(archive: Archive, aws_conn_id: str | None) -> BucketColdStorage:
+    return BucketColdStorage(archive.root, s3_client(aws_conn_id))

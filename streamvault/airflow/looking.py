@@ -6,7 +6,9 @@ from typing import Any
 
 from streamvault.airflow.aws import root_address
 from streamvault.airflow.pravega import PravegaHook
-from streamvault.airflow.triggers import Look
+from streamvault.airflow.triggers import GenerationTrigger, Look, StreamBytesTrigger
+from streamvault.common.errors import Usage
+from streamvault.common.sizes import parse_size
 from streamvault.common.times import moment_text, parse_moment
 from streamvault.manifests.archive.archive import Archive
 from streamvault.report.status import unarchived_bytes
@@ -16,14 +18,18 @@ from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.open_stream import OpenStream
 
 
-def generation_look(*, archive: str, after: int, since: str, aws_conn_id: str | None) -> Look:
-    """Return what looks for a generation; arguments as for `airflow.triggers.GenerationTrigger`.
+def generation_look(asked: GenerationTrigger) -> Look:
+    """Return what looks for a generation.
 
     Raises:
         Problem: an argument or the connection is not valid.
     """
-    place = _archive(archive, aws_conn_id)
-    earliest = parse_moment(since, "since") if since else None
+    place = open_archive(asked.archive, asked.aws_conn_id)
+    earliest = parse_moment(asked.since, "since") if asked.since else None
+    try:
+        after = int(asked.after or 0)
+    except ValueError:
+        raise Usage(f"after: {asked.after!r} is not the number of a generation") from None
 
     def look() -> dict[str, Any] | None:
         newest = place.newest()
@@ -40,34 +46,33 @@ def generation_look(*, archive: str, after: int, since: str, aws_conn_id: str | 
     return look
 
 
-def bytes_look(
-    *,
-    stream: str,
-    archive: str,
-    cut: Cut | None,
-    min_bytes: int,
-    pravega_conn_id: str,
-    aws_conn_id: str | None,
-) -> Look:
-    """Return what looks for bytes; arguments as for `airflow.triggers.StreamBytesTrigger`.
+def bytes_look(asked: StreamBytesTrigger) -> Look:
+    """Return what looks for bytes.
 
     Raises:
         Problem, AirflowFailException: an argument or a connection is not valid.
     """
-    address, name = PravegaHook(pravega_conn_id).address(stream)
-    place = _archive(archive, aws_conn_id) if archive else None
+    if asked.archive and asked.cut:
+        raise Usage("archive and cut are mutually exclusive: bytes after one of them count")
+    try:
+        least = parse_size(str(asked.min_bytes))
+    except ValueError as error:
+        raise Usage(f"min_bytes: {error}") from None
+    address, name = PravegaHook(asked.pravega_conn_id).address(asked.stream)
+    place = open_archive(asked.archive, asked.aws_conn_id) if asked.archive else None
 
     def look() -> dict[str, Any] | None:
         newest = None if place is None else place.newest()
         with address.open() as store:
             opened = OpenStream(store, address, name)
-            count = _bytes_since(opened, cut) if newest is None else unarchived_bytes(opened, newest)
-        return {"stream": opened.uri, "bytes": count} if count >= min_bytes else None
+            count = _bytes_since(opened, asked.cut or None) if newest is None else unarchived_bytes(opened, newest)
+        return {"stream": opened.uri, "bytes": count} if count >= least else None
 
     return look
 
 
-def _archive(uri: str, aws_conn_id: str | None) -> Archive:
+def open_archive(uri: str, aws_conn_id: str | None) -> Archive:
+    """Open an archive; one on S3 is reached by a connection, see `streamvault.airflow.aws.root_address`."""
     root, scope, stream = root_address(uri, aws_conn_id).split()
     return Archive(root, StreamName(scope, stream))
 

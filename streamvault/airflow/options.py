@@ -120,3 +120,12 @@ def option_arguments(
 def described(name: str, text: str) -> str:
     """Return an entry of the section ``Args`` of a docstring."""
     return textwrap.fill(f"{name}: {text}", 116, initial_indent="    ", subsequent_indent="        ")
+
+
+def forwarding_init(kind: type[Any]) -> Any:
+    """Return an ``__init__`` for an operator's class, whose arguments its base class takes; Airflow wants one of it."""
+
+    def __init__(self: Any, **given: Any) -> None:  # noqa: N807
+        super(kind, self).__init__(**given)
+
+    return __init__

@@ -68,6 +68,17 @@ def raising_for_airflow() -> Iterator[None]:
         raise exception_for_airflow(str(problem), retriable=problem.retriable) from None
 
 
+def found_in(event: Mapping[str, Any]) -> Any:
+    """Return what a `streamvault.airflow.triggers.LookingTrigger` found.
+
+    Raises:
+        AirflowException, AirflowFailException: it could not look.
+    """
+    if event["error"]:
+        raise exception_for_airflow(event["error"], retriable=event["retriable"])
+    return event["found"]
+
+
 def exception_for_airflow(message: str, *, retriable: bool) -> Exception:
     """Return the exception that makes Airflow retry the task, or fail it at once."""
     return AirflowException(message) if retriable else AirflowFailException(message)

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import Field, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from inspect import Signature, signature
+from typing import Any, ClassVar
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.outcome import exception_for_airflow, raising_for_airflow
-from streamvault.airflow.pravega import PravegaHook
+from streamvault.airflow.options import forwarding_init
+from streamvault.airflow.outcome import found_in, raising_for_airflow
 from streamvault.airflow.triggers import GenerationTrigger, LookingTrigger, StreamBytesTrigger
 from streamvault.common.errors import Problem
-from streamvault.common.sizes import parse_size
-
-if TYPE_CHECKING:
-    from streamvault.streamstore.arithmetic.cut_option import Cut
 
 DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
 
 class LookingSensor(BaseSensorOperator):
     """A sensor that waits until a look finds something new, and returns what it found.
+
+    A subclass has the arguments of its trigger, which are templated, but waits for `poke_interval`.
 
     Args:
         deferrable: whether to wait in the triggerer, without a worker.
@@ -33,23 +31,34 @@ class LookingSensor(BaseSensorOperator):
 
     ui_color = "#dcebf7"
 
+    trigger_class: ClassVar[type[LookingTrigger]]
+    """What waits in the triggerer."""
+
+    def __init_subclass__(cls, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        cls.template_fields = tuple(one.name for one in _asked(cls.trigger_class))
+        cls.__init__ = forwarding_init(cls)  # type: ignore[method-assign]
+        known = {**signature(cls.trigger_class).parameters, **signature(LookingSensor.__init__).parameters}
+        own = [known["self"], *(known[name] for name in (*cls.template_fields, "deferrable", "others"))]
+        vars(vars(cls)["__init__"])["__signature__"] = Signature(own, return_annotation=None)
+
     def __init__(self, *, deferrable: bool = DEFERRABLE, **others: Any) -> None:
+        asked = {one.name: others.pop(one.name, one.default) for one in _asked(self.trigger_class)}
         super().__init__(**others)
         self.deferrable = deferrable
+        for name, value in asked.items():
+            setattr(self, name, value)
 
-    @abstractmethod
     def trigger(self) -> LookingTrigger:
-        """Return what waits in the triggerer.
-
-        Raises:
-            ValueError: an argument is not valid.
-        """
+        """Return what waits in the triggerer."""
+        asked = {name: getattr(self, name) for name in self.template_fields}
+        return self.trigger_class(**asked, poll_seconds=self.poke_interval)
 
     def poke(self, context: Any) -> PokeReturnValue:  # noqa: ARG002
         """Look once. A server that does not answer is asked again after the interval."""
         with raising_for_airflow():
             try:
-                found = self._trigger().connect()()
+                found = self.trigger().connect()()
             except Problem as problem:
                 if not problem.transient:
                     raise
@@ -64,20 +73,16 @@ class LookingSensor(BaseSensorOperator):
         found = self.poke(context)
         if found:
             return found.xcom_value
-        self.defer(trigger=self._trigger(), method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
+        self.defer(trigger=self.trigger(), method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
         return None
 
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """Return what the trigger found."""
-        if event["error"]:
-            raise exception_for_airflow(event["error"], retriable=event["retriable"])
-        return event["found"]
+        return found_in(event)
 
-    def _trigger(self) -> LookingTrigger:
-        try:
-            return self.trigger()
-        except ValueError as error:
-            raise AirflowFailException(str(error)) from None
+
+def _asked(kind: type[LookingTrigger]) -> list[Field[Any]]:
+    return [one for one in fields(kind) if one.name != "poll_seconds"]
 
 
 class GenerationSensor(LookingSensor):
@@ -94,36 +99,7 @@ class GenerationSensor(LookingSensor):
         others: see `LookingSensor`.
     """
 
-    template_fields: Sequence[str] = ("archive", "after", "since", "aws_conn_id")
-
-    def __init__(
-        self,
-        *,
-        archive: str,
-        after: int | str = 0,
-        since: str | None = None,
-        aws_conn_id: str | None = "aws_default",
-        **others: Any,
-    ) -> None:
-        super().__init__(**others)
-        self.archive = archive
-        self.after = after
-        self.since = since
-        self.aws_conn_id = aws_conn_id
-
-    def trigger(self) -> GenerationTrigger:
-        """See the base class."""
-        try:
-            after = int(self.after or 0)
-        except ValueError:
-            raise ValueError(f"after: {self.after!r} is not the number of a generation") from None
-        return GenerationTrigger(
-            archive=self.archive,
-            after=after,
-            since=str(self.since or ""),
-            aws_conn_id=self.aws_conn_id,
-            poll_seconds=self.poke_interval,
-        )
+    trigger_class = GenerationTrigger
 
 
 class StreamBytesSensor(LookingSensor):
@@ -143,37 +119,4 @@ class StreamBytesSensor(LookingSensor):
         others: see `LookingSensor`.
     """
 
-    template_fields: Sequence[str] = ("stream", "archive", "cut", "min_bytes", "pravega_conn_id", "aws_conn_id")
-
-    def __init__(
-        self,
-        *,
-        stream: str,
-        archive: str | None = None,
-        cut: Cut | None = None,
-        min_bytes: int | str = 1,
-        pravega_conn_id: str = PravegaHook.default_conn_name,
-        aws_conn_id: str | None = "aws_default",
-        **others: Any,
-    ) -> None:
-        super().__init__(**others)
-        self.stream = stream
-        self.archive = archive
-        self.cut = cut
-        self.min_bytes = min_bytes
-        self.pravega_conn_id = pravega_conn_id
-        self.aws_conn_id = aws_conn_id
-
-    def trigger(self) -> StreamBytesTrigger:
-        """See the base class."""
-        if self.archive and self.cut:
-            raise ValueError("archive and cut are mutually exclusive: bytes after one of them count")
-        return StreamBytesTrigger(
-            stream=self.stream,
-            archive=self.archive or "",
-            cut=self.cut or None,
-            min_bytes=parse_size(str(self.min_bytes)),
-            pravega_conn_id=self.pravega_conn_id,
-            aws_conn_id=self.aws_conn_id,
-            poll_seconds=self.poke_interval,
-        )
+    trigger_class = StreamBytesTrigger

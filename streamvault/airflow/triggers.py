@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from asyncio import sleep
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -24,62 +25,7 @@ WATCHED = "streamvault_generation"
 """Key, in an asset's state, of the newest generation that a watcher has announced."""
 
 
-class ArchiveReadableTrigger(BaseTrigger):
-    """Fires when the needed objects of an archive on S3 can be read.
-
-    Objects found readable are not listed again, so a wait costs one listing in total, and one request for each check.
-    The event is ``{"error": …}`` with an empty text, or the reason why a check failed.
-
-    Args:
-        archive: ``s3://…/SCOPE/STREAM``.
-        parts: the parts to be read, each as a `manifests.verbs.cold.NeededPart`; None for the archive's manifests.
-        aws_conn_id: id of the connection of type ``aws``.
-        poll_seconds: seconds between checks.
-    """
-
-    def __init__(
-        self, *, archive: str, parts: Sequence[Sequence[Any]] | None, aws_conn_id: str | None, poll_seconds: float
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.archive = archive
-        self.parts = parts
-        self.aws_conn_id = aws_conn_id
-        self.poll_seconds = poll_seconds
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments from which Airflow recreates the trigger."""
-        kind = type(self)
-        return f"{kind.__module__}.{kind.__qualname__}", {
-            "archive": self.archive,
-            "parts": None if self.parts is None else [list(one) for one in self.parts],
-            "aws_conn_id": self.aws_conn_id,
-            "poll_seconds": self.poll_seconds,
-        }
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Check until everything is readable."""
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  (not where DAGs are parsed)
-
-        from streamvault.airflow.aws import s3_client  # noqa: PLC0415
-        from streamvault.airflow.cold_storage import next_cold  # noqa: PLC0415
-        from streamvault.manifests.verbs.cold import NeededPart  # noqa: PLC0415
-        from streamvault.objectstore.errors import ObjectStoreError  # noqa: PLC0415
-
-        needed = None if self.parts is None else [NeededPart(*one) for one in self.parts]
-        try:
-            # in a sync context it can ask the triggerer for the connection
-            client = await sync_to_async(s3_client)(self.aws_conn_id)
-            cold = await asyncio.to_thread(next_cold, client, self.archive, needed)
-            while cold is not None:
-                self.log.info("%s is not readable yet; checking again in %s s", cold.key, self.poll_seconds)
-                await sleep(self.poll_seconds)
-                cold = await asyncio.to_thread(next_cold, client, self.archive, needed, cold.before)
-        except (BotoCoreError, ClientError, ObjectStoreError) as error:
-            yield _event(str(error))
-            return
-        yield _event("")
-
-
+@dataclass(eq=False, repr=False, kw_only=True)
 class LookingTrigger(BaseTrigger):
     """Fires when a look finds something new. It looks first after `poll_seconds`: a task has looked before it waits.
 
@@ -88,18 +34,17 @@ class LookingTrigger(BaseTrigger):
 
     Args:
         poll_seconds: seconds between looks.
-        asked: the arguments of the look.
     """
 
-    def __init__(self, *, poll_seconds: float, **asked: Any) -> None:
+    poll_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.poll_seconds = poll_seconds
-        self.asked = asked
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which Airflow recreates the trigger."""
         kind = type(self)
-        return f"{kind.__module__}.{kind.__qualname__}", {**self.asked, "poll_seconds": self.poll_seconds}
+        return f"{kind.__module__}.{kind.__qualname__}", {one.name: getattr(self, one.name) for one in fields(self)}
 
     @abstractmethod
     def connect(self) -> Look:
@@ -137,6 +82,7 @@ class LookingTrigger(BaseTrigger):
             return None
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GenerationTrigger(LookingTrigger, BaseEventTrigger):
     """Fires when an archive has a generation after a given one; as the trigger of an `AssetWatcher`, for each new one.
 
@@ -152,22 +98,16 @@ class GenerationTrigger(LookingTrigger, BaseEventTrigger):
         poll_seconds: seconds between looks.
     """
 
-    def __init__(
-        self,
-        *,
-        archive: str,
-        after: int = 0,
-        since: str = "",
-        aws_conn_id: str | None = "aws_default",
-        poll_seconds: float = 60.0,
-    ) -> None:
-        super().__init__(archive=archive, after=after, since=since, aws_conn_id=aws_conn_id, poll_seconds=poll_seconds)
+    archive: str
+    after: int | str = 0
+    since: str | None = None
+    aws_conn_id: str | None = "aws_default"
 
     def connect(self) -> Look:
         """See the base class."""
         from streamvault.airflow.looking import generation_look  # noqa: PLC0415  (not where DAGs are parsed)
 
-        return generation_look(**self.asked)
+        return generation_look(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """See the base class; for a watcher, look for ever."""
@@ -192,6 +132,7 @@ class GenerationTrigger(LookingTrigger, BaseEventTrigger):
                 known = place
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class StreamBytesTrigger(LookingTrigger):
     """Fires when a stream has more bytes than its archive, or than before a cut.
 
@@ -205,33 +146,39 @@ class StreamBytesTrigger(LookingTrigger):
         poll_seconds: seconds between looks.
     """
 
-    def __init__(
-        self,
-        *,
-        stream: str,
-        archive: str = "",
-        cut: Cut | None = None,
-        min_bytes: int = 1,
-        pravega_conn_id: str = "pravega_default",
-        aws_conn_id: str | None = "aws_default",
-        poll_seconds: float = 60.0,
-    ) -> None:
-        super().__init__(
-            stream=stream,
-            archive=archive,
-            cut=cut,
-            min_bytes=min_bytes,
-            pravega_conn_id=pravega_conn_id,
-            aws_conn_id=aws_conn_id,
-            poll_seconds=poll_seconds,
-        )
+    stream: str
+    archive: str | None = None
+    cut: Cut | None = None
+    min_bytes: int | str = 1
+    pravega_conn_id: str = "pravega_default"
+    aws_conn_id: str | None = "aws_default"
 
     def connect(self) -> Look:
         """See the base class."""
         from streamvault.airflow.looking import bytes_look  # noqa: PLC0415  (not where DAGs are parsed)
 
-        return bytes_look(**self.asked)
+        return bytes_look(self)
 
 
-def _event(error: str) -> TriggerEvent:
-    return TriggerEvent({"error": error})  # type: ignore[no-untyped-call]
+@dataclass(eq=False, repr=False, kw_only=True)
+class ArchiveReadableTrigger(LookingTrigger):
+    """Fires when the needed objects of an archive on S3 can be read.
+
+    Objects found readable are not listed again, so a wait costs one listing in total, and one request for each look.
+
+    Args:
+        archive: ``s3://…/SCOPE/STREAM``.
+        spans: the parts of the root's listing that have the objects, each as a `manifests.verbs.cold.Span`.
+        aws_conn_id: id of the connection of type ``aws``.
+        poll_seconds: seconds between looks.
+    """
+
+    archive: str
+    spans: list[list[str]]
+    aws_conn_id: str | None
+
+    def connect(self) -> Look:
+        """See the base class."""
+        from streamvault.airflow.cold_storage import readable_look  # noqa: PLC0415  (not where DAGs are parsed)
+
+        return readable_look(self)

@@ -9,7 +9,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.flags import flag
 from streamvault.airflow.operators.command import CommandOperator
-from streamvault.airflow.operators.warm import ColdRequest, check_event
+from streamvault.airflow.operators.warm import until_readable
+from streamvault.airflow.outcome import found_in
 from streamvault.exporter.options import ExportOptions
 from streamvault.importer.options import ImportOptions
 from streamvault.manifests.options import CheckOptions
@@ -105,19 +106,12 @@ class ImportStreamOperator(CommandOperator):
     def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
         """See the base class."""
         if flag("wait_for_warm", self.wait_for_warm):
-            ColdRequest(
-                archive=self.archive,
-                generation=self.generation,
-                at=self.at,
-                days=self.warm_days,
-                tier=self.warm_tier,
-                aws_conn_id=self.aws_conn_id,
-            ).until_readable(self.log)
+            until_readable(self, days=self.warm_days, tier=self.warm_tier)
         return super().execute(context)
 
-    def execute_complete(self, context: Any, event: Mapping[str, str]) -> dict[str, Any]:
+    def execute_complete(self, context: Any, event: Mapping[str, Any]) -> dict[str, Any]:
         """Go on after the wait: other objects may still be cold."""
-        check_event(self.archive, event)
+        found_in(event)
         return self.execute(context)
 
     def command(self) -> list[str]:

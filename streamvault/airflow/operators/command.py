@@ -18,7 +18,7 @@ from streamvault.airflow.aws import aws_environment, is_on_s3
 from streamvault.airflow.flags import flag
 from streamvault.airflow.lineage import lineage_of
 from streamvault.airflow.links import ArchivePageLink, SparkLink
-from streamvault.airflow.options import OptionArgument, described, option_arguments
+from streamvault.airflow.options import OptionArgument, described, forwarding_init, option_arguments
 from streamvault.airflow.outcome import report_of, reports_in
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import StreamvaultSubmitHook
@@ -144,7 +144,7 @@ class CommandOperator(SparkSubmitOperator):
         cls.__doc__ = _with_arguments(cls)
         if "__init__" not in vars(cls):
             # Airflow applies default_args in each class's own method, and takes the arguments' names from its signature
-            cls.__init__ = _init_of(cls)  # type: ignore[method-assign]
+            cls.__init__ = forwarding_init(cls)  # type: ignore[method-assign]
         vars(vars(cls)["__init__"])["__signature__"] = _signature(cls)
 
     def __init__(
@@ -369,13 +369,6 @@ def _newest(fields: Mapping[str, Any]) -> tuple[Any, ...]:
         return fields["generation"], fields.get("created")
     numbers = fields.get("added") or fields.get("generations")
     return (max(numbers),) if numbers else ()
-
-
-def _init_of(kind: type[CommandOperator]) -> Any:
-    def __init__(self: CommandOperator, **given: Any) -> None:  # noqa: N807
-        super(kind, self).__init__(**given)
-
-    return __init__
 
 
 def _signature(kind: type[CommandOperator]) -> Signature:

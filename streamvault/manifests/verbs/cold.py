@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from streamvault.common.neighbours import joined
 from streamvault.layouts.layout import open_layout
+from streamvault.layouts.object_keys import MANIFESTS
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.history import History
 from streamvault.objectstore.cold import ColdStorage, StoredObject
@@ -22,11 +23,15 @@ AT_ONCE = 8
 """Parts of a sample that are tested concurrently."""
 
 
-class NeededPart(NamedTuple):
-    """A part of a segment to be read in one layout, from `start` to `end` (bytes). Its values are plain, for triggers.
+Span = tuple[str, str, str]
+"""A part of a root's listing: the folder, the key after which it starts, and the one before which it ends."""
 
-    `segment` is the segment's int64 id.
-    """
+_LAST = "\x7f"
+"""Sorts after every key: keys are printable ASCII."""
+
+
+class NeededPart(NamedTuple):
+    """A part of a segment to be read in one layout, from `start` to `end` (bytes); `segment` is its int64 id."""
 
     layout: str
     segment: int
@@ -42,13 +47,13 @@ def needed_parts(history: History) -> Iterator[NeededPart]:
 
 
 def joined_parts(parts: Iterable[NeededPart]) -> Iterator[NeededPart]:
-    """Join neighbouring parts, which saves listings."""
+    """Join neighbouring parts, of all generations, which saves listings."""
 
     def join(one: NeededPart, after: NeededPart) -> NeededPart | None:
         neighbours = (one.layout, one.segment, one.end) == (after.layout, after.segment, after.start)
         return one._replace(end=after.end) if neighbours else None
 
-    return joined(parts, join)
+    return joined(sorted(parts), join)
 
 
 def sample(parts: Sequence[NeededPart]) -> Sequence[NeededPart]:
@@ -76,13 +81,30 @@ def touch(place: Place, parts: Sequence[NeededPart]) -> None:
             pass
 
 
-def cold_objects(
-    storage: ColdStorage, prefix: str, parts: Iterable[NeededPart], *, first_page: bool = False
-) -> Iterator[StoredObject]:
-    """Yield the objects of parts that are not readable now; with ``first_page``, of the first thousand of each."""
-    for one in parts:
-        layout = open_layout(one.layout)
-        folder, after, stop = layout.span(prefix, SegmentId.of(one.segment), one.start, one.end)
-        for found in storage.objects(folder, after, stop, first_page=first_page):
+def spans_of(prefix: str, parts: Iterable[NeededPart]) -> list[Span]:
+    """Return where the listing of a root has the objects of an archive's parts."""
+    return [open_layout(one.layout).span(prefix, SegmentId.of(one.segment), one.start, one.end) for one in parts]
+
+
+def manifests_span(prefix: str) -> Span:
+    """Return where the listing of a root has an archive's manifests."""
+    return prefix + MANIFESTS, prefix + MANIFESTS, prefix + MANIFESTS + _LAST
+
+
+def cold_objects(storage: ColdStorage, spans: Iterable[Span], *, first_page: bool = False) -> Iterator[StoredObject]:
+    """Yield the objects that are not readable now; with ``first_page``, of the first thousand of each span."""
+    for span in spans:
+        for found in storage.objects(*span, first_page=first_page):
             if found.warmth != "readable":
                 yield found
+
+
+def first_cold(storage: ColdStorage, spans: Sequence[Span]) -> tuple[StoredObject | None, Sequence[Span]]:
+    """Return the first object that is not readable now, and the spans from it on, which are left to be checked."""
+    for number, (folder, after, stop) in enumerate(spans):
+        seen = after
+        for found in storage.objects(folder, after, stop):
+            if found.warmth != "readable":
+                return found, [(folder, seen, stop), *spans[number + 1 :]]
+            seen = found.key
+    return None, []

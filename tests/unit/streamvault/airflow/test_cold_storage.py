@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +15,16 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from streamvault.airflow.aws import s3_client
-from streamvault.airflow.cold_storage import Position, next_cold, parts_to_warm, request_cold
+from streamvault.airflow.looking import open_archive
 from streamvault.airflow.operators import ImportStreamOperator, WarmArchiveOperator
 from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
 from streamvault.airflow.triggers import ArchiveReadableTrigger, GenerationTrigger, LookingTrigger
+from streamvault.common.progress import Progress
 from streamvault.manifests.options import WarmOptions
+from streamvault.manifests.verbs.cold import Span, first_cold, joined_parts, needed_parts, spans_of
+from streamvault.manifests.verbs.warm import request_cold
+from streamvault.objectstore.s3.cold import BucketColdStorage
+from streamvault.objectstore.uri import RootAddress
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import Vault
 
@@ -58,8 +64,16 @@ class Frozen:
     def asked(self, key: str) -> bool:
         return "Restore" in self.client.head_object(Bucket=self.bucket, Key=f"{PREFIX}/{key}")
 
-    def needed(self, **upto: Any) -> list[Any]:
-        return parts_to_warm(self.uri, "aws_default", **upto)
+    @property
+    def storage(self) -> BucketColdStorage:
+        return BucketColdStorage(RootAddress.parse(self.vault.root).resolve())
+
+    def needed(self, generation: int | None = None) -> Sequence[Span]:
+        archive = open_archive(self.uri, "aws_default")
+        return spans_of(archive.prefix, joined_parts(needed_parts(archive.history(generation))))
+
+    def request(self, generation: int | None = None) -> int:
+        return request_cold(self.storage, self.needed(generation), WARM, Progress())[2]
 
 
 @pytest.fixture
@@ -73,27 +87,28 @@ def frozen(moto_s3: S3Server, bucket_name: str, tmp_path: Path, monkeypatch: pyt
     return Frozen(moto_s3, bucket_name, tmp_path)
 
 
-def test_next_cold_finds_the_next_object_in_cold_storage(frozen: Frozen) -> None:
-    client, needed = s3_client("aws_default"), frozen.needed()
-    assert next_cold(client, frozen.uri, needed) is None
+def test_first_cold_finds_the_next_object_in_cold_storage(frozen: Frozen) -> None:
+    storage, needed = frozen.storage, frozen.needed()
+    assert first_cold(storage, needed) == (None, [])
     folder = frozen.first[0].rpartition("/")[0]
     there = [key for key in frozen.keys(folder) if key.startswith(folder)]
     assert len(there) > 3
     for key, kind in ((there[1], "GLACIER"), (there[2], "GLACIER_IR"), (there[3], "DEEP_ARCHIVE")):
         frozen.freeze([key], kind)
     below = "scope/stream/"
-    found = next_cold(client, frozen.uri, needed)
+    found, left = first_cold(storage, needed)
     assert found is not None
-    assert (found.key, found.before.key) == (below + there[1], below + there[0])
-    further = next_cold(client, frozen.uri, needed, Position(found.before.number, found.key))
+    assert (found.key, left[0][1]) == (below + there[1], below + there[0])
+    (folder, _, stop), *others = left
+    further, left = first_cold(storage, [(folder, found.key, stop), *others])
     assert further is not None
-    assert (further.key, further.before.key) == (below + there[3], below + there[2])
-    assert request_cold(client, frozen.uri, needed, WARM) == 2
-    assert next_cold(client, frozen.uri, needed) is None
-    assert request_cold(client, frozen.uri, needed, WARM) == 0
+    assert (further.key, left[0][1]) == (below + there[3], below + there[2])
+    assert frozen.request() == 2
+    assert first_cold(storage, needed) == (None, [])
+    assert frozen.request() == 0
 
 
-def test_request_cold_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
+def test_operator_requests_only_what_the_restore_reads(frozen: Frozen) -> None:
     """Neither later generations nor tables nor objects beside the archive's ranges."""
     frozen.freeze([*frozen.first, *frozen.second])
     others = [frozen.put("table/events/generation=1/x.parquet"), frozen.put("events/0000000099.0000000099/x")]
@@ -101,11 +116,11 @@ def test_request_cold_requests_only_what_the_restore_reads(frozen: Frozen) -> No
         frozen.client.get_object(Bucket=frozen.bucket, Key=f"{PREFIX}/_manifest/0000000001.json")["Body"].read()
     )["created"]
     for upto in ({"generation": 1}, {"at": created}):
-        client = s3_client("aws_default")
-        request_cold(client, frozen.uri, frozen.needed(**upto), WARM)
+        with suppress(TaskDeferred):  # of what is requested, all is restored at once
+            WarmArchiveOperator(task_id="t", archive=frozen.uri, **upto).execute({})
         assert [frozen.asked(key) for key in frozen.first] == [True] * len(frozen.first)
         assert [frozen.asked(key) for key in frozen.second] == [False] * len(frozen.second)
-    assert request_cold(client, frozen.uri, frozen.needed(), WARM) == len(frozen.second)
+    assert frozen.request() == len(frozen.second)
     assert [frozen.asked(key) for key in others] == [False] * 2
 
 
@@ -127,7 +142,7 @@ class Slow:
         return self._client.head_object(**which)  # type: ignore[no-any-return]
 
 
-def events_of(trigger: ArchiveReadableTrigger | LookingTrigger) -> list[Any]:
+def events_of(trigger: LookingTrigger) -> list[Any]:
     async def collect() -> list[Any]:
         return [event.payload async for event in trigger.run()]
 
@@ -137,21 +152,24 @@ def events_of(trigger: ArchiveReadableTrigger | LookingTrigger) -> list[Any]:
 def test_trigger_fires_once_everything_is_readable(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     real = s3_client("aws_default")
     frozen.freeze(frozen.first[1:2])
-    request_cold(real, frozen.uri, frozen.needed(), WARM)
+    frozen.request()
     slow = Slow(real, looks=3)
-    monkeypatch.setattr("streamvault.airflow.aws.s3_client", lambda _: slow)
+    monkeypatch.setattr("streamvault.airflow.cold_storage.s3_client", lambda _: slow)
     trigger = ArchiveReadableTrigger(
-        archive=frozen.uri, parts=frozen.needed(), aws_conn_id="aws_default", poll_seconds=0.01
+        archive=frozen.uri, spans=[list(span) for span in frozen.needed()], aws_conn_id="aws_default", poll_seconds=0.01
     )
-    assert events_of(trigger) == [{"error": ""}]
+    assert events_of(trigger) == [{"error": "", "retriable": False, "found": {"archive": frozen.uri}}]
     assert slow.asked.count(f"{PREFIX}/{frozen.first[1]}") > 1, "it is asked until it is there"
 
 
 def test_trigger_reports_a_failed_look(frozen: Frozen) -> None:
     trigger = ArchiveReadableTrigger(
-        archive="s3://nowhere-at-all/a/b", parts=None, aws_conn_id="aws_default", poll_seconds=1
+        archive="s3://nowhere-at-all/a/b", spans=[["a/", "a/", "b"]], aws_conn_id="aws_default", poll_seconds=0.01
     )
-    assert "no such bucket" in events_of(trigger)[0]["error"]
+    (event,) = events_of(trigger)
+    assert "no such bucket" in event["error"]
+    with pytest.raises(AirflowFailException, match="no such bucket"):
+        WarmArchiveOperator(task_id="t", archive=frozen.uri).execute_complete({}, event)
 
 
 def deferred_by(work: Callable[[], None]) -> dict[str, Any]:
@@ -170,14 +188,14 @@ def test_operator_defers_until_everything_is_readable(frozen: Frozen) -> None:
     frozen.freeze([*frozen.keys("_manifest/"), *frozen.first])
     operator = WarmArchiveOperator(task_id="t", archive=frozen.uri, generation="1", at="", days="2", poll_seconds=0.01)
     manifests = deferred_by(lambda: operator.execute({}))
-    assert manifests["parts"] is None
+    assert [folder for folder, *_ in manifests["spans"]] == ["scope/stream/_manifest/"]
     assert not frozen.asked(frozen.first[0])
     event = events_of(ArchiveReadableTrigger(**manifests))[0]
     data = deferred_by(lambda: operator.execute_complete({}, event))
     operator.execute_complete({}, events_of(ArchiveReadableTrigger(**data))[0])
     operator.execute({})  # a retry finds it readable
     with pytest.raises(AirflowException, match="gone"):
-        operator.execute_complete({}, {"error": "gone"})
+        operator.execute_complete({}, {"error": "gone", "retriable": True, "found": None})
 
 
 def test_import_waits_for_what_it_reads(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +213,7 @@ def test_import_waits_for_what_it_reads(frozen: Frozen, monkeypatch: pytest.Monk
     (event,) = events_of(ArchiveReadableTrigger(**{**waiting, "poll_seconds": 0.01}))
     assert operator.execute_complete(context, event) == done
     with pytest.raises(AirflowException, match="gone"):
-        operator.execute_complete(context, {"error": "gone"})
+        operator.execute_complete(context, {"error": "gone", "retriable": True, "found": None})
 
 
 @pytest.mark.parametrize("wait", [False, "False"])
@@ -228,7 +246,7 @@ def test_operator_refuses_what_the_command_refuses(frozen: Frozen, wrong: dict[s
 
 def test_archive_in_a_folder_is_never_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse: Callable[..., Any] = pytest.fail
-    monkeypatch.setattr("streamvault.airflow.aws.s3_client", refuse)
+    monkeypatch.setattr("streamvault.airflow.cold_storage.require_readable", refuse)
     WarmArchiveOperator(task_id="t", archive="file:///vault/a/b").execute({})
 
 
