@@ -6,7 +6,7 @@ Nothing is stored for this: segments correspond by their place in the history, a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamvault.importer.fill import TargetSpan
 from streamvault.importer.plan import Content, RestorePlan, SegmentPlan
@@ -24,13 +24,11 @@ class CopiedRange:
     """What a copy has of a segment of its source, in bytes.
 
     Attributes:
-        copy: the copy's segment.
         start: the copy's first offset.
         end: the copy's end.
         shift: how much lower offsets are in the copy; None if that can no longer be told.
     """
 
-    copy: SegmentId
     start: int
     end: int
     shift: int | None
@@ -86,47 +84,17 @@ class Copied:
         return plans
 
 
-def examine(
-    copy: OpenStream, copied: StreamDescription, source: OpenStream, content: Content, plan: RestorePlan
-) -> Copied:
-    """Compare a finished copy with its source.
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A finished copy and its source.
 
-    Args:
+    Attributes:
         copy: the copy.
         copied: its description.
         source: the source.
         content: what a copy would have now.
         plan: its plan.
-
-    Raises:
-        TargetTaken: the copy was written to since, or is of another stream.
-        NoSuchSegment, SegmentTruncated: one of them was truncated meanwhile.
     """
-    pair = _Pair(copy, copied, source, content, plan)
-    segments, live = pair.segments(), pair.live()
-    names = {new: old for old, new in segments.items()}
-    ranges: dict[SegmentId, CopiedRange] = {}
-    compared = 0
-    for new in sorted(live, reverse=True):
-        old, (start, end) = names[new], live[new]
-        if old not in content.parts:
-            pair.check_beyond(old, new, end)
-            continue
-        compare = end > start and compared < SEGMENTS_TO_COMPARE
-        compared += compare
-        ranges[old] = pair.compare(old, CopiedRange(new, start, end, None), compare=compare)
-    return Copied(
-        copied,
-        segments,
-        dict(sorted(ranges.items())),
-        sum(end - start for start, end in live.values()),
-        sum(_behind(content, segment, segments, ranges) for segment in content.parts),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """A finished copy and its source; the attributes are the arguments of `examine`."""
 
     copy: OpenStream
     copied: StreamDescription
@@ -134,7 +102,31 @@ class _Pair:
     content: Content
     plan: RestorePlan
 
-    def segments(self) -> Mapping[SegmentId, SegmentId]:
+    def examine(self) -> Copied:
+        """Compare the copy with its source.
+
+        Raises:
+            TargetTaken: the copy was written to since, or is of another stream.
+            NoSuchSegment, SegmentTruncated: one of them was truncated meanwhile.
+        """
+        copied, segments = self.copied, self._segments()
+        live = live_between(self.copy.store, copied, copied.head, copied.tail)
+        names = {new: old for old, new in segments.items()}
+        ranges: dict[SegmentId, CopiedRange] = {}
+        compared = 0
+        for new in sorted(live, reverse=True):
+            old, (start, end) = names[new], live[new]
+            if old not in self.content.parts:
+                self._check_beyond(old, new, end)
+                continue
+            compare = end > start and compared < SEGMENTS_TO_COMPARE
+            compared += compare
+            ranges[old] = CopiedRange(start, end, self._shift(old, new, start, end, compare=compare))
+        size = sum(end - start for start, end in live.values())
+        behind = sum(self._behind(old, ranges, segments) for old in self.content.parts)
+        return Copied(copied, segments, dict(sorted(ranges.items())), size, behind)
+
+    def _segments(self) -> Mapping[SegmentId, SegmentId]:
         """Return the source's segment → the copy's."""
         source, copied, epochs = self.content.described, self.copied, self.plan.replay.epochs
         keep = self.plan.numbers == "keep"
@@ -151,36 +143,31 @@ class _Pair:
             raise self._written_since("other scales than the source's")
         return segments
 
-    def live(self) -> Mapping[SegmentId, tuple[int, int]]:
-        """Return the readable range of each of the copy's segments."""
-        return live_between(self.copy.store, self.copied, self.copied.head, self.copied.tail)
-
-    def check_beyond(self, old: SegmentId, new: SegmentId, end: int) -> None:
+    def _check_beyond(self, old: SegmentId, new: SegmentId, end: int) -> None:
         """Check a segment that the source has truncated, or that follows the cut at which the copy ends."""
         source, tail = self.content.described, self.content.tail
         if end and tail != source.tail and old in segments_between(source, tail, source.tail):
             raise self._written_since(f"{new} has {end} bytes instead of 0")
 
-    def compare(self, old: SegmentId, held: CopiedRange, *, compare: bool) -> CopiedRange:
-        """Return a range with its shift; with ``compare``, compare its last bytes."""
-        content, new, end = self.content, held.copy, held.end
-        high = _source_range(content, old)[1]
+    def _shift(self, old: SegmentId, new: SegmentId, start: int, end: int, *, compare: bool) -> int | None:
+        """Return how much lower offsets are in the copy; with ``compare``, compare its last bytes."""
+        content, high = self.content, _source_range(self.content, old)[1]
         # sealed segments and those at the cut where the copy ends have all that the source has
         ends_there = content.tail != content.described.tail and old in content.tail.offsets
         complete = new not in self.copied.tail.offsets or ends_there
-        shifts = self._shifts(old, end)
+        shifts = self._possible_shifts(old, end)
         fitting = [shift for shift in shifts if (end + shift == high if complete else end + shift <= high)]
         if not fitting:
             raise self._written_since(f"{new} has {end} bytes instead of {high - shifts[0]}")
         if not compare and len(shifts) == 1:
-            return replace(held, shift=fitting[0])
-        found = {shift: self._difference(old, held, shift) for shift in fitting}
+            return fitting[0]
+        found = {shift: self._difference(old, new, start, end, shift) for shift in fitting}
         equal = [shift for shift, offset in found.items() if offset is None]
         if not equal and len(shifts) == 1:
             raise self._written_since(f"{new} has other bytes than the source from offset {found[fitting[0]]} on")
-        return replace(held, shift=equal[0] if equal else None)
+        return equal[0] if equal else None
 
-    def _shifts(self, segment: SegmentId, end: int) -> list[int]:
+    def _possible_shifts(self, segment: SegmentId, end: int) -> list[int]:
         """Return by how much offsets may be lower in the copy, likelier ones first.
 
         Shifted offsets begin where the source's did when the copy began. If the source was truncated since, that is 0
@@ -191,15 +178,26 @@ class _Pair:
         possible = (self.plan.segments[segment].shift, 0, _source_range(self.content, segment)[1] - end)
         return list(dict.fromkeys(shift for shift in possible if shift >= 0))
 
-    def _difference(self, old: SegmentId, held: CopiedRange, shift: int) -> int | None:
+    def _difference(self, old: SegmentId, new: SegmentId, start: int, end: int, shift: int) -> int | None:
         """Return the copy's offset of the first byte that differs, among the last ones; None if they are equal."""
-        low = max(held.start, held.end - COMPARED_BYTES, _source_range(self.content, old)[0] - shift)
-        if low >= held.end:
+        low = max(start, end - COMPARED_BYTES, _source_range(self.content, old)[0] - shift)
+        if low >= end:
             return None
-        ours = _bytes(self.copy, held.copy, low, held.end)
-        theirs = _bytes(self.source, old, low + shift, held.end + shift)
+        ours = self.copy.store.read_bytes(self.copy.name, new, low, end)
+        theirs = self.source.store.read_bytes(self.source.name, old, low + shift, end + shift)
         pairs = enumerate(zip(ours, theirs, strict=True))
         return None if ours == theirs else low + next(at for at, (one, other) in pairs if one != other)
+
+    def _behind(
+        self, old: SegmentId, ranges: Mapping[SegmentId, CopiedRange], segments: Mapping[SegmentId, SegmentId]
+    ) -> int:
+        """Return how many bytes of a segment the source has more than the copy."""
+        start, end = _source_range(self.content, old)
+        if (held := ranges.get(old)) is not None:
+            start = end if held.shift is None else max(start, held.end + held.shift)
+        elif old in segments:
+            start = end  # the copy had it, and has truncated it
+        return max(0, end - start)
 
     def _written_since(self, what: str) -> TargetTaken:
         where = f"{self.copy.uri}: {what}"
@@ -210,22 +208,3 @@ def _source_range(content: Content, segment: SegmentId) -> tuple[int, int]:
     """Return the source's first offset and end of a segment between its cuts."""
     start, parts = content.head.offsets.get(segment, 0), content.parts[segment]
     return start, parts[-1].end if parts else start
-
-
-def _behind(
-    content: Content,
-    segment: SegmentId,
-    segments: Mapping[SegmentId, SegmentId],
-    ranges: Mapping[SegmentId, CopiedRange],
-) -> int:
-    start, end = _source_range(content, segment)
-    held = ranges.get(segment)
-    if held is not None:
-        start = end if held.shift is None else max(start, held.end + held.shift)
-    elif segment in segments:
-        start = end  # the copy had it, and has truncated it
-    return max(0, end - start)
-
-
-def _bytes(stream: OpenStream, segment: SegmentId, start: int, end: int) -> bytes:
-    return b"".join(bytes(block) for block in stream.store.read(stream.name, segment, start, end))

@@ -82,42 +82,37 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
         copying = Copying(copied, target, options, cuts)
         tasks = Tasks(options.master, stack, RESTORE_TASKS)
         planned, finished = copying.look(None if options.dry_run or not options.read_back else tasks, progress)
-        if finished is not None:
-            groups = carrying.carry(planned.described, dry_run=options.dry_run) if carrying else ()
-            if not options.dry_run:
-                remove_leftovers(target)
-            warnings = (*finished.warnings, *group_warnings(groups))
-            for warning in warnings:
-                progress.warn(warning)
-            report = _finished_report(source, stream, planned, finished)
-            return replace(
-                report,
-                read_back=options.read_back and (options.dry_run or finished.read_back),
-                seconds=tasks.seconds,
-                dry_run=options.dry_run,
-                reader_groups=groups,
-                warnings=warnings,
-            )
-        for warning in planned.warnings:
+        report = _finished_report(source, stream, planned, finished) if finished else _report(source, stream, planned)
+        read_back = options.read_back and (options.dry_run or finished is None or finished.read_back)
+        for warning in report.warnings:
             progress.warn(warning)
-        if options.dry_run:
-            noted = carrying.planned() if carrying else ()
-            return replace(_report(source, stream, planned, options), dry_run=True, reader_groups=noted)
-        plan_began = time.monotonic()
-        done = copying.copy(planned, tasks, progress)
-        groups = carrying.carry(done.planned.described) if carrying else ()
-    for warning in group_warnings(groups):
+        began = time.monotonic()
+        if finished is None and not options.dry_run:
+            done = copying.copy(planned, tasks, progress)
+            planned, seconds = done.planned, done.restored.finished - began - tasks.start_seconds
+            report = _report(source, stream, planned)
+            report = replace(
+                report,
+                resumed=done.restored.resumed and not done.truncated,
+                moved_bytes=done.moved_bytes,
+                truncated=done.truncated or report.truncated,
+                renumbered=renumbered(done.restored.segments),
+                seconds=round(seconds, 3),
+            )
+        elif finished is not None:
+            report = replace(report, seconds=tasks.seconds)
+        groups = carrying.carry(planned.described, dry_run=options.dry_run) if carrying else ()
+        if finished is not None and not options.dry_run:
+            remove_leftovers(target)
+    warnings = group_warnings(groups)
+    for warning in warnings:
         progress.warn(warning)
-    report = _report(source, stream, done.planned, options)
     return replace(
         report,
-        resumed=done.restored.resumed and not done.truncated,
-        moved_bytes=done.moved_bytes,
-        truncated=done.truncated or report.truncated,
-        renumbered=renumbered(done.restored.segments),
+        read_back=read_back,
+        dry_run=options.dry_run,
         reader_groups=groups,
-        warnings=(*report.warnings, *group_warnings(groups)),
-        seconds=round(done.restored.finished - plan_began - tasks.start_seconds, 3),
+        warnings=(*report.warnings, *warnings),
     )
 
 
@@ -166,13 +161,12 @@ def _copy_ranges(source: StreamSource, target: OpenStream, options: CopyOptions,
     )
 
 
-def _report(source: str, stream: str, planned: PlannedCopy, options: CopyOptions) -> CopyReport:
+def _report(source: str, stream: str, planned: PlannedCopy) -> CopyReport:
     plan = planned.plan
     ends = {segment: end + plan.segments[segment].shift for segment, end in plan.tail.items()}
     return CopyReport(
         source=source,
         stream=stream,
-        read_back=options.read_back,
         bytes=plan.bytes,
         segments=len(plan.segments),
         epochs=len(plan.replay.epochs),

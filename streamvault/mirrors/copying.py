@@ -25,7 +25,7 @@ from streamvault.importer.run import ImportRun, Restored
 from streamvault.importer.target import OTHER_NAME, Target, TargetTaken, target_exists_error
 from streamvault.importer.unfinished import Unfinished, check_missing_filler, look_again
 from streamvault.mirrors.content import begin_of, mirrored_content
-from streamvault.mirrors.copied import Copied, examine
+from streamvault.mirrors.copied import Copied, Pair
 from streamvault.mirrors.occupancy import mirror_id
 from streamvault.mirrors.options import CopyOptions
 from streamvault.mirrors.reach import Reach
@@ -260,7 +260,7 @@ class Copying:
             raise target_exists_error(self._stream.store, described, begun=begun)
         if self._tag(import_id) not in described.configuration.tags:
             raise self._other_error(described)
-        copied = examine(self._stream, described, self._source.stream, planned.content, planned.plan)
+        copied = Pair(self._stream, described, self._source.stream, planned.content, planned.plan).examine()
         equal = not copied.behind and len(described.epochs) == len(planned.plan.replay.epochs)
         if begun and equal and planned.plan.sealed and not described.sealed:
             return None  # an earlier run was killed before its last step

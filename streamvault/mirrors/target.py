@@ -97,7 +97,7 @@ class ReplicaTarget:
             raise self.no_ledger_error()
 
     def no_ledger_error(self) -> TargetTaken:
-        """Build the error for an unfinished target of which it is no longer known where its offsets are counted from."""
+        """Build the error for an unfinished target whose offsets are counted from a place that is no longer known."""
         return TargetTaken(
             "the replica's ledger, which records the offset shifts, is missing",
             where=self._replica.uri,
