@@ -101,7 +101,7 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
             )
         elif finished is not None:
             report = replace(report, seconds=tasks.seconds)
-        groups = carrying.carry(planned.described, dry_run=options.dry_run) if carrying else ()
+        groups = carrying.carry(planned.content.described, dry_run=options.dry_run) if carrying else ()
         if finished is not None and not options.dry_run:
             remove_leftovers(target)
     warnings = group_warnings(groups)
@@ -182,7 +182,7 @@ def _report(source: str, stream: str, planned: PlannedCopy) -> CopyReport:
 
 def _finished_report(source: str, stream: str, planned: PlannedCopy, copied: Copied) -> CopyReport:
     """Return the report of what a finished copy has."""
-    described, name = copied.described, planned.described.name
+    described, name = copied.described, planned.content.described.name
     return CopyReport(
         source=source,
         stream=stream,

@@ -26,10 +26,9 @@ from streamvault.importer.target import OTHER_NAME, Target, TargetTaken, target_
 from streamvault.importer.unfinished import Unfinished, check_missing_filler, look_again
 from streamvault.mirrors.content import begin_of, mirrored_content
 from streamvault.mirrors.copied import Copied, Pair
-from streamvault.mirrors.occupancy import mirror_id
 from streamvault.mirrors.options import CopyOptions
 from streamvault.mirrors.reach import Reach
-from streamvault.mirrors.replica import Replica
+from streamvault.mirrors.replica import Replica, replica_id
 from streamvault.mirrors.target import ReplicaTarget
 from streamvault.reading.stream_source import StreamSource
 from streamvault.sparkrun.opening import Tasks
@@ -52,14 +51,12 @@ class PlannedCopy:
     """The source at one moment, and the plan of its copy.
 
     Attributes:
-        described: the source.
-        content: what is copied of it.
+        content: what is copied of the source.
         plan: the plan.
         begin: where the copy began, maybe in an earlier run; shifted offsets are relative to it.
         warnings: what the user is to be warned of.
     """
 
-    described: StreamDescription
     content: Content
     plan: RestorePlan
     begin: StreamCut
@@ -94,7 +91,7 @@ class CopyTarget(ReplicaTarget):
 
     def id_of(self, described: StreamDescription) -> str:
         """Return the name of the copy of a source: the same for the same source, cuts and options."""
-        return mirror_id(COPY, self._source, described, self._options, self._cuts)
+        return replica_id(self._source, described, self._options, self._cuts, kind=COPY)
 
     def read(self) -> None:
         """See the base class; a copy that keeps offsets has no ledger."""
@@ -184,7 +181,7 @@ class Copying:
         plan = plan_restore(content, self._options)
         beyond = () if cuts["from_cut"] in (None, head) else (TRUNCATED_BEYOND,)
         warnings = (*scaling_warnings(given, plan.configuration), *beyond)
-        return PlannedCopy(described, content, plan, begin, warnings)
+        return PlannedCopy(content, plan, begin, warnings)
 
     def _beginning(self, described: StreamDescription, head: StreamCut) -> StreamCut:
         """Return where the copy of a source began, or begins, which is at ``head``."""
@@ -209,7 +206,7 @@ class Copying:
         planned = self._plan()
         if (finished := self._find_finished(planned, tasks, progress)) is not None:
             return planned, finished
-        self._target.find(planned.described)
+        self._target.find(planned.content.described)
         if self._replica.record is not None:  # it says where the copy began
             planned = self._plan()
         if unfinished is not None and marked_import(unfinished.described) == planned.plan.import_id:
@@ -227,12 +224,12 @@ class Copying:
         moved, truncated = 0, False
         with finishing_under_lease(self._stream, self._target.id) as lease, reporting_lost_lease(lease):
             self._target.read()  # others may have begun it before the lease was taken
-            if self._beginning(planned.described, planned.begin) != planned.begin:
+            if self._beginning(planned.content.described, planned.begin) != planned.begin:
                 planned = self._plan()
             while True:
                 run = self._run(planned)
                 try:
-                    target = self._target.take(run, replace(planned.described, head=planned.begin), lease)
+                    target = self._target.take(run, replace(planned.content.described, head=planned.begin), lease)
                     restored = run.complete(target, lease, tasks.runner, progress)
                     break
                 except SourceTruncated:
@@ -240,7 +237,7 @@ class Copying:
                     before, planned = planned, self._plan()
                     if planned.plan.import_id != before.plan.import_id:
                         raise self._target.recreated_error() from None
-                    if planned.described.head == before.described.head:
+                    if planned.content.described.head == before.content.described.head:
                         raise
                     for warning in set(planned.warnings).difference(before.warnings):
                         progress.warn(warning)

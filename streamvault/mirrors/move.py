@@ -25,10 +25,9 @@ from streamvault.importer.verify import Differs
 from streamvault.mirrors.carried_groups import CarryingGroups
 from streamvault.mirrors.content import mirrored_content
 from streamvault.mirrors.cutover import cut_over, promotion_warnings, taking_over
-from streamvault.mirrors.occupancy import replica_id
 from streamvault.mirrors.options import MoveOptions
 from streamvault.mirrors.record import Record
-from streamvault.mirrors.replica import REPLICA, Replica, replica_tag
+from streamvault.mirrors.replica import REPLICA, Replica, replica_id, replica_tag
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.reports import MoveReport
 from streamvault.mirrors.sealing import forget_seal

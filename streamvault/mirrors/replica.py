@@ -7,21 +7,33 @@ source is gone. The ledger's newest record is replaced only by who has read it, 
 
 from __future__ import annotations
 
+import hashlib
 import json
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from streamvault.common.errors import Conflict, Failed
-from streamvault.importer.options import KeptRetention
-from streamvault.importer.ownership import first_segment_id, marked_import
+from streamvault.common.errors import Conflict, Failed, Problem
+from streamvault.importer.options import KeptRetention, TargetOptions
+from streamvault.importer.ownership import first_segment_id, marked_import, unfinished_import
 from streamvault.importer.plan import fitting_configuration
 from streamvault.importer.target import TargetTaken
 from streamvault.mirrors.ends import check_ends
 from streamvault.mirrors.record import Record
+from streamvault.reading.source import Source
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused, StreamChanged
 from streamvault.streamstore.model import Retention, StreamConfiguration, StreamDescription
 from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.own import LONGEST_TAG, MOST_TAGS, REPLICA_OF, TARGET_LEDGER, stream_beside, users_tags
+from streamvault.streamstore.own import (
+    LONGEST_TAG,
+    MOST_TAGS,
+    REPLICA_OF,
+    TARGET_LEDGER,
+    is_own,
+    stream_beside,
+    tag_of,
+    users_tags,
+)
 from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.services.ledger import Ledger, LedgerConflict
 
@@ -67,6 +79,41 @@ class Replica:
         if self.record is None:
             raise NotAReplica("the replica's ledger is gone", where=self.uri)
         return self.record
+
+    def is_promoted(self, source: str) -> bool:
+        """Whether a source's replica was promoted, or its promotion has begun; False if it cannot be told.
+
+        Args:
+            source: URI of the source.
+        """
+        with suppress(Problem):
+            if not self.stream.exists():
+                return False
+            described = self.stream.describe()
+            if not is_own(described.configuration):
+                return tag_of(described.configuration, REPLICA_OF) == replica_tag(source)
+            record = self.read()
+            known = record is not None and (record.work, record.source) == (marked_import(described), source)
+            return known and self.newest.is_promoting
+        return False
+
+    def check_promoting(self) -> None:
+        """Check that no promotion of the target was killed, whatever it is a replica of.
+
+        Raises:
+            TargetTaken: one was.
+        """
+        begun = unfinished_import(self.stream)
+        if begun is not None and begun.startswith(REPLICA):
+            record = self.read()
+            begins = record is not None and record.work == begun and record.is_promoting
+            if begins or not is_own(self.stream.describe().configuration):
+                raise self.promoting_error()
+
+    def promoting_error(self) -> TargetTaken:
+        """Build the error for a replica whose promotion has begun."""
+        todo = "Run the same 'promote' or 'move' again."
+        return TargetTaken("a promotion of the replica has not ended", where=self.uri, todo=todo)
 
     def read(self, *, create: bool = False) -> Record | None:
         """Read the newest record; None if there is none.
@@ -250,27 +297,38 @@ _NOT_NEWEST = (LedgerConflict, NoSuchStream, NoSuchScope, NoSuchSegment)
 """What appending to a ledger raises that has a newer record, or is gone."""
 
 
+_OF_NO_ROUND = {"sealing", "sealed", "keep_head", "claim", "source_first", "retention"}
+"""What others than a round note in a record."""
+
+
 def _is_same_round(newest: Record, base: Record) -> bool:
     """Whether no round was recorded, or began to append filler, between two records."""
-    merged = replace(
-        base,
-        sealing=newest.sealing,
-        sealed=newest.sealed,
-        keep_head=newest.keep_head,
-        claim=newest.claim,
-        source_first=newest.source_first,
-        retention=newest.retention,
-    )
-    return _text(newest) == _text(merged)
-
-
-def _text(record: Record) -> str:
-    return json.dumps(record.to_json(), sort_keys=True)
+    ours, theirs = (json.loads(json.dumps(record.to_json())) for record in (base, newest))
+    return all(ours[name] == theirs[name] for name in ours.keys() - _OF_NO_ROUND)
 
 
 def _has_all(record: Record, described: StreamDescription) -> bool:
     """Whether the source was sealed by its user, and the replica has all of it."""
     return record.sealed and record.ends == {str(segment): end for segment, end in described.tail.offsets.items()}
+
+
+def replica_id(
+    source: Source, described: StreamDescription, options: TargetOptions, *more: Any, kind: str = REPLICA
+) -> str:
+    """Return a replica's name (`RestorePlan.import_id`), or a copy's: the same for the same source and options.
+
+    A source that was deleted and created again is another one.
+
+    Args:
+        source: the source.
+        described: the source as it is now.
+        options: how it becomes a new stream.
+        more: what else the name depends on, as plain values.
+        kind: what the name begins with.
+    """
+    first = [segment.value for segment in described.epochs[0].segments]
+    content = [source.uri, str(described.name), first, options.offsets, options.numbers, *more]
+    return kind + hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
 def replica_tag(source: str) -> str:

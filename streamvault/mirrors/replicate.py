@@ -21,7 +21,6 @@ from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import TargetTaken, check_other_stream
 from streamvault.mirrors.carried_groups import CarryingGroups
-from streamvault.mirrors.occupancy import is_promoted
 from streamvault.mirrors.options import REPLICATE_EVERY, ReplicateOptions
 from streamvault.mirrors.replica import Replica, ReplicaPromoted, replica_tag
 from streamvault.mirrors.replication import Replication
@@ -176,7 +175,7 @@ def _reporting_promotion(replication: Replication) -> Iterator[None]:
     try:
         yield
     except Problem as error:  # such as that the source is lost, or was moved
-        if not is_promoted(replication.source, replication.replica):
+        if not replication.replica.is_promoted(replication.source.uri):
             raise
         what, todo = "the replica was promoted, or its promotion has begun", "To replicate again, choose another name."
         if isinstance(error, TargetTaken):

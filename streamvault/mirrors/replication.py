@@ -23,7 +23,6 @@ from streamvault.importer.run import ImportRun
 from streamvault.importer.unfinished import LOOKS, Unfinished, check_missing_filler, look_again
 from streamvault.mirrors.carried_groups import CarryingGroups
 from streamvault.mirrors.content import mirrored_content
-from streamvault.mirrors.occupancy import COMPARED_IN_A_ROUND, check_promoting
 from streamvault.mirrors.reach import Reach
 from streamvault.mirrors.record import Record, configuration_document
 from streamvault.mirrors.replica import Replica
@@ -45,6 +44,9 @@ SHORT_THREADS = 4
 
 REMEMBERED = 100
 """Maximum warnings in a report."""
+
+COMPARED_IN_A_ROUND = 64 * 1024
+"""How many of the last bytes of each open segment a round compares with the source before it appends to any."""
 
 RECORD_SECONDS = 10.0
 """How often the ledger is told that a source has nothing new."""
@@ -119,7 +121,7 @@ class Replication:
         return look_again(self._look_first, SourceTruncated, SegmentTruncated, NoSuchSegment, Overtaken)
 
     def _look_first(self) -> StreamDescription:
-        check_promoting(self.replica)
+        self.replica.check_promoting()
         unfinished = Unfinished.find(self.replica.stream)
         look = self.source.look()
         self.target.find(look.described)

@@ -1,19 +1,27 @@
-"""The target of a replication: free or its source's replica when it is found, and from then on that very stream."""
+"""The target of a replication: free or its source's replica when it is found, and from then on that very stream.
+
+The source has to stay the same, too. A stream of the same name and first segments may be another one: in a cluster that
+was rebuilt, numbering begins anew. So the ledger has the source's tail and head of the newest round, and each round
+compares the last bytes of all open segments with the replica's (`ImportRun.check_unfinished`) before it appends to any.
+"""
 
 from __future__ import annotations
 
 from streamvault.common.errors import Conflict
 from streamvault.importer.options import TargetOptions
-from streamvault.importer.ownership import TargetBusy
+from streamvault.importer.ownership import TargetBusy, unfinished_import
 from streamvault.importer.run import ImportRun
-from streamvault.importer.target import Target, TargetTaken, has_data
+from streamvault.importer.target import Target, TargetTaken, has_data, target_exists_error
 from streamvault.importer.unfinished import Unfinished
-from streamvault.mirrors.occupancy import check_same, check_target, promoting, replica_id
 from streamvault.mirrors.record import Record, configuration_document
-from streamvault.mirrors.replica import Replica
+from streamvault.mirrors.replica import Replica, replica_id, replica_tag
 from streamvault.mirrors.sealing import is_sealed_by_user
 from streamvault.reading.source import Source
-from streamvault.streamstore.model import StreamDescription
+from streamvault.reading.stream_source import StreamSource
+from streamvault.streamstore.arithmetic.cuts import is_before
+from streamvault.streamstore.errors import InvalidCut
+from streamvault.streamstore.model import StreamCut, StreamDescription
+from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
 from streamvault.streamstore.services.lease import Lease
 
 
@@ -73,7 +81,43 @@ class ReplicaTarget:
         Raises:
             TargetTaken: it is neither.
         """
-        return check_target(self._source, self._replica, self._options, self.id)
+        replica, source, options = self._replica, self._source, self._options
+        begun = unfinished_import(replica.stream)
+        if begun is None:
+            return None
+        described = replica.stream.describe()
+        if begun == self.id:
+            if not is_own(described.configuration):
+                raise replica.promoting_error()
+            return begun
+        where = replica.uri
+        record = replica.read()
+        if begun and record is not None and record.work == begun and record.source == source.uri:
+            if (record.offsets, record.numbers) != (options.offsets, options.numbers):
+                what = f"the replica was begun with --offsets {record.offsets} --numbers {record.numbers}"
+                raise TargetTaken(what, where=where, todo="Give these options, or choose another name.")
+            raise TargetTaken(
+                "the source was deleted and created again, so it is not the stream that was replicated",
+                where=source.uri,
+                todo=f"Promote {where} as it is, or choose another name.",
+            )
+        if promoted := tag_of(described.configuration, REPLICA_OF):
+            todo = "Choose another name. This stream may have events that no other one has."
+            raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=todo)
+        if not begun and self._is_origin():
+            raise TargetTaken(
+                f"the stream is the one that {source.uri} was a replica of",
+                where=where,
+                todo="Choose another name. It may have events that were never replicated.",
+            )
+        raise target_exists_error(replica.stream.store, described, begun=begun)
+
+    def _is_origin(self) -> bool:
+        """Whether the source is a promoted replica of the target: the old cluster is back."""
+        if not isinstance(self._source, StreamSource):
+            return False
+        described = self._source.stream.find()
+        return described is not None and tag_of(described.configuration, REPLICA_OF) == replica_tag(self._replica.uri)
 
     def read(self) -> None:
         """Check the target, and read the ledger. `Replica.record` is None if that is not about the target.
@@ -89,7 +133,7 @@ class ReplicaTarget:
             self._deleted, replica.record = record, None
             return
         if record is not None and record.is_promoting:
-            raise promoting(replica)
+            raise replica.promoting_error()
         described = replica.stream.describe()
         if record is not None and not record.is_about(described):
             self._deleted, replica.record = record, None
@@ -105,15 +149,23 @@ class ReplicaTarget:
         )
 
     def check_same(self, described: StreamDescription) -> None:
-        """Check that the source is still the one of the ledger, see `mirrors.occupancy.check_same`.
+        """Check that the source is still the stream that the ledger is about, as far as its shape shows.
+
+        Its tail and its head only move on, and its history grows.
 
         Args:
-            described: the source.
+            described: the source as it is now.
 
         Raises:
             Conflict: it was deleted and created again.
         """
-        check_same(self._source, described, self._options, self._replica.record, self._replica.uri)
+        record = self._replica.record
+        if record is not None and not (self.id_of(described) == record.work and _goes_on(described, record)):
+            raise Conflict(
+                "the source was deleted and created again, so it is not the stream that was replicated",
+                where=self._source.uri,
+                todo=f"Promote {self._replica.uri} as it is, or replicate into another stream.",
+            )
 
     def check_stays(self, unfinished: Unfinished | None) -> None:
         """Check that the target is the one that the ledger is about.
@@ -201,3 +253,14 @@ class ReplicaTarget:
             where=self._replica.uri,
             todo="Run the same command again to begin a new one.",
         )
+
+
+def _goes_on(described: StreamDescription, record: Record) -> bool:
+    """Whether a source can be the one of a record, later."""
+    try:
+        for before, now in ((record.tail, described.tail), (record.source_head, described.head)):
+            if before is not None and not is_before(described, StreamCut.from_json(before, described.name), now):
+                return False
+    except InvalidCut:  # it never had such segments
+        return False
+    return True

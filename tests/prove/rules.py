@@ -1300,11 +1300,19 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "source-remade",
         "replica: a round finds that the source was made again",
-        "mirrors/occupancy.py",
-        "if replica_id(source, described, options) != record.work or not _goes_on(described, record):",
+        "mirrors/target.py",
+        "if record is not None and not (self.id_of(described) == record.work and _goes_on(described, record)):",
         "if False:",
         tests=(REPLICATE,),
         families=("events/replica replicate,remake,replicate",),
+    ),
+    Mutant(
+        "ledger-begun-late",
+        "copy, replica: a late run that begins a ledger finds that another has finished the target",
+        "mirrors/target.py",
+        "            target.check_unfinished()\n",
+        "            pass\n",
+        tests=(f"{COPY}::test_late_run_does_not_begin_the_ledger_of_a_finished_copy",),
     ),
     Mutant(
         "events-split",

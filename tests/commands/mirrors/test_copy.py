@@ -15,13 +15,15 @@ import pytest
 from streamvault import copy_stream, export_stream, import_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Usage
-from streamvault.importer.target import TargetTaken
+from streamvault.importer.run import ImportRun
+from streamvault.importer.target import Target, TargetTaken
 from streamvault.streamstore.arithmetic.byte_source import LiveSegment
-from streamvault.streamstore.errors import InvalidCut, StreamExists
+from streamvault.streamstore.errors import InvalidCut, OffsetConflict, StreamExists
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
+from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.services.ledger import LedgerNameTaken
 from tests.commands.mirrors.streams import TARGET, Streams, killed_at
 from tests.streams import append_events, boundary, events_of, make_stream, shape_of
@@ -481,6 +483,34 @@ def test_ledger_of_a_deleted_target_does_not_shift_a_new_copy(streams: Streams) 
     with pytest.raises(Conflict, match="the name was used before"):
         streams.copy(offsets="shift")
     assert streams.own() == []
+
+
+@pytest.mark.usefixtures("impatient")
+def test_late_run_does_not_begin_the_ledger_of_a_finished_copy(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would append what the other run has appended elsewhere; events that are alike do not show it."""
+    (segment,) = streams.make_plain(*[b"x" * 92] * 100)
+    really, late = ImportRun.take, list[Lease]()
+
+    def take(run: ImportRun, lease: Lease) -> Target:
+        target = really(run, lease)
+        if not late:
+            late.append(lease)
+            lease._stop.set()
+            lease._appender.close()
+            lease._lost = OffsetConflict("another process took over", where="")
+            streams.truncate({segment: 2000})
+            assert streams.copy(offsets="shift").resumed
+        return target
+
+    monkeypatch.setattr("streamvault.importer.run.COMPARED_BYTES", 1000)
+    monkeypatch.setattr(ImportRun, "take", take)
+    with pytest.raises(Conflict, match="lost its lease"):
+        streams.copy(offsets="shift")
+    assert len(late) == 1
+    assert streams.payloads(TARGET) == streams.payloads()
+    assert (streams.copy(offsets="shift").unchanged, streams.own()) == (True, [])
 
 
 @pytest.mark.usefixtures("impatient")

@@ -17,13 +17,13 @@ from streamvault.importer.options import TargetOptions
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import TargetTaken
 from streamvault.importer.unfinished import LOOKS
-from streamvault.mirrors.occupancy import check_same
 from streamvault.mirrors.replica import NotAReplica, Replica
 from streamvault.mirrors.replication import Replication
 from streamvault.mirrors.target import ReplicaTarget
 from streamvault.reading.open_source import open_source
 from streamvault.streamstore.arithmetic.splitting import EventSplitter
 from streamvault.streamstore.local.appender import LocalAppender
+from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.own import OWN, is_own
 from tests.commands.mirrors.streams import TARGET, Streams, killed_at, leave_leases
 from tests.killed import Killed
@@ -524,8 +524,10 @@ def test_witness_of_a_source(streams: Streams, what: str) -> None:
     with ExitStack() as stack:
         source = open_source(streams.source, stack)
         described, options = source.look().described, TargetOptions(offsets="keep", numbers="map")
+        replica = Replica(stack.enter_context(open_stream(streams.target)))
+        target, replica.record = ReplicaTarget(source, replica, options, keep_head=False), changed
         with nullcontext() if what == "the same" else pytest.raises(Conflict, match="deleted and created again"):
-            check_same(source, described, options, changed, streams.target)
+            target.check_same(described)
 
 
 def test_replica_with_more_than_its_source_is_refused_before_the_source_is_read(
