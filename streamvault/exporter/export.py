@@ -29,7 +29,7 @@ from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
 from streamvault.manifests.verbs.costs import cost_of_export
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.comparing import StillHeld, check_gaps, held_below
+from streamvault.reading.comparing import StillHeld, bytes_before, check_gaps, held_below, never_archived
 from streamvault.reading.estimate import estimate_parts
 from streamvault.reading.reader_groups import reported_groups
 from streamvault.sparkrun.opening import open_runner
@@ -160,7 +160,11 @@ def export_next(
             return _rehearse(archive, store, options, began)
         plan_began = time.monotonic()
         planned = settle_plan(archive, store, options)
-        warnings = [*_warnings(planned, options), *_unknown_groups(planned.plan), *_held_gaps(archive, store, planned)]
+        warnings = [
+            *_warnings(planned, options),
+            *_unknown_groups(planned.plan),
+            *_not_archived(archive, store, planned),
+        ]
         if planned.newest is None and not planned.resumed:
             warnings += fit_server(archive.store, archive.prefix)
         for warning in warnings:
@@ -223,12 +227,20 @@ def _unknown_groups(plan: Plan | None) -> Iterator[str]:
             yield f"the position of the reader group {one.name} is not noted: {one.problem}"
 
 
-def _held_gaps(archive: Archive, store: StreamStore, planned: PlannedGeneration) -> Iterator[str]:
-    """Yield a warning if the newest generation calls something a gap that the stream still has."""
+def _not_archived(archive: Archive, store: StreamStore, planned: PlannedGeneration) -> Iterator[str]:
+    """Yield a warning if the stream has what the newest generation calls a gap, or what the archive begins after.
+
+    Of an archive's beginning they say so while it has one generation, so that it is said about once: whoever has given
+    ``--from`` knows it, and `status` and truncations tell it of any archive.
+    """
     newest = planned.newest
-    if newest is not None and newest.gaps:
+    if newest is None or (newest.first > 1 and not newest.gaps):
+        return
+    described = describe_source(store, archive.stream)
+    if newest.first == 1 and (before := bytes_before(described, store, newest.from_, newest.from_)):
+        yield str(never_archived(before, f"{store.uri}/{archive.stream}"))
+    if newest.gaps:
         try:
-            described = describe_source(store, archive.stream)
             held = held_below(described, store, newest.to)
             check_gaps(described, store, held, {newest.generation: newest.gaps}, archive.uri)
         except StillHeld as held:
@@ -275,7 +287,7 @@ def _rehearse(archive: Archive, store: StreamStore, options: ExportOptions, bega
         bytes=plan.bytes if plan else 0,
         ranges=sum(part.ranges for part in parts),
         reader_groups=reported_groups(generation.reader_groups) if generation else (),
-        warnings=tuple(_held_gaps(archive, store, drafted)),
+        warnings=tuple(_not_archived(archive, store, drafted)),
         seconds=seconds,
         total_seconds=seconds,
         dry_run=True,

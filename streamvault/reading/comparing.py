@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.common.neighbours import holes
+from streamvault.common.sizes import bytes_text
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.history import Generation
 from streamvault.manifests.archive.listing import Listing
@@ -31,7 +32,7 @@ from streamvault.reading.identity import (
     last_at_each_key,
     other_stream,
 )
-from streamvault.streamstore.arithmetic.cuts import later_of, sealed_ends, segments_between
+from streamvault.streamstore.arithmetic.cuts import is_before, later_of, sealed_ends, segments_between
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.own import describe_source, filled_places
@@ -242,6 +243,38 @@ def compare_range(task: CompareTask) -> int:
             where=f"{origin.place.uri}, {origin.row.segment} bytes {task.start} to {task.end}",
             todo=FORGED,
         )
+
+
+def bytes_before(
+    described: StreamDescription, store: StreamStore, head: StreamCut, begin: StreamCut | None
+) -> int | None:
+    """Return how many bytes a source has from before its archive's beginning: no generation has ever had them.
+
+    Args:
+        described: the source.
+        store: its store.
+        head: where the generations in force begin.
+        begin: where the archive began, see `Listing.begin`.
+
+    Returns:
+        None if ``begin`` is not known, and the source begins before ``head``.
+
+    Raises:
+        Problem: the store cannot be read.
+    """
+    if is_before(described, head, described.head):
+        return 0  # all that the source has is within the generations in force
+    return None if begin is None else sum(end - start for start, end, _ in held_below(described, store, begin).values())
+
+
+def never_archived(count: int, where: str = "") -> Conflict:
+    """Return what to say of the bytes that `bytes_before` has counted, in a warning and if they would be lost."""
+    return Conflict(
+        f"the stream has events before the archive's beginning, which were never archived ({bytes_text(count)})",
+        where=where,
+        todo="No rotation truncates them. Archive them below another root, or truncate the stream there yourself if"
+        " nobody needs them.",
+    )
 
 
 class StillHeld(Damaged):

@@ -64,6 +64,8 @@ class StreamStatus(Report):
         archive: its archive's URI; empty if it has none, if that is not known, or if no root was given.
         is_archived: whether the archive has a generation; null if that is not known, or if no root was given.
         unarchived: bytes of the stream that are not archived yet; null if that is not known, or if no root was given.
+        before_archive: bytes that the stream still has from before the archive's beginning, so that no generation has
+            ever had them; null if that is not known, or if nothing is archived.
         problem: why it is not known; empty if it is, or if the archive's status says why.
     """
 
@@ -71,6 +73,7 @@ class StreamStatus(Report):
     archive: str = ""
     is_archived: bool | None = None
     unarchived: int | None = None
+    before_archive: int | None = None
     problem: str = ""
 
 

@@ -18,6 +18,7 @@ from streamvault.reading.spans import count_spans
 from streamvault.report.reports import ArchiveStatus
 from streamvault.streamstore.arithmetic.cuts import live_between
 from streamvault.streamstore.errors import NoSuchSegment
+from streamvault.streamstore.model import StreamDescription
 from streamvault.streamstore.open_stream import OpenStream
 
 COMPARED = 4
@@ -78,16 +79,21 @@ def _spans(plan: Plan) -> int:
     return sum(count_spans(max(one.start, starts.get(one.name, 0)), one.end, plan.range_size) for one in plan.segments)
 
 
-def unarchived_bytes(stream: OpenStream, newest: Manifest | None) -> int:
+def unarchived_bytes(stream: OpenStream, newest: Manifest | None, described: StreamDescription | None = None) -> int:
     """Return how many bytes of a stream come after its archive's newest generation; all that it has if there is none.
 
     The stream is compared as an export does it, but the bytes of a few segments at most, as there may be many streams.
+
+    Args:
+        stream: the stream.
+        newest: its archive's newest manifest.
+        described: the stream's description, if it was just read.
 
     Raises:
         Conflict: the stream is another one.
         Failed: what comes after it is truncated.
     """
-    described = stream.describe()
+    described = described or stream.describe()
     if newest is not None:
         check_same_stream(described, stream.store, newest, most=COMPARED)
     try:

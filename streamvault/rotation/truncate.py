@@ -17,9 +17,18 @@ from streamvault.manifests.archive.range_bytes import RangeBytes
 from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.errors import AccessDenied, AlreadyExists
-from streamvault.reading.comparing import CompareTask, Held, check_gaps, check_held, compare, held_below
+from streamvault.reading.comparing import (
+    CompareTask,
+    Held,
+    bytes_before,
+    check_gaps,
+    check_held,
+    compare,
+    held_below,
+    never_archived,
+)
 from streamvault.reading.identity import check_same_stream
-from streamvault.streamstore.arithmetic.cuts import is_before, later_of, segments_between
+from streamvault.streamstore.arithmetic.cuts import later_of, segments_between
 from streamvault.streamstore.errors import StreamSealed
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.own import describe_source
@@ -216,22 +225,16 @@ def _check_beginning(
     Raises:
         Conflict: it has, or it has something of which this is not known.
     """
-    head = archive.read_manifest(archive.in_force(listing)[0]).from_
-    begin = listing.decision.begin if listing.dropped else head
-    if is_before(described, head, described.head):
-        return head  # all that the stream has is within the generations in force
-    if begin is None and not same_stream:
+    head, where = archive.read_manifest(archive.in_force(listing)[0]).from_, f"{store.uri}/{archive.stream}"
+    before = bytes_before(described, store, head, listing.begin(head))
+    if before:
+        raise never_archived(before, where)
+    if before is None and not same_stream:
         raise Conflict(
             "the stream begins before the archive, whose older generations have expired; whether they had all of it is"
             " not recorded, so nothing was truncated",
-            where=f"{store.uri}/{archive.stream}",
+            where=where,
             todo="If they had, confirm it with --same-stream.",
-        )
-    if begin is not None and not is_before(described, begin, described.head):
-        raise Conflict(
-            "the stream has events before the archive's beginning, which were never archived, so nothing was truncated",
-            where=f"{store.uri}/{archive.stream}",
-            todo="Archive them below another root; or truncate the stream there yourself if nobody needs them.",
         )
     return head
 

@@ -18,8 +18,7 @@ from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.verbs.reports import ArchiveSummary
 from streamvault.manifests.verbs.show import NoSuchPlace, find_archives
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.comparing import check_gaps, held_below
-from streamvault.reading.identity import check_same_stream
+from streamvault.reading.comparing import bytes_before, check_gaps, held_below
 from streamvault.report.reports import (
     ArchiveStatus,
     PlaceStatus,
@@ -28,10 +27,11 @@ from streamvault.report.reports import (
     StatusReport,
     StreamStatus,
 )
-from streamvault.report.status import COMPARED, status_of, unarchived_bytes
+from streamvault.report.status import status_of, unarchived_bytes
 from streamvault.scopes.calls import StreamCalls
 from streamvault.scopes.toml import load_declared
 from streamvault.scopes.uri import ScopePattern
+from streamvault.streamstore.arithmetic.cuts import is_before
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.uri import parse_stream
@@ -166,7 +166,7 @@ class _Found:
             if not part.root or self.no_archives or (archive is not None and archive.problem):
                 return known
             try:
-                return replace(known, unarchived=servers.ask(stream.store.uri, partial(_unarchived, stream, archive)))
+                return servers.ask(stream.store.uri, partial(_looked_at, known, stream, archive))
             except (NoSuchStream, NoSuchScope):  # it was deleted meanwhile
                 return None
             except Problem as problem:
@@ -220,22 +220,30 @@ def _archives(part: WatchedStreams, scope: str, now: datetime) -> Iterator[Archi
             yield status_of(one, now)
 
 
-def _unarchived(stream: OpenStream, archive: ArchiveStatus | None) -> int:
+def _looked_at(known: StreamStatus, stream: OpenStream, archive: ArchiveStatus | None) -> StreamStatus:
+    """Return a stream's status with what its archive lacks of it.
+
+    Raises:
+        Problem: the stream or the archive cannot be read, or they do not belong together.
+    """
     if archive is None or not archive.generation:
-        return unarchived_bytes(stream, None)
+        return replace(known, unarchived=unarchived_bytes(stream, None))
     found = Archive.open(archive.archive)
-    if archive.gap_bytes:
-        found.stable(partial(_check_gaps, stream, found))
-    return unarchived_bytes(stream, found.manifest())
 
+    def compared(listing: Listing) -> StreamStatus:
+        spans, described = found.in_force(listing), stream.describe()
+        newest = found.read_manifest(spans[-1])
+        count = unarchived_bytes(stream, newest, described)
+        if archive.gap_bytes:
+            gaps = {span.last: found.read_manifest(span).gaps for span in spans}
+            check_gaps(described, stream.store, held_below(described, stream.store, newest.to), gaps, found.uri)
+        head = newest.from_
+        if len(spans) > 1 and not is_before(described, head, described.head):
+            head = found.read_manifest(spans[0]).from_
+        before = bytes_before(described, stream.store, head, listing.begin(head))
+        return replace(known, unarchived=count, before_archive=before)
 
-def _check_gaps(stream: OpenStream, archive: Archive, listing: Listing) -> None:
-    """Check that the stream no longer has what the archive calls gaps, see `check_gaps`."""
-    manifests = [archive.read_manifest(span) for span in archive.in_force(listing)]
-    described = stream.describe()
-    check_same_stream(described, stream.store, manifests[-1], most=COMPARED)
-    held = held_below(described, stream.store, manifests[-1].to)
-    check_gaps(described, stream.store, held, {one.generation: one.gaps for one in manifests}, archive.uri)
+    return found.stable(compared)
 
 
 def declared_parts(file: str) -> list[WatchedStreams]:

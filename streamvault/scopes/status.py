@@ -10,6 +10,7 @@ from streamvault.common.times import moment_text, now_utc
 from streamvault.common.verb import verb
 from streamvault.manifests.verbs.show import list_archives
 from streamvault.objectstore.uri import RootAddress
+from streamvault.reading.comparing import never_archived
 from streamvault.report.files import replace_file
 from streamvault.report.metrics import metrics_text
 from streamvault.report.options import StatusOptions
@@ -46,6 +47,7 @@ def show_status(place: str | None, options: StatusOptions) -> StatusReport:
     report = _report(place, options, now)
     problems: dict[str, list[str]] = {}
     for uri, problem in [
+        *((one.stream, str(never_archived(one.before_archive))) for one in report.live_streams if one.before_archive),
         *((one.place, one.problem) for one in report.watched_places),
         *((one.archive, one.problem) for one in report.statuses),
         *((one.stream, one.problem) for one in report.live_streams),

@@ -138,6 +138,13 @@ class Listing:
         """Whether data of expired generations may still exist."""
         return self.decision.swept < self.dropped
 
+    def begin(self, head: StreamCut) -> StreamCut | None:
+        """Return where the archive began: at ``head``, as those in force do, unless generations have expired.
+
+        None if that was not recorded, see `Decision.begin`.
+        """
+        return self.decision.begin if self.dropped else head
+
     def begin_after(self, before: int, head: StreamCut | None = None) -> Decision | None:
         """Return the decision by which a new archive begins after a generation; None if there is nothing to decide.
 

@@ -5,6 +5,7 @@ Whoever may create objects can forge marks, generations, and what an unfinished 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +29,7 @@ from streamvault.layouts.object_keys import GenerationSpan, chunk_key, manifest_
 from streamvault.layouts.place import Place
 from streamvault.manifests.archive.agreement import with_rows
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.marks import mark_checked
+from streamvault.manifests.archive.marks import Decision, mark_checked
 from streamvault.manifests.archive.rows import FinishedSpan, Gap, leave_row
 from streamvault.manifests.format.manifest import IndexEntry, Manifest
 from streamvault.manifests.format.ranges import encode_ranges
@@ -118,6 +119,58 @@ def test_gap_that_the_stream_still_has_keeps_it(tmp_path: Path) -> None:
     assert truncating(vault).truncated
     status = show_status(vault.uri().rpartition("/")[0] + "/", root=vault.root)
     assert status.warnings == ()
+
+
+def status_of(vault: Vault) -> tuple[int | None, int | None, tuple[str, ...]]:
+    """What `status` says that is not archived, that lies before the archive's beginning, and its warnings."""
+    report = show_status(vault.uri().rpartition("/")[0] + "/", root=vault.root)
+    (one,) = report.live_streams
+    return one.unarchived, one.before_archive, report.warnings
+
+
+def exporting(vault: Vault, **options: Any) -> tuple[str, ...]:
+    return export_stream(vault.uri(), vault.root, **OPTIONS, **options).warnings
+
+
+def test_what_lies_before_the_archive_is_said(tmp_path: Path) -> None:
+    """By status always; by an export while the archive has one generation, but not by that of ``--from`` itself."""
+    vault = made(tmp_path)
+    cut, before = vault.described.tail, 100 * SIZE
+    vault.add(b"archived")
+    assert exporting(vault, from_cut=cut.to_json()) == ()
+    match = (
+        r"before the archive's beginning, which were never archived \(88\.7 KiB\).* truncate the stream there yourself"
+    )
+    for new in (False, False, True):
+        vault.add(*[b"new"] * new)
+        for dry_run in (True, False):
+            (warning,) = exporting(vault, dry_run=dry_run)
+            assert re.search(match, warning)
+    vault.add(b"newer")
+    assert exporting(vault) == ()
+    for expired in ((), (1, 2)):
+        assert rotate_stream(vault.uri(), vault.root, keep=3 - len(expired), **OPTIONS).expired == expired
+        count, found, (warning,) = status_of(vault)
+        assert (count, found) == (0, before)
+        assert re.search(match, warning)
+    vault.truncate(cut)
+    assert status_of(vault) == (0, 0, ())
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_was_archived_and_has_expired_is_not_said(
+    tmp_path: Path, recorded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rotation that does not truncate leaves it in the stream."""
+    expire = Decision.expire
+    monkeypatch.setattr(Decision, "expire", lambda self, upto, head: expire(self, upto, head if recorded else None))
+    vault = made(tmp_path)
+    export(vault)
+    vault.add(b"new")
+    assert rotate_stream(vault.uri(), vault.root, keep=1, **OPTIONS).expired == (1,)
+    vault.add(b"newer")
+    assert exporting(vault) == ()
+    assert status_of(vault) == (0, 0 if recorded else None, ())
 
 
 def test_generation_with_such_a_gap_does_not_expire(tmp_path: Path) -> None:
