@@ -64,9 +64,7 @@ class Selection:
         history = self.source.history
         head, tail = self.from_cut or history.head, self.to_cut or history.tail
         content = [str(history.stream), history.generation, history.content_digest]
-        content += [head.to_json(), tail.to_json(), options.offsets]
-        if options.numbers != "keep":  # so that imports of earlier releases keep their names
-            content.append(options.numbers)
+        content += [head.to_json(), tail.to_json(), options.offsets, options.numbers]
         if self.lost:
             content.append([(hole.segment.value, hole.start, hole.end) for hole in self.lost])
         return f"{history.generation}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"

@@ -117,11 +117,8 @@ def first_segment_id(described: StreamDescription) -> str:
 
 
 def finishing_record(store: StreamStore, described: StreamDescription) -> Heartbeat | None:
-    """Return the last record of a target's lease if its holder, alive or dead, was finishing this very stream.
-
-    A record of an earlier release does not say which stream of this name it was.
-    """
+    """Return the last record of a target's lease if its holder, alive or dead, was finishing this very stream."""
     record = last_heartbeat(store, lease_stream(described.name))
-    if record is None or not record.finishing or record.about not in ("", first_segment_id(described)):
+    if record is None or not record.finishing or record.about != first_segment_id(described):
         return None
     return record

@@ -331,8 +331,7 @@ def _was_finishing(described: StreamDescription, plan: RestorePlan, lease: Lease
     """Return whether an earlier run of the same import was finishing this very stream."""
     if lease.former is None or not lease.finished_before or len(described.epochs) < len(plan.replay.epochs):
         return False
-    # Records of earlier releases do not say which stream it was; another one has other numbers.
-    return lease.former.about == first_segment_id(described) or (not lease.former.about and plan.numbers == "keep")
+    return lease.former.about == first_segment_id(described)
 
 
 def renamed(offsets: Mapping[SegmentId, int], segments: Mapping[SegmentId, SegmentId]) -> dict[SegmentId, int]:

@@ -151,8 +151,6 @@ class StitchPlanner:
                 self.warnings.append(
                     f"{source.uri} was truncated beyond what was appended; what is missing is left out"
                 )
-            if before.to.witness is None:
-                self.warnings.append(f"an earlier release has appended {source.uri}: only its history was compared")
         if self._to_cut is not None:
             look.parts(begin, self._to_cut, known=(begin,))  # checks the cut
         end = SourcePosition.at(look, self._to_cut or described.tail, before.to if before else None)

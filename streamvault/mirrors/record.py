@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -35,16 +35,16 @@ class Record:
         sealing: whether a promotion has begun to seal the source; if it is promoted, whether that was done.
         skipping: whether a round has begun to append filler in place of what the source has truncated.
         promoted: whether a promotion has begun to finish the replica.
-        target: which stream of the replica's name the record is about (`importer.ownership.first_segment_id`); empty in
-            records of earlier releases, unless it was promoted.
-        source_head: the source's head when `tail` was taken; None if there is none, and in records of earlier releases.
+        target: which stream of the replica's name the record is about (`importer.ownership.first_segment_id`); empty
+            while it is still to be created.
+        source_head: the source's head when `tail` was taken; None if there is none.
         closing: segments of the replica that a promotion is replacing by new ones of the same key ranges.
         claim: which run was the last to begin a cut-over; a running replication then gives way to it.
         source_first: which stream of the source's name a cut-over seals (`importer.ownership.first_segment_id`); empty
-            if none was begun, and in records of earlier releases.
+            if none was begun.
         retention: the promoted stream's retention policy: the source's ("keep") or none ("off").
         reader_groups: the source's reader groups when `tail` was taken or before, see
-            `mirrors.carried_groups.NotedGroup`; None if they were never asked for, and in records of earlier releases.
+            `mirrors.carried_groups.NotedGroup`; None if they were never asked for.
     """
 
     work: str
@@ -73,9 +73,8 @@ class Record:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Record:
-        """Build from `to_json`; what another release has written besides is left out."""
-        known = {one.name for one in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
+        """Build from `to_json`."""
+        return cls(**document)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

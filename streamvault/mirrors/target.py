@@ -177,7 +177,7 @@ class ReplicaTarget:
             Conflict: it was deleted meanwhile, or is another one of its name.
         """
         record = self._replica.record
-        if record is None or (not record.target and record.tail is None):
+        if record is None or not record.target:
             return  # it is still to be created
         if unfinished is None:
             self.check_free()  # it may have been promoted

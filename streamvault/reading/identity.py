@@ -180,13 +180,13 @@ class SourcePosition:
     The cut is private: to continue from it, call `reached`.
 
     Attributes:
-        history: number and digest of the source's epochs; empty in some records of earlier releases.
-        witness: the last bytes before the cut; None in records of earlier releases.
+        history: number and digest of the source's epochs.
+        witness: the last bytes before the cut.
     """
 
     _cut: StreamCut
     history: str
-    witness: tuple[LastBytes, ...] | None
+    witness: tuple[LastBytes, ...]
     _look: SourceState | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -219,7 +219,7 @@ class SourcePosition:
             for offset, end, digest in look.last(segment, *held[segment])
         ]
         left = last_at_each_key(described, cut, held) - {one.segment for one in witness}
-        kept = [one for one in (before and before.witness) or () if one.segment in left]
+        kept = [one for one in (before.witness if before else ()) if one.segment in left]
         return cls(cut, history_digest(described.epochs), (*witness, *kept), look)
 
     def reached(self, look: SourceState, uri: str, todo: str = "") -> StreamCut:
@@ -239,21 +239,21 @@ class SourcePosition:
 
     def last_in(self, segment: SegmentId, start: int, end: int) -> LastBytes | None:
         """Return the longest witness of a segment that ends at ``end`` and begins at ``start`` or after it, if any."""
-        held = (one for one in self.witness or () if one.segment == segment and one.offset + one.length == end)
+        held = (one for one in self.witness if one.segment == segment and one.offset + one.length == end)
         return min((one for one in held if start <= one.offset), default=None)
 
     def difference(self, look: SourceState) -> str:
         """Return in words by what a source is another one; empty if it is not."""
         described = look.described
-        count = int(self.history.partition(".")[0] or 0)
-        if self.history and history_digest(described.epochs[:count]) != self.history:
+        count = int(self.history.partition(".")[0])
+        if history_digest(described.epochs[:count]) != self.history:
             return "its epochs differ"
         try:
             if not is_before(described, self._cut, described.tail):
                 return "it is shorter"
         except InvalidCut:
             return "it never had such segments"
-        return compare_witness(look.digest, self.witness or ())[1]
+        return compare_witness(look.digest, self.witness)[1]
 
     def is_at(self, cut: StreamCut) -> bool:
         """Return whether this is the position of a cut."""
@@ -261,15 +261,13 @@ class SourcePosition:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        witness = [[str(segment), *rest] for segment, *rest in self.witness or ()]
-        known = {} if self.witness is None else {"witness": witness}
-        return {"to": self._cut.to_json(), "history": self.history, **known}
+        witness = [[str(segment), *rest] for segment, *rest in self.witness]
+        return {"to": self._cut.to_json(), "history": self.history, "witness": witness}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Parse the output of `to_json`; what is there besides is left out."""
-        rows = value.get("witness")
-        witness = None if rows is None else tuple(LastBytes(SegmentId.parse(name), *rest) for name, *rest in rows)
+        witness = tuple(LastBytes(SegmentId.parse(name), *rest) for name, *rest in value["witness"])
         return cls(StreamCut.from_json(value["to"]), value["history"], witness)
 
 

@@ -113,19 +113,18 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cut(
         self, store: StreamStore, described: StreamDescription, offset: dict[str, Any], *, compare: bool = True
     ) -> StreamCut:
-        """Return an offset's cut, after comparing the stream; an earlier release's offset is no more than a cut."""
-        position = self._position(offset)
-        if not compare or position is None:
+        """Return an offset's cut, after comparing the stream."""
+        if not compare:
             return self._plain(offset)
         todo = "Start the query with another checkpoint to read this stream."
-        return position.reached(self._look(store, described), f"{self._reading.address.uri}/{described.name}", todo)
+        return self._position(offset).reached(
+            self._look(store, described), f"{self._reading.address.uri}/{described.name}", todo
+        )
 
     def _plain(self, offset: dict[str, Any]) -> StreamCut:
         return StreamCut.from_json({name: at for name, at in offset.items() if name != _KNOWN_BY}, self._reading.stream)
 
-    def _position(self, offset: dict[str, Any]) -> SourcePosition | None:
-        if _KNOWN_BY not in offset:
-            return None
+    def _position(self, offset: dict[str, Any]) -> SourcePosition:
         return SourcePosition.from_json({"to": self._plain(offset).to_json(), **offset[_KNOWN_BY]})
 
     def _look(self, store: StreamStore, described: StreamDescription) -> LiveState:

@@ -53,7 +53,6 @@ from streamvault.streamstore.model import (
     StreamCut,
     StreamName,
 )
-from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.transactions import Transaction, Transactions, Written
 from tests.commands.joining.keyed import killed_at_stage
 from tests.commands.mirrors.streams import killed_at
@@ -587,29 +586,6 @@ def test_archive_whose_generations_were_merged_or_converted_is_the_same(tmp_path
     assert append_streams([place.archive], place.target, master="inline[2]").unchanged
 
 
-def test_record_of_an_earlier_release_is_continued_by_its_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = Replaced(tmp_path)
-    place.make_target()
-    place.make(*OLD)
-    real = Ledger.record
-
-    def record(self: Ledger, what: Any) -> None:
-        for part in what.get("parts", ()):
-            del part["witness"]
-        real(self, what)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "record", record)
-        _append(place, place.source)
-    place.vault.add(b"later")
-    report = append_streams([place.source], place.target, master="inline[2]")
-    assert report.moved_bytes == 2 * 13
-    assert "only its history was compared" in report.warnings[0]
-    assert append_streams([place.source], place.target, master="inline[2]").warnings == ()
-
-
 @pytest.mark.parametrize("others", OTHERS)
 def test_streaming_query_of_a_stream_that_was_replaced_is_refused(tmp_path: Path, others: str) -> None:
     """Wherever its checkpoint is: at a batch that is to be repeated, or at the end of the last one."""
@@ -626,8 +602,6 @@ def test_streaming_query_of_a_stream_that_was_replaced_is_refused(tmp_path: Path
         again.latestOffset(end, ReadAllAvailable())
     with pytest.raises(AnotherSource, match="another checkpoint"):
         again.partitions(start, end)
-    earlier = {name: at for name, at in start.items() if name != "recognized-by"}
-    assert again.latestOffset(earlier, ReadAllAvailable())  # of an earlier release: only a cut
 
 
 def _query(place: Replaced) -> PravegaStreamReader:

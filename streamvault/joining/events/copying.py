@@ -64,9 +64,7 @@ from streamvault.streamstore.own import (
 )
 from streamvault.streamstore.transactions import Transaction, TransactionState, Written
 
-UNKNOWN = (
-    "it is not known how far the source was copied, as the record of it is gone or an earlier release made the copy"
-)
+UNKNOWN = "it is not known how far the source was copied, as the record of it is gone"
 
 Ends = Mapping[SegmentId, int]
 

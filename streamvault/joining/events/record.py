@@ -10,7 +10,7 @@ from uuid import UUID
 
 from streamvault.common.errors import Conflict
 from streamvault.importer.ownership import first_segment_id
-from streamvault.reading.identity import LastBytes, SourcePosition
+from streamvault.reading.identity import SourcePosition
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import APPEND_LEDGER, TARGET_LEDGER, stream_beside
@@ -88,9 +88,9 @@ class BatchLedger:
         if "ends" in held:
             return _finished(held)
         return BatchRecord(
-            StreamCut(self._source, _parsed(held.get("head", held["begin"]))),
+            StreamCut(self._source, _parsed(held["head"])),
             StreamCut(self._source, _parsed(held["begin"])),
-            self._end(held),
+            SourcePosition.from_json(held["reached"]),
             UUID(hex=held["transaction"]),
             _parsed(held["before"]),
             _parsed(held["after"]),
@@ -98,16 +98,8 @@ class BatchLedger:
             held["copied"],
         )
 
-    def _end(self, held: Mapping[str, Any]) -> SourcePosition:
-        if "reached" in held:
-            return SourcePosition.from_json(held["reached"])
-        ends = _parsed(held["end"])  # by an earlier release
-        lasts = _digests(held["witness"]).items()
-        witness = (LastBytes(s, ends[s] - length, length, digest) for s, (length, digest) in lasts)
-        return SourcePosition(StreamCut(self._source, ends), "", tuple(witness))
-
     def finished(self, described: StreamDescription) -> FinishedRecord | None:
-        """Return the record of this very finished copy; None if it is gone, or an earlier release has made the copy."""
+        """Return the record of this very finished copy; None if it is gone."""
         held = self._of_finished(described).newest(create=False)
         return None if held is None else _finished(held)
 

@@ -77,7 +77,7 @@ class Heartbeat:
         host: the machine, its boot and its PID namespace.
         pid: the holder's process id.
         started: the process's start time in clock ticks.
-        about: the argument of `Lease.finishing`; empty in records of earlier releases.
+        about: the argument of `Lease.finishing`; empty before.
     """
 
     work: str

@@ -52,7 +52,7 @@ def test_copy_with_other_segments(store: LocalStore, capfd: pytest.CaptureFixtur
 
 
 def test_repeated_copy_says_what_both_have(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source grows, the copy is truncated to nothing, written to, or made by an earlier release."""
+    """The source grows, the copy is truncated to nothing, written to, or its record is gone."""
     made = copy_stream(*uris(store), method="events", segments=1)
     tail = store.describe(SOURCE).tail
     again = copy_stream(*uris(store), method="events", segments=1)

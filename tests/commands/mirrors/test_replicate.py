@@ -346,20 +346,6 @@ def test_replica_with_less_than_its_ledger_says_is_not_promoted(streams: Streams
         streams.promote()
 
 
-def test_ledger_of_another_release_is_read(streams: Streams) -> None:
-    streams.replicate()
-    replica = ledger_of(streams)
-    document = {**replica.newest.to_json(), "of a later release": 1}
-    target = document.pop("target")
-    del document["source_head"]
-    replica._ledger.record(document)
-    streams.add(b"more")
-    streams.replicate()
-    assert ledger_of(streams).newest.target == target
-    streams.promote()
-    assert streams.same_events()
-
-
 def test_move_is_a_rename(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
     with streams.store as store:
         shape, events = shape_of(store, NAME), digest_of(store, NAME)
