@@ -23,6 +23,7 @@ from streamvault.exporter.export import Export
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.task import export_range
 from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.replaced import compare_joined
 from streamvault.reading.comparing import compare_range
 from streamvault.rotation.compact.choose import choose_tiers
 from streamvault.rotation.compact.compact import Choose, Compaction
@@ -91,7 +92,7 @@ def follow_stream(stream: str, root: str, options: FollowOptions, progress: Prog
         _Tally(progress),
     )
     with ExitStack() as stack:
-        tasks = Tasks(options.master, stack, [export_range, rewrite_range, compare_range])
+        tasks = Tasks(options.master, stack, [export_range, rewrite_range, compare_range, compare_joined])
         report = following.run(tasks, began)
         progress.end()
         return replace(report, seconds=tasks.seconds)

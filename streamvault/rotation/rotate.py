@@ -16,7 +16,7 @@ from streamvault.exporter.task import export_range
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData, delete_expired
 from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.replaced import delete_replaced
+from streamvault.manifests.archive.replaced import compare_joined, delete_replaced
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.hold import check_name, put_hold
 from streamvault.manifests.verbs.read_back import last_checked, read_back
@@ -77,7 +77,7 @@ def rotate_stream(stream: str, root: str, options: RotateOptions, progress: Prog
     if options.queue:
         check_queue(options.queue, create=not options.dry_run)
     with ExitStack() as stack:
-        tasks = Tasks(options.master, stack, [export_range, compare_range])
+        tasks = Tasks(options.master, stack, [export_range, compare_range, compare_joined])
         rotation = Rotation(export, options, tasks, progress)
         if options.dry_run:
             return rotation.rehearse()
@@ -134,7 +134,7 @@ class Rotation:
         # Before generations expire: afterwards their bytes could no longer be compared with the source's.
         checked_up_to = last_checked(self.archive) if self.options.truncate_source else None
         truncated = Truncated(done=False) if checked_up_to is None else self._truncate(checked_up_to)
-        deleted, _ = delete_replaced(self.archive)
+        deleted, _ = delete_replaced(self.archive, lambda: self.tasks.runner, self.progress)
         listing = self.archive.listing()
         resumed = listing.unfinished and not self.options.queue
         if checked_up_to is not None:

@@ -10,12 +10,14 @@ was read back stays: a later merge joins ranges that were in force then, and tho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 
 from streamvault.common.errors import Damaged
+from streamvault.common.progress import Progress
 from streamvault.common.times import now_utc
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.object_keys import (
@@ -28,7 +30,7 @@ from streamvault.layouts.object_keys import (
     ranges_key,
     work_folder,
 )
-from streamvault.manifests.archive.agreement import NOT_MERGED
+from streamvault.manifests.archive.agreement import NOT_MERGED, by_segment
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.deleting import DeletedData
 from streamvault.manifests.archive.listing import Listing, check_decisions, manifest_lost
@@ -37,16 +39,57 @@ from streamvault.manifests.archive.merging import Merger
 from streamvault.manifests.archive.plan import find_plan
 from streamvault.manifests.archive.range_bytes import RangeBytes, read_part
 from streamvault.manifests.archive.rows import find_rows
+from streamvault.manifests.archive.sweeping import RANGES_A_TASK
 from streamvault.manifests.format.archived_range import MAX_INDEX_BYTES, ArchivedRange, digest_of
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.options import MIN_GRACE_SECONDS
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.metered import MeteredStore
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.runner import UNSEEN, Runner
 from streamvault.streamstore.model import SegmentId
 
 Ends = dict[SegmentId, tuple[set[int], set[int]]]
 """Segment → the starts and the ends of its ranges in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTask:
+    """Specification of a task that compares what is in force with replaced ranges.
+
+    Attributes:
+        archive: the archive's URI.
+        generation: the number of the merged generation.
+        rows: consecutive replaced ranges of a segment.
+        origins: the ranges in force that have their bytes, in order.
+    """
+
+    archive: str
+    generation: int
+    rows: tuple[ArchivedRange, ...]
+    origins: tuple[RangeBytes, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes to be read."""
+        return sum(row.end - row.start for row in self.rows)
+
+
+def compare_joined(task: JoinedTask) -> int:
+    """Compare what is in force with the digests of replaced ranges; return how many bytes were read.
+
+    Raises:
+        Damaged: it has other bytes.
+    """
+    for row in task.rows:
+        if digest_of(_between(task.origins, row.start, row.end)) != row.digest:
+            raise Damaged(
+                f"the merged generation {task.generation} has other bytes than a generation that it replaced",
+                where=f"{task.archive}, {row.segment} bytes {row.start} to {row.end}",
+                todo=NOT_MERGED,
+            )
+    return task.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +149,17 @@ def _overlapping(listing: Listing, others: Sequence[GenerationSpan]) -> Iterator
     return (span for span in listing.spans if _overlap(span, whole))
 
 
-def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[DeletedData, tuple[Replacement, ...]]:
+def _one_thread() -> Runner:
+    return InlineRunner(1)
+
+
+def delete_replaced(
+    archive: Archive,
+    runner_of: Callable[[], Runner] = _one_thread,
+    progress: Progress = UNSEEN,
+    *,
+    now: datetime | None = None,
+) -> tuple[DeletedData, tuple[Replacement, ...]]:
     """Delete replaced generations, once their grace is over and the merged one was read back, unless S3 locks them.
 
     It may be killed, repeated, run concurrently, and be late. Memory grows with the number of a merged generation's
@@ -114,6 +167,12 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
 
     Where a generation in force was joined, or is stored in another layout, it is read again and compared with the
     digests of what it has replaced.
+
+    Args:
+        archive: the archive.
+        runner_of: opens the runner of tasks; called only if there is something to read.
+        progress: receives the progress.
+        now: the time; None for the current one.
 
     Returns:
         What was deleted, and what must wait.
@@ -139,7 +198,11 @@ def delete_replaced(archive: Archive, *, now: datetime | None = None) -> tuple[D
                 ends, locks = _ends(archive, listing, one.old), locks_of()
                 lock = locks.first_lock(_keys(archive, one)) if locks else None
                 if lock is None:
-                    _check_bytes(archive, listing, one, ends)
+                    tasks = _joined_tasks(archive, listing, one, ends)
+                    if tasks:
+                        progress.begin("comparing merged generations", sum(task.size for task in tasks))
+                        for _, size in runner_of().run(compare_joined, tasks, lambda task: task.size, progress):
+                            progress.advance(0, size)
                     done += _delete(archive, one, ends)
                 else:
                     waiting.append(replace(one, due=max(one.due, lock.until or one.due)))
@@ -192,11 +255,10 @@ def _ends(archive: Archive, listing: Listing, others: Sequence[GenerationSpan]) 
     return found
 
 
-def _check_bytes(archive: Archive, listing: Listing, one: Replacement, ends: Ends) -> None:
-    """Check that what is in force has the bytes of what it has replaced in other objects: anyone may have marked it.
+def _joined_tasks(archive: Archive, listing: Listing, one: Replacement, ends: Ends) -> list[JoinedTask]:
+    """Return the tasks that compare what is in force with what it has replaced: anyone may have marked it.
 
-    Raises:
-        Damaged: it has others.
+    What is still in the same objects is left out.
     """
     held: dict[SegmentId, list[RangeBytes]] = {}
     stored = set()
@@ -204,20 +266,24 @@ def _check_bytes(archive: Archive, listing: Listing, one: Replacement, ends: End
         stored.add(_stored(generation.manifest))
         for row in (row for rows in generation.rows.values() for row in rows):
             held.setdefault(row.segment, []).append(RangeBytes(archive.address, generation.layout, row))
-    moved = []
+    tasks = []
     for old in one.old:
         try:
             others = stored != {_stored(archive.read_manifest(old))}
         except NoSuchArchive:  # it is already deleted, but perhaps not what was joined
             others = False
-        moved += [row for row in _rows(archive, old) if others or _is_unused(row, ends.get(row.segment))]
-    for row in moved:
-        if digest_of(_between(held.get(row.segment, ()), row.start, row.end)) != row.digest:
-            raise Damaged(
-                f"the merged generation {one.span.last} has other bytes than a generation that it replaced",
-                where=f"{archive.uri}, {row.segment} bytes {row.start} to {row.end}",
-                todo=NOT_MERGED,
-            )
+        moved = by_segment(row for row in _rows(archive, old) if others or _is_unused(row, ends.get(row.segment)))
+        for segment, rows in moved.items():
+            for at in range(0, len(rows), RANGES_A_TASK):
+                some = tuple(rows[at : at + RANGES_A_TASK])
+                tasks.append(JoinedTask(archive.uri, one.span.last, some, _origins(held.get(segment, ()), some)))
+    return tasks
+
+
+def _origins(held: Sequence[RangeBytes], rows: Sequence[ArchivedRange]) -> tuple[RangeBytes, ...]:
+    """Return those of ranges in force, in order, that have some of other ranges."""
+    first = bisect_right(held, rows[0].start, key=lambda origin: origin.end)
+    return tuple(held[first : bisect_left(held, rows[-1].end, key=lambda origin: origin.start)])
 
 
 def _stored(manifest: Manifest) -> tuple[str, str, str]:

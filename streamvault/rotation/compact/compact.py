@@ -21,7 +21,7 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.deleting import DeletedData
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.merging import Merger, can_merge
-from streamvault.manifests.archive.replaced import delete_replaced, merges_under_way, replacements
+from streamvault.manifests.archive.replaced import compare_joined, delete_replaced, merges_under_way, replacements
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.rotation.compact.choose import choose_runs
@@ -66,7 +66,7 @@ def compact_archive(archive: str, options: CompactOptions, progress: Progress) -
     source.manifest()  # raises if there is no archive
     choose = partial(choose_runs, target=options.target, at_least=options.at_least)
     with ExitStack() as stack:
-        tasks = Tasks(options.master, stack, [rewrite_range])
+        tasks = Tasks(options.master, stack, [rewrite_range, compare_joined])
         compaction = Compaction(source, options, tasks, progress)
         if options.dry_run:
             return compaction.rehearse(choose).report(source, dry_run=True)
@@ -165,7 +165,7 @@ class Compaction:
             if one.due <= now_utc() and self._left_alone.isdisjoint(one.unchecked):
                 with self._leaving_alone(one.span):
                     read_back(archive, self._runner, self.progress, one.unchecked)
-        deleted, waiting = delete_replaced(archive)
+        deleted, waiting = delete_replaced(archive, self._runner, self.progress)
         self.done.deleted += deleted
         self.done.waits_until = min((one.due for one in waiting), default=None)
 
