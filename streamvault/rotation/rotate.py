@@ -128,9 +128,8 @@ class Rotation:
         """
         if self.options.hold:
             put_hold(self.archive, self.options.hold, exported.generation, why="rotate")
-        read = read_back(self.archive, lambda: self.tasks.runner, self.progress)
-        rows = [(one.layout, row) for one in read for some in one.rows.values() for row in some]
-        self.seen.read_back.update(rows)
+        seen = self.seen.read_back if self.options.truncate_source else None
+        read = read_back(self.archive, lambda: self.tasks.runner, self.progress, None, seen)
         # Before generations expire: afterwards their bytes could no longer be compared with the source's.
         checked_up_to = last_checked(self.archive) if self.options.truncate_source else None
         truncated = Truncated(done=False) if checked_up_to is None else self._truncate(checked_up_to)
@@ -148,11 +147,10 @@ class Rotation:
             done = self._delete(made)
             deleted, resumed = deleted + done, resumed and not done.kept
         cut = None if checked_up_to is None else checked_up_to.to
-        checked = [one.manifest.generation for one in read]
-        report = self._report(exported, checked, expiry, cut, resumed=resumed)
+        report = self._report(exported, tuple(read), expiry, cut, resumed=resumed)
         return replace(
             report,
-            ranges_read=len(rows) + truncated.read,
+            ranges_read=sum(read.values()) + truncated.read,
             ranges_compared=truncated.compared,
             objects_deleted=deleted.objects,
             requests=deleted.requests,

@@ -1646,7 +1646,7 @@ RULES: tuple[Mutant, ...] = (
         "table-any-folder",
         "table: no property names a folder elsewhere",
         "lake/catalogs/iceberg_vetting.py",
-        "(_is_inside(value, place.location) if",
+        "(is_inside(value) if",
         "(value if",
         tests=(f"{LAKE}/test_forged_metadata.py::test_property_that_names_a_folder_elsewhere_is_refused",),
     ),

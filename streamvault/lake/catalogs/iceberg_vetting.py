@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -96,9 +96,9 @@ def vet(table: Table, place: TablePlace) -> None:
     if table.location().rstrip("/") != place.location:
         todo = "Give the table another name (--table DATABASE.NAME)."
         raise Conflict(f"{place.name} is a table at another location", where=one_line(table.location()), todo=todo)
-    metadata = table.metadata
+    metadata, is_inside = table.metadata, _inside(place.location)
     for name, value in metadata.properties.items():
-        if not (_is_inside(value, place.location) if name in _PATHS else _HARMLESS.fullmatch(name)):
+        if not (is_inside(value) if name in _PATHS else _HARMLESS.fullmatch(name)):
             raise Conflict(
                 "the catalog's table has a property that may run code, or make files be read and written elsewhere",
                 where=f"{place.name}: {one_line(name)}",
@@ -137,8 +137,9 @@ def vet_files(table: Table, place: TablePlace, new: Collection[str]) -> None:
 
 
 def _check_inside(files: Iterable[str], place: TablePlace) -> None:
+    is_inside = _inside(place.location)
     for file in files:
-        if not _is_inside(file, place.location):
+        if not is_inside(file):
             raise Damaged(
                 "the table's metadata name a file outside the table's folder, which is not touched",
                 where=f"{place.name}: {one_line(file)}",
@@ -147,14 +148,21 @@ def _check_inside(files: Iterable[str], place: TablePlace) -> None:
             )
 
 
-def _is_inside(file: str, folder: str) -> bool:
-    file, folder = map(_plain, (file, folder))
-    below = file.removeprefix(f"{folder}/")
-    # what PyIceberg cuts off, or drops from between two dots
-    if below == file or set("?#\t\n\r") & set(below) or {".", ".."} & set(below.split("/")):
-        return False
+def _inside(folder: str) -> Callable[[str], bool]:
+    """Return what checks whether a file's URI is below a folder's; a local folder's links are followed."""
+    folder = _plain(folder)
     scheme, _, path = folder.partition("://")
-    return scheme != "file" or Path(f"{path}/{below}").resolve().is_relative_to(Path(path).resolve())
+    whole = Path(path).resolve() if scheme == "file" else None
+
+    def is_inside(file: str) -> bool:
+        file = _plain(file)
+        below = file.removeprefix(f"{folder}/")
+        # what PyIceberg cuts off, or drops from between two dots
+        if below == file or set("?#\t\n\r") & set(below) or {".", ".."} & set(below.split("/")):
+            return False
+        return whole is None or Path(f"{path}/{below}").resolve().is_relative_to(whole)
+
+    return is_inside
 
 
 def _plain(uri: str) -> str:

@@ -13,6 +13,7 @@ from streamvault.manifests.archive.history import Generation, History
 from streamvault.manifests.archive.listing import Listing, manifest_lost
 from streamvault.manifests.archive.marks import check_mark, mark_checked
 from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
+from streamvault.manifests.format.archived_range import ArchivedRange
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.verbs.check import run_checks
 from streamvault.manifests.verbs.check_ranges import CheckResult, check_ranges, range_tasks
@@ -24,7 +25,8 @@ def read_back(
     runner_of: Callable[[], Runner],
     progress: Progress,
     only: Container[int] | None = None,
-) -> list[Generation]:
+    seen: set[tuple[str, ArchivedRange]] | None = None,
+) -> dict[int, int]:
     """Read the data of each generation that has no mark, oldest first, and mark it.
 
     Args:
@@ -32,9 +34,11 @@ def read_back(
         runner_of: opens the runner of tasks; called only if there is something to read.
         progress: receives the progress.
         only: numbers of the generations to read; None for all.
+        seen: gets the ranges that were read, with their layout. None if nobody asks: then memory grows with the ranges
+            of one generation.
 
     Returns:
-        The generations read, with the ranges that were read.
+        Number of each generation that was read → how many ranges that were.
 
     Raises:
         Damaged: data differ from what was archived, or a manifest is missing. Later generations are not read.
@@ -43,8 +47,14 @@ def read_back(
     if listing.missing is not None:
         raise manifest_lost(listing, archive.uri)
     wanted = (number for number in listing.unchecked if only is None or number in only)
-    found = (archive.stable(partial(_read_one, archive, runner_of, progress, number)) for number in wanted)
-    return [one for one in found if one is not None]
+    done: dict[int, int] = {}
+    for number in wanted:
+        one = archive.stable(partial(_read_one, archive, runner_of, progress, number))
+        if one is not None:
+            done[number] = sum(map(len, one.rows.values()))
+            if seen is not None:
+                seen.update((one.layout, row) for rows in one.rows.values() for row in rows)
+    return done
 
 
 def last_checked(archive: Archive) -> Manifest | None:
