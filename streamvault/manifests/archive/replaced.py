@@ -201,7 +201,7 @@ def delete_replaced(
                     tasks = _joined_tasks(archive, listing, one, ends)
                     if tasks:
                         progress.begin("comparing merged generations", sum(task.size for task in tasks))
-                        for _, size in runner_of().run(compare_joined, tasks, lambda task: task.size, progress):
+                        for _, size in runner_of().run(compare_joined, tasks, progress):
                             progress.advance(0, size)
                     done += _delete(archive, one, ends)
                 else:
