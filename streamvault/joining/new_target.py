@@ -12,13 +12,13 @@ from streamvault.importer.ownership import first_segment_id, marked_import
 from streamvault.importer.target import OTHER_NAME, TargetTaken, target_exists_error
 from streamvault.joining.placing import shared_ranges
 from streamvault.joining.planning import StitchPlanner
-from streamvault.joining.record import Stage
 from streamvault.joining.stitching import Stitching
 from streamvault.joining.target import StitchTarget
 from streamvault.streamstore.errors import ScaleRefused, StreamChanged, StreamExists
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamDescription
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import JOIN, OWN, UNFINISHED, is_own
+from streamvault.streamstore.services.transaction_log import Stage
 
 
 class NewTarget:
@@ -62,7 +62,7 @@ class NewTarget:
             return False
         stitching, _ = self._stitching(described)
         record = stitching.newest()
-        if record is None or record.stage is not Stage.FINISHED:
+        if record is None or record.stage is not Stage.CLOSED:
             return False
         if not self._planner.is_asked(record):
             what = "the stream was joined of these sources in another order, or with another --distinct"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
 from streamvault.common.errors import Usage
 from streamvault.joining.filling import digest_of
-from streamvault.joining.record import LeftOut, SourceCuts, Stage, StitchRecord
+from streamvault.joining.record import LeftOut, SourceCuts, StitchRecord
 from streamvault.joining.sources import Sources, Stretch
 from streamvault.reading.identity import SourcePosition
 from streamvault.reading.source import Source
@@ -16,6 +15,7 @@ from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.arithmetic.cut_option import Cut, parse_cut
 from streamvault.streamstore.arithmetic.cuts import later_of
 from streamvault.streamstore.model import KeyRange, SegmentId
+from streamvault.streamstore.services.transaction_log import Stage
 
 BySegment = Mapping[SegmentId, Sequence[Stretch]]
 
@@ -51,7 +51,7 @@ class StitchPlanner:
         self.distinct = distinct
         self._to_cut = parse_cut(to_cut, sources[0].name, sources[0].end_of)
         self._window = window
-        self._known: tuple[StitchRecord, list[Stretch]] | None = None
+        self._known: tuple[tuple[Sequence[SourceCuts], LeftOut], list[Stretch]] | None = None
 
     def keeps(self, record: StitchRecord) -> bool:
         """Return whether a record's plan is to be finished: it has this run's sources and options, or is too far."""
@@ -89,11 +89,12 @@ class StitchPlanner:
         self.sources = Sources(self.sources.sources)
         self._known = None
         self.warnings = []
-        planned = StitchRecord(Stage.PLANNED, tuple(self._parts(newest)), self.distinct, frozenset())
-        held = self._by_source(planned)
+        parts = tuple(self._parts(newest))
+        held = self._by_source(parts)
         if not any(held) and not self.joins:
             return None
-        return replace(planned, left_out=self._equal(held, tasks)) if self.distinct else planned
+        left_out = self._equal(held, tasks) if self.distinct else frozenset()
+        return StitchRecord(stage=Stage.PLANNED, parts=parts, distinct=self.distinct, left_out=left_out)
 
     @property
     def names(self) -> list[str]:
@@ -102,19 +103,19 @@ class StitchPlanner:
 
     def ranges(self) -> list[KeyRange]:
         """Return the key ranges of all segments that have bytes to append, whether or not they are left out."""
-        held = self._by_source(StitchRecord(Stage.PLANNED, tuple(self._parts(None)), self.distinct, frozenset()))
+        held = self._by_source(self._parts(None))
         return [stretch.keys for some in held for stretches in some.values() for stretch in stretches]
 
     def stretches(self, record: StitchRecord) -> list[Stretch]:
         """Return what a record's plan appends, in order. Errors as `Sources.stretches`."""
-        plan = StitchRecord(Stage.PLANNED, record.parts, record.distinct, record.left_out)
+        plan = record.parts, record.left_out
         if self._known is None or self._known[0] != plan:
-            by_source = enumerate(self._by_source(plan))
+            by_source = enumerate(self._by_source(record.parts))
             left = [
                 stretch
                 for index, held in by_source
                 for segment, some in held.items()
-                if (index, segment) not in plan.left_out
+                if (index, segment) not in record.left_out
                 for stretch in some
             ]
             self._known = plan, left
@@ -156,9 +157,9 @@ class StitchPlanner:
         end = SourcePosition.at(look, self._to_cut or described.tail, before.to if before else None)
         return SourceCuts(source.uri, begin, end)
 
-    def _by_source(self, record: StitchRecord) -> list[dict[SegmentId, list[Stretch]]]:
-        """Return what each part of a record has, by segment."""
-        return [self.sources.stretches(part) for part in record.parts]
+    def _by_source(self, parts: Iterable[SourceCuts]) -> list[dict[SegmentId, list[Stretch]]]:
+        """Return what each part has, by segment."""
+        return [self.sources.stretches(part) for part in parts]
 
     def _equal(self, held: Sequence[BySegment], tasks: Tasks) -> LeftOut:
         """Return the segments that have the same bytes as one of an earlier source; only those of one size are read."""

@@ -81,8 +81,7 @@ class Reporting:
             return []
 
     def _places(self, stitched: Stitched, record: StitchRecord, target: StitchTarget) -> Iterator[PlaceReport]:
-        transaction = record.transaction
-        assert transaction is not None  # noqa: S101  (it is committed)
+        transaction = record.begun
         landed = target.find_landed(transaction, record.lengths, record.ends)
         places, before = Places(transaction.segments), dict.fromkeys(transaction.segments, 0)
         for stretch in self._stretches(record):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from streamvault.common.errors import Conflict
 from streamvault.importer.ownership import first_segment_id
 from streamvault.joining.placing import TargetScale
-from streamvault.joining.record import StitchLedger
+from streamvault.joining.record import StitchLog
 from streamvault.streamstore.errors import NoSuchStream, ScaleRefused, StreamChanged, StreamSealed
 from streamvault.streamstore.model import Epoch, ScaleKind, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.open_stream import OpenStream
@@ -29,7 +29,7 @@ ATTEMPTS = 5
 
 
 def make_room(
-    stream: OpenStream, described: StreamDescription, scale: TargetScale, lease: Lease, ledger: StitchLedger
+    stream: OpenStream, described: StreamDescription, scale: TargetScale, lease: Lease, ledger: StitchLog
 ) -> bool:
     """Scale a stream for an append, unless somebody scales or configures it meanwhile.
 

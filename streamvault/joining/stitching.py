@@ -1,4 +1,4 @@
-"""Appends sources to a stream by one transaction; `joining.record` says what makes that safe.
+"""Appends sources to a stream by one transaction; `streamstore.services.transaction_log` says what makes that safe.
 
 Each step leads from one record of the ledger to the next, and begins with what the newest record says. A step that
 finds that something has changed meanwhile leaves the record as it is, or begins a new transaction for the same plan; in
@@ -7,18 +7,16 @@ both cases the loop looks again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.common.progress import Progress
-from streamvault.common.retries import pauses
 from streamvault.joining.filling import OtherBytes, StitchTask, fill_transaction
 from streamvault.joining.placing import Places, TargetScale
 from streamvault.joining.planning import StitchPlanner
-from streamvault.joining.record import Stage, StitchLedger, StitchRecord
+from streamvault.joining.record import StitchLog, StitchRecord
 from streamvault.joining.room import give_back
 from streamvault.joining.sources import Stretch
 from streamvault.joining.target import StitchTarget
@@ -31,6 +29,7 @@ from streamvault.streamstore.own import APPEND_LEASE, APPEND_LEDGER, stream_besi
 from streamvault.streamstore.services.lease import Lease, LeaseHeld
 from streamvault.streamstore.services.ledger import LedgerConflict
 from streamvault.streamstore.services.pinger import Pinger
+from streamvault.streamstore.services.transaction_log import Stage
 from streamvault.streamstore.transactions import Transaction, TransactionState, Written
 
 LEASE_SECONDS = 600.0
@@ -39,18 +38,12 @@ LEASE_SECONDS = 600.0
 TURNS = 20
 """How often a stitch begins again because the target or a source changes, or a transaction ends."""
 
-END_SECONDS = 60.0
-"""How long to wait until an aborted transaction has ended."""
-
-LOOK_SECONDS = 0.1
-
 ENDED = (
     "the stream ended the transaction before it was complete: it keeps one open for a day at most, until it is sealed"
 )
 DELETED = "the ledger that says what was appended was deleted meanwhile"
 DELETED_TODO = "Look whether the sources are in the stream. Run again, the command appends them from their heads."
 ANOTHER_TODO = "Nothing was appended. To append what is there now from its head, delete the stream"
-UNKNOWN = "the store no longer knows the transaction, so it is unknown whether an earlier run has appended the sources"
 
 
 @dataclass
@@ -108,16 +101,16 @@ class Stitching:
         self._transactions = stream.store.transactions()
         # a target that was created again is another one
         what = (target.first_segment_id, *planner.names)
-        self._ledger = StitchLedger(stream.store, stream_beside(stream.name, APPEND_LEDGER, *what), stream.name)
+        self._log = StitchLog(stream.store, stream_beside(stream.name, APPEND_LEDGER, *what), stream.name)
         self._lease_name = stream_beside(stream.name, APPEND_LEASE, *what)
 
     def newest(self) -> StitchRecord | None:
         """Return the newest record; None if there is none."""
-        return self._ledger.newest()
+        return self._log.newest()
 
     def rehearse(self, tasks: Tasks) -> Rehearsal:
         """Return what `run` would do; changes nothing. Errors as `run`."""
-        record = self._ledger.newest()
+        record = self._log.newest()
         resumed = record is not None and not record.is_committed
         with self._saying_what_to_do():
             if record is None or record.is_committed or not self._planner.keeps(record):
@@ -160,23 +153,23 @@ class Stitching:
     def _give_back(self, lease: Lease) -> str:
         """Give the target back what it had before it was scaled, unless another append that goes on needs it so."""
         with suppress(LeaseHeld):
-            return give_back(self._target.stream, lease, self._ledger.note)
+            return give_back(self._target.stream, lease, self._log.note)
         return ""
 
     def _run(self, lease: Lease, tasks: Tasks, progress: Progress) -> Stitched:
-        record = self._ledger.newest(create=True)
+        record = self._log.newest(create=True)
         stitched = Stitched(record, resumed=record is not None and (self._planner.joins or not record.is_committed))
         for _ in range(TURNS):
             try:
                 record = self._step(stitched, lease, tasks, progress)
             except LedgerConflict:
                 lease.confirm()  # another process has taken over
-                if (record := self._ledger.newest()) is None:
-                    raise Conflict(DELETED, where=str(self._ledger.name), todo=DELETED_TODO) from None
+                if (record := self._log.newest()) is None:
+                    raise Conflict(DELETED, where=str(self._log.name), todo=DELETED_TODO) from None
             except SourceTruncated:
                 record = self._plan(stitched.record, tasks)
             stitched.record = record
-            if record is None or (record.is_committed and not self._planner.joins) or record.stage is Stage.FINISHED:
+            if record is None or (record.is_committed and not self._planner.joins) or record.stage is Stage.CLOSED:
                 return stitched
         raise Failed(
             "the stream or a source changes too often to append to it",
@@ -188,62 +181,42 @@ class Stitching:
         """Go on from the newest record; return the one that is the newest then, None if there is nothing to append."""
         record = stitched.record
         if record is not None and record.is_committed and self._planner.joins:
-            return record if record.stage is Stage.FINISHED else self._ledger.record(record.finished(), record)
+            return record if record.stage is Stage.CLOSED else self._log.advance(record, Stage.CLOSED)
         if record is None or record.is_committed or not self._planner.keeps(record):
             return self._plan(record, tasks)
         if record.transaction is None:
             return self._begin(record, stitched, lease)
-        state = self._settled(record.transaction)
-        if record.stage is Stage.FILLING and state is TransactionState.OPEN:
-            return self._fill(record, stitched, lease, tasks, progress)
-        if record.stage is Stage.FILLING and state.is_committed:
-            raise self._went_on(record, "something else has committed the transaction")
-        if record.stage is Stage.COMMITTING:
-            if state in {TransactionState.OPEN, TransactionState.COMMITTING}:  # it is waited for, if it goes on
-                state = self._commit(record.transaction, stitched)
-            if state.is_committed:
-                return self._ledger.record(record.committed(), record)
-            if state is TransactionState.UNKNOWN:
-                raise self._went_on(record, UNKNOWN, f"To append again, delete the stream {self._ledger.name} first.")
-        return self._begin(record, stitched, lease)
+        settled = self._log.settle(record)
+        stitched.commit_seconds = self._log.commit_seconds
+        return self._fill(settled, stitched, lease, tasks, progress) if settled.stage is Stage.FILLING else settled
 
     def _plan(self, record: StitchRecord | None, tasks: Tasks) -> StitchRecord | None:
         """Decide what is appended next, and record it; None if there is nothing.
 
-        The transaction of a record that is not committed is aborted first, so that it never will be.
+        The transaction of a record that is not committed is given up first, so that it never will be.
         """
-        if record is not None and not record.is_committed and record.transaction is not None:
-            self._abort(record.transaction)
-            state = self._settled(record.transaction)
-            may_be_committed = record.stage is Stage.COMMITTING and state is TransactionState.UNKNOWN
-            if may_be_committed or state not in {TransactionState.ABORTED, TransactionState.UNKNOWN}:
-                raise self._went_on(record, "an earlier run's transaction cannot be aborted")
-        planned = self._planner.plan(record, tasks)
+        before = None if record is None else self._log.give_up(record)
+        planned = self._planner.plan(before, tasks)
         if planned is None:
             return None
         self._target.describe()  # it must still be there
-        return self._ledger.record(replace(planned, note=self._ledger.note), record)
+        return self._log.record(replace(planned, note=self._log.note), before)
 
     def _begin(self, record: StitchRecord, stitched: Stitched, lease: Lease) -> StitchRecord:
         """Begin a transaction for a plan, of which no other transaction can be committed any more, and record it."""
-        target, stretches = self._target, self._planner.stretches(record)
-        stitched.merged += target.make_room(stretches, lease, self._ledger)
-        record = replace(record, note=self._ledger.note)
-        transaction = self._transactions.begin(target.stream.name, LEASE_SECONDS)
-        try:
-            if Places(transaction.segments).scale_for(stretch.keys for stretch in stretches) is None:
-                return self._ledger.record(record.filling(transaction), record)
-        except BaseException:
-            self._abort(transaction)
-            raise
-        self._abort(transaction)  # the stream was scaled meanwhile
-        return record
+        stretches = self._planner.stretches(record)
+        stitched.merged += self._target.make_room(stretches, lease, self._log)
+
+        def fits(transaction: Transaction) -> bool:  # else the stream was scaled meanwhile
+            return Places(transaction.segments).scale_for(stretch.keys for stretch in stretches) is None
+
+        return self._log.begin(replace(record, note=self._log.note), LEASE_SECONDS, fits)
 
     def _fill(
         self, record: StitchRecord, stitched: Stitched, lease: Lease, tasks: Tasks, progress: Progress
     ) -> StitchRecord:
         """Fill the transaction that the newest record names; record that it may be committed, or is given up."""
-        transaction = _transaction_of(record)
+        transaction = record.begun
         places = Places(transaction.segments)
         by_segment: dict[SegmentId, list[Stretch]] = {}
         for stretch in self._planner.stretches(record):
@@ -265,33 +238,12 @@ class Stitching:
                 self._transactions.check_holds(Written(transaction, lengths))
             self._planner.check_sources(record)  # they may have been replaced while they were read
         except OtherBytes:  # an earlier run has read a source that was damaged then, or is another one now
-            planned = self._ledger.record(record.planned(), record)
-            self._abort(transaction)
-            return planned
+            return self._log.give_up(record)
         progress.end()
         if self._own_segments:
             self._target.make_roll(transaction, lengths, record.note)
         ends = self._target.ends_of_parents(transaction)
-        return self._ledger.record(record.committing(lengths, ends), record)
-
-    def _commit(self, transaction: Transaction, stitched: Stitched) -> TransactionState:
-        """Commit a transaction whose record says that it may be committed."""
-        began = time.monotonic()
-        state = self._transactions.commit(transaction)
-        stitched.commit_seconds = round(time.monotonic() - began, 3)
-        return state
-
-    def _abort(self, transaction: Transaction) -> None:
-        """Abort a transaction; if that fails, it ends when its lease expires."""
-        with suppress(Problem):
-            self._transactions.abort(transaction)
-
-    def _settled(self, transaction: Transaction) -> TransactionState:
-        """Return a transaction's state once it is not being aborted any more."""
-        for _ in pauses(END_SECONDS, first=LOOK_SECONDS):
-            if (state := self._transactions.state(transaction)) is not TransactionState.ABORTING:
-                return state
-        raise Failed("the transaction is not aborted yet", where=self._where(transaction), todo="Run it again.")
+        return self._log.advance(record, Stage.COMMITTING, lengths=lengths, ends=ends)
 
     @contextmanager
     def _saying_what_to_do(self) -> Iterator[None]:
@@ -299,7 +251,7 @@ class Stitching:
         try:
             yield
         except AnotherSource as error:
-            todo = "Name another stream." if self._planner.joins else f"{ANOTHER_TODO} {self._ledger.name} first."
+            todo = "Name another stream." if self._planner.joins else f"{ANOTHER_TODO} {self._log.name} first."
             raise AnotherSource(error.what, where=error.where, todo=todo) from None
 
     @contextmanager
@@ -310,23 +262,9 @@ class Stitching:
         except SourceTruncated:
             raise
         except StreamStoreError:
-            if self._ledger.newest() == record:
-                self._target.describe()  # raises if the stream is sealed, gone, or another one now
-            if self._settled(_transaction_of(record)) is TransactionState.OPEN:
+            self._log.check(record)
+            self._target.describe()  # raises if the stream is sealed, gone, or another one now
+            if self._log.state(record.begun) is TransactionState.OPEN:
                 raise
             todo = "Run it again; if that takes longer than a day, append the source by cuts (--to)."
-            raise self._went_on(record, ENDED, todo) from None
-
-    def _went_on(self, record: StitchRecord, what: str, todo: str = "Run it again.") -> Problem:
-        """Return the error for a transaction that has ended, or `LedgerConflict` if another process has ended it."""
-        if self._ledger.newest() != record:
-            return LedgerConflict("another process has gone on", where=self._target.stream.uri)
-        return Failed(what, where=self._where(_transaction_of(record)), todo=todo)
-
-    def _where(self, transaction: Transaction) -> str:
-        return f"{self._target.stream.uri}, transaction {transaction.id}"
-
-
-def _transaction_of(record: StitchRecord) -> Transaction:
-    assert record.transaction is not None  # noqa: S101  (its stage says so)
-    return record.transaction
+            raise Failed(ENDED, where=self._log.where(record.begun), todo=todo) from None

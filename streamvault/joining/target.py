@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from streamvault.common.errors import Conflict, Overtaken
 from streamvault.importer.ownership import first_segment_id
 from streamvault.joining.placing import Places, TargetScale
-from streamvault.joining.record import StitchLedger
+from streamvault.joining.record import StitchLog
 from streamvault.joining.room import former_ranges, make_room
 from streamvault.joining.sources import Stretch
 from streamvault.streamstore.arithmetic.cuts import sealed_ends
@@ -88,7 +88,7 @@ class StitchTarget:
         """
         return Places(self.describe().epochs[-1].segments).scale_for(stretch.keys for stretch in stretches)
 
-    def make_room(self, stretches: Iterable[Stretch], lease: Lease, ledger: StitchLedger) -> tuple[SegmentId, ...]:
+    def make_room(self, stretches: Iterable[Stretch], lease: Lease, ledger: StitchLog) -> tuple[SegmentId, ...]:
         """Scale the stream so that there is room for the stretches; return the segments that were merged.
 
         If somebody scales or configures the stream meanwhile, nothing is merged, or not enough. Errors as `describe`

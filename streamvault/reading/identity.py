@@ -15,7 +15,9 @@ import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import PlainSerializer, PlainValidator
 
 from streamvault.common.errors import Conflict
 from streamvault.manifests.format.archived_range import digest_of
@@ -269,6 +271,10 @@ class SourcePosition:
         """Parse the output of `to_json`; what is there besides is left out."""
         witness = tuple(LastBytes(SegmentId.parse(name), *rest) for name, *rest in value["witness"])
         return cls(StreamCut.from_json(value["to"]), value["history"], witness)
+
+
+Position = Annotated[SourcePosition, PlainValidator(SourcePosition.from_json), PlainSerializer(SourcePosition.to_json)]
+"""A position in a record that pydantic writes and reads."""
 
 
 def history_digest(epochs: Sequence[Epoch]) -> str:

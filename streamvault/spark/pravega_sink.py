@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
 )
 
 from streamvault.common.errors import Conflict, Failed, Problem
-from streamvault.spark.ledger import NamedWrite, WriteLedger
+from streamvault.spark.ledger import WriteLog
 from streamvault.spark.task_writer import write_rows
 from streamvault.spark.writing import Writing
 from streamvault.streamstore.open_stream import OpenStream
@@ -127,49 +127,32 @@ def _commit(writing: Writing, messages: Sequence[WriterCommitMessage | None], na
 
 
 def _commit_once(store: StreamStore, writing: Writing, parts: Sequence[Written], name: _Name) -> None:
-    target = OpenStream(store, writing.address, writing.stream)
-    transactions, ledger = store.transactions(), WriteLedger(target, name.app)
-    newest = ledger.newest(name.query)
-    if newest is not None and _is_there(store, ledger, newest, name):
-        _log.info("write %s of %s to %s was committed before", name.version, name.app, writing.stream)
-        _drop(store, [parts[0].transaction])
-        return
-    joined = transactions.join(parts)
-    ledger.record(NamedWrite(name.version, joined, committed=False, query=name.query))
-    _check(transactions.commit(joined), joined)
-    ledger.record(NamedWrite(name.version, joined, committed=True, query=name.query))
-
-
-def _is_there(store: StreamStore, ledger: WriteLedger, newest: NamedWrite, name: _Name) -> bool:
-    """Return whether this version, or a later one, was committed before; commit it if it was only prepared.
+    """Commit a named write, unless an earlier run did; a transaction that it only prepared is committed now.
 
     Raises:
         Conflict: the query is behind its last written batch.
-        Failed: the outcome can no longer be determined.
+        Failed: the outcome of an earlier run can no longer be determined.
     """
-    if name.counts_up and name.version < newest.version:
+    written = WriteLog(OpenStream(store, writing.address, writing.stream), name.app)
+    newest = written.newest_of(name.query)
+    if newest is not None and name.counts_up and name.version < newest.version:
         raise Conflict(
             f"the query is at batch {name.version}, but has written batch {newest.version} already: "
             "its checkpoint is too old",
-            where=f"{name.app}, to {newest.transaction.stream}",
+            where=f"{name.app}, to {writing.stream}",
             todo="Use the newest checkpoint, or a new one with another txnAppId.",
         )
-    if newest.version != name.version or newest.committed:
-        return newest.version >= name.version
-    transactions = store.transactions()
-    state = transactions.state(newest.transaction)
-    if state is TransactionState.OPEN:
-        state = transactions.commit(newest.transaction)
-    if state.is_committed:
-        ledger.record(NamedWrite(name.version, newest.transaction, committed=True, query=name.query))
-        return True
-    if state is TransactionState.UNKNOWN:
-        raise Failed(
-            "Pravega no longer knows the transaction, so it is unknown whether an earlier run has written this",
-            where=f"write {name.version} to {newest.transaction.stream}, transaction {newest.transaction.id}",
-            todo=f"Inspect the stream. To write again, delete the stream {ledger.stream} first.",
-        )
-    return False
+    if newest is not None and newest.version == name.version:
+        newest = written.settle(newest)
+    if newest is not None and (
+        newest.version > name.version or (newest.version == name.version and newest.is_committed)
+    ):
+        _log.info("write %s of %s to %s was committed before", name.version, name.app, writing.stream)
+        _drop(store, [parts[0].transaction])
+        return
+    joined = store.transactions().join(parts)
+    done = written.commit(written.prepared(name.version, name.query, joined), newest)
+    _check(TransactionState.COMMITTED if done.is_committed else TransactionState.ABORTED, joined)
 
 
 def _check(state: TransactionState, transaction: Transaction) -> None:

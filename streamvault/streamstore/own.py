@@ -68,7 +68,7 @@ TARGET_LEASE = "streamvault-import-"
 """Prefix of the name of the lease beside an unfinished target."""
 
 TARGET_LEDGER = "streamvault-copy-"
-"""Prefix of the name of the ledger beside an unfinished copy or a replica."""
+"""Prefix of the name of the ledger beside a replica, or an unfinished copy that is not made by events."""
 
 TARGET_PROBE = "streamvault-probe-"
 """Prefix of the name of the stream on which the policies of a replica are tried before its source is sealed."""
@@ -86,7 +86,7 @@ SPARK_LEDGER = "spark-writes-"
 """Prefix of the name of the ledger beside a stream that a named Spark writer writes to."""
 
 APPEND_LEDGER = "streamvault-append-"
-"""Prefix of the name of the ledger beside a stream that other streams or archives were appended to."""
+"""Prefix of the name of the log beside a stream that others were appended to, or that is a copy by events."""
 
 APPEND_LEASE = "streamvault-appending-"
 """Prefix of the name of the lease beside a stream that other streams or archives are being appended to."""

@@ -6,11 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 from uuid import UUID
+
+from pydantic import PlainSerializer, PlainValidator
 
 from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.errors import RequestFailed
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamName
+
+Segment = Annotated[SegmentId, PlainValidator(SegmentId.parse), PlainSerializer(str)]
+"""A segment in a record that pydantic writes and reads."""
 
 
 class TransactionState(StrEnum):
@@ -44,7 +50,7 @@ class Transaction:
 
     stream: StreamName
     id: UUID
-    segments: Mapping[SegmentId, KeyRange]
+    segments: Mapping[Segment, KeyRange]
 
 
 @dataclass(frozen=True, slots=True)

@@ -492,14 +492,14 @@ def test_source_that_is_replaced_between_batches_is_not_copied(
     place.make(*OLD)
     monkeypatch.setattr(fill, "BATCH_BYTES", 1)
     monkeypatch.setattr(fill, "LEAST_BYTES", 1)
-    real, batches = EventCopying._fill, count(1)
+    real, batches = EventCopying._put, count(1)
 
     def filled(self: EventCopying, *arguments: Any) -> Any:
         if next(batches) == 2:
             place.make(*OTHERS[others])
         return real(self, *arguments)
 
-    monkeypatch.setattr(EventCopying, "_fill", filled)
+    monkeypatch.setattr(EventCopying, "_put", filled)
     with pytest.raises(Conflict, match="differ"):
         copy_stream(place.source, place.target, method="events")
     assert next(batches) == 3

@@ -22,7 +22,7 @@ from streamvault.cli import main
 from streamvault.common.errors import Conflict
 from streamvault.importer.ownership import lease_stream, take_lease
 from streamvault.rotation import rotate as rotating
-from streamvault.spark.ledger import WriteLedger
+from streamvault.spark.ledger import WriteLog
 from streamvault.spark.pravega_sink import PravegaSink
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import OWN, OwnStream
@@ -37,9 +37,9 @@ QUEUE, UNFINISHED = replace(NAME, stream="restores"), replace(NAME, stream="unfi
 
 def a_ledger(vault: Vault) -> StreamName:
     with vault.store as store:
-        ledger = WriteLedger(opened(store, NAME), "query")
-        ledger.newest()
-        return ledger.stream
+        ledger = WriteLog(opened(store, NAME), "query")
+        ledger.newest(create=True)
+        return ledger.name
 
 
 def a_lease(vault: Vault) -> StreamName:
@@ -153,17 +153,17 @@ def test_spark_sink_refuses_an_own_stream(tmp_path: Path) -> None:
 def test_users_stream_with_such_a_name_is_accepted(vault: Vault) -> None:
     """The name alone does not make a stream Streamvault's own: it is archived as any other."""
     with vault.store as store:
-        ledger = WriteLedger(opened(store, NAME), "query")
-        for name in (ledger.stream, lease_stream(NAME)):
+        ledger = WriteLog(opened(store, NAME), "query")
+        for name in (ledger.name, lease_stream(NAME)):
             store.create_stream(name, StreamConfiguration(tags=("mine",)))
             append_events(store, name, next(iter(store.describe(name).tail.offsets)), [b"mine"])
-        assert list(store.list_streams(NAME.scope)) == sorted([NAME, ledger.stream, lease_stream(NAME)])
-        before = [store.describe(name) for name in (ledger.stream, lease_stream(NAME))]
+        assert list(store.list_streams(NAME.scope)) == sorted([NAME, ledger.name, lease_stream(NAME)])
+        before = [store.describe(name) for name in (ledger.name, lease_stream(NAME))]
         with pytest.raises(Conflict, match="the name of a ledger is taken by another stream"):
-            ledger.newest()
+            ledger.newest(create=True)
         with pytest.raises(Conflict, match="needs for a lease is taken by another stream"):
             take_lease(opened(store, NAME), "work")
-        assert [store.describe(name) for name in (ledger.stream, lease_stream(NAME))] == before
+        assert [store.describe(name) for name in (ledger.name, lease_stream(NAME))] == before
         with pytest.raises(NotAQueue):
-            QueueSegment.create(store, ledger.stream)
-    assert export_stream(vault.uri(ledger.stream), vault.root, master="inline").events == 1
+            QueueSegment.create(store, ledger.name)
+    assert export_stream(vault.uri(ledger.name), vault.root, master="inline").events == 1

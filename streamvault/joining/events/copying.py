@@ -1,13 +1,11 @@
-"""Copies a stream by events: batch after batch, each in a transaction that is recorded before it is committed.
+"""Copies a stream by events: batch after batch, each in a transaction (`streamstore.services.transaction_log`).
 
 A batch's record says how long the target's segments are before it and after it. Nobody else writes to the target while
 it has the mark of an unfinished one, so after a kill its length tells whether the batch is there, even if the store no
 longer knows the transaction; and the last block of each segment is compared, so that nothing is appended to a stream
 that is not the one that was left, nor from a source that is not the one that was read. The last record says what the
 finished copy has, and no batch follows it: whoever finds it only finishes the copy. Each target's mark has a token
-of its own, so a late run does not finish another target of the same copy. A process that was paused cannot commit a
-batch that another one has taken up: either it has recorded it, and then it is the same transaction, or its record is
-refused.
+of its own, so a late run does not finish another target of the same copy.
 """
 
 from __future__ import annotations
@@ -16,20 +14,17 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
 
-from streamvault.common.errors import Conflict, Failed, Problem
+from streamvault.common.errors import Conflict, Failed
 from streamvault.common.progress import Progress
 from streamvault.importer.ownership import first_segment_id, marked_import
 from streamvault.importer.plan import fitting_configuration, scaling_warnings
 from streamvault.importer.target import OTHER_NAME, TargetTaken, target_exists_error
 from streamvault.joining.events.batches import BatchPlanner
-from streamvault.joining.events.fill import LEASE, BatchFiller, FilledBatch
+from streamvault.joining.events.fill import LEASE, BatchFiller
 from streamvault.joining.events.keys import EventKey
-from streamvault.joining.events.record import BatchLedger, BatchRecord, FinishedRecord
+from streamvault.joining.events.record import BatchLog, BatchRecord
 from streamvault.joining.events.shape import choose_count, fitting_count
 from streamvault.joining.placing import Places
 from streamvault.reading.identity import LastBytes, SourcePosition, history_digest
@@ -62,7 +57,8 @@ from streamvault.streamstore.own import (
     tag_of,
     users_tags,
 )
-from streamvault.streamstore.transactions import Transaction, TransactionState, Written
+from streamvault.streamstore.services.transaction_log import Stage
+from streamvault.streamstore.transactions import Written
 
 UNKNOWN = "it is not known how far the source was copied, as the record of it is gone"
 
@@ -127,7 +123,7 @@ class EventCopying:
         text = json.dumps([source.address.uri, str(source.name), first_segment_id(self._described), key, segments])
         self._digest = hashlib.sha256(text.encode()).hexdigest()
         self._id = f"events.{self._digest[:20]}"
-        self._ledger = BatchLedger(target, source.name, self._id)
+        self._filler = BatchFiller(source, self._described, self._key)
         self._found = target.find()
         self._mark = ""
         if self._found is not None:  # if it is this copy's, its segments are chosen
@@ -174,38 +170,34 @@ class EventCopying:
             Usage: an event has no key.
         """
         if (finished := self._finished()) is not None:
-            if self._found is not None:
-                self._ledger.delete(self._found)
             return finished
         target = self._found or self._create()
         if not self._is_begun(target):
             raise self._taken_up()
         self._mark = marked_import(target)
-        newest = self._ledger.newest(target)
-        if not isinstance(newest, FinishedRecord):
+        self._log = BatchLog(self.target, target, self._id)
+        newest = self._log.newest(create=True)
+        if newest is None or newest.stage is not Stage.CLOSED:
             return self._go_on(target, newest, progress)
-        tail = newest.tail.reached(self._look, self.source.uri)
+        tail = newest.end.reached(self._look, self.source.uri)
         self._finish(target, newest)
-        size, behind = sum(newest.ends.values()), bytes_after(self._look, tail)
+        size, behind = sum(newest.after.values()), bytes_after(self._look, tail)
         return replace(self._result(size), head=newest.head, tail=tail, resumed=True, behind=behind)
 
     def _go_on(self, target: StreamDescription, newest: BatchRecord | None, progress: Progress) -> CopiedEvents:
         """Copy what follows the newest record's batch; None is before the first one. Errors as `run`."""
-        resumed = newest is not None
-        ends: Ends = dict.fromkeys(target.epochs[0].segments, 0)
-        head, begin, copied = self._described.head, None, 0
-        known: SourcePosition | None = None
-        witness: dict[SegmentId, list[LastBytes]] = {}
+        resumed, begin, none = newest is not None, self._described.head, dict.fromkeys(target.epochs[0].segments, 0)
+        start = self._position(begin, ())
+        done = BatchRecord(
+            stage=Stage.PLANNED, head=begin, begin=begin, end=start, before=none, after=none, lasts={}, copied=0
+        )
         if newest is not None:
-            known = newest.end
-            begin = known.reached(self._look, self.source.uri)
-            for one in newest.end.witness or ():
-                witness.setdefault(one.segment, []).append(one)
-            newest, is_there = self._settled(newest)
-            begin = begin if is_there else newest.begin
-            head, ends, copied = newest.head, newest.after, newest.copied
-        self._check_end(ends)
-        if newest is not None and not self._has(target, newest.lasts, newest.after):
+            begin = newest.end.reached(self._look, self.source.uri)
+            done = newest = self._log.settle(newest)
+            if not newest.is_committed:
+                begin, done = newest.begin, newest.without_batch()
+        self._check_end(done.after)
+        if not self._has(target, done.lasts, done.after):
             raise self._changed()
         places, ranges = Places(target.epochs[0].segments), self._described.ranges()
         batches = BatchPlanner(
@@ -214,37 +206,21 @@ class EventCopying:
             begin,
             lambda segment: self._key is not None or len(places.of(ranges[segment])) == 1,
         )
-        filler = BatchFiller(self.source, self._described, self._key)
-        lasts = dict(newest.lasts) if newest else {}
-        progress.begin("copying", batches.left + copied, copied)
-        before = copied
+        before = done.copied
+        progress.begin("copying", batches.left + before, before)
         while stretches := batches.next():
-            transaction, filled = self._fill(filler, stretches, ends, known, progress)
-            moved = sum(filled.lengths.values())
-            lasts |= filled.lasts
-            begin = batches.cut
-            batches.copied(filled.ends)
-            copied += moved
-            after = {segment: end + filled.lengths.get(segment, 0) for segment, end in ends.items()}
-            # what is before the new cut: of other segments, what former batches had
-            fresh = {segment: [one for one in filled.witness if one.segment == segment] for segment in filled.ends}
-            witness = {s: lasts_of for s, lasts_of in witness.items() if s in batches.cut.offsets} | fresh
-            reached = self._position(batches.cut, witness)
-            noted = BatchRecord(head, begin, reached, transaction.id, ends, after, lasts, copied)
-            self._commit(transaction, noted, known)
-            known, ends = reached, after
-            self._check_end(ends)
-        cut_short = self._cut_short(batches.left, copied) if batches.left and batches.is_cut_short else ""
+            done = newest = self._put(batches, stretches, done, newest, progress)
+            self._check_end(done.after)
+        cut_short = self._cut_short(batches.left, done.copied) if batches.left and batches.is_cut_short else ""
         if batches.left and not cut_short:
             raise Failed("not all of the source was copied", where=self.source.uri, todo="Run it again.")
         progress.end()
-        record = FinishedRecord(head, self._position(batches.cut, witness), ends, lasts)
-        self._ledger.close(record)
-        self._finish(target, record)
+        closed = replace(done, stage=Stage.CLOSED, end=self._position(batches.cut, done.end.witness))
+        self._finish(target, self._log.record(closed, newest))
         return replace(
-            self._result(sum(ends.values())),
+            self._result(sum(done.after.values())),
             tail=batches.cut if cut_short else self._described.tail,
-            moved_bytes=copied - before,
+            moved_bytes=done.copied - before,
             resumed=resumed,
             truncated=batches.truncated,
             warnings=(*self._warnings, *((cut_short,) if cut_short else ())),
@@ -276,17 +252,17 @@ class EventCopying:
             return None
         if tag_of(found.configuration, COPY_OF) != self._tag.removeprefix(COPY_OF) or is_own(found.configuration):
             raise target_exists_error(self.target.store, found)
-        record = self._ledger.finished(found)
+        record = BatchLog(self.target, found, self._id).newest()
         segments, held = len(found.epochs[-1].segments), BatchPlanner(self.target.store, found, None).left
-        if record is None:
+        if record is None or record.stage is not Stage.CLOSED:
             unknown = replace(self._result(held), segments=segments, unchanged=True, warnings=(UNKNOWN,))
             return replace(unknown, tail=None)
-        tail = record.tail.reached(self._look, self.source.uri)
+        tail = record.end.reached(self._look, self.source.uri)
         self._check_untouched(found, record)
         behind = bytes_after(self._look, tail)
         return CopiedEvents(record.head, tail, segments, held, unchanged=True, behind=behind)
 
-    def _check_untouched(self, found: StreamDescription, record: FinishedRecord) -> None:
+    def _check_untouched(self, found: StreamDescription, record: BatchRecord) -> None:
         """Compare a finished copy with its record, as far as it was not truncated.
 
         Raises:
@@ -294,8 +270,8 @@ class EventCopying:
         """
         if (
             len(found.epochs) > 1
-            or found.tail.offsets != record.ends
-            or not self._has(found, record.lasts, record.ends)
+            or found.tail.offsets != record.after
+            or not self._has(found, record.lasts, record.after)
         ):
             raise TargetTaken("the copy was written to since", where=self.target.uri, todo=OTHER_NAME)
 
@@ -326,80 +302,68 @@ class EventCopying:
         """Whether a stream is the unfinished target of this copy, if perhaps not the one that this run began with."""
         return marked_import(described).startswith(f"{self._id}.")
 
-    def _settled(self, newest: BatchRecord) -> tuple[BatchRecord, bool]:
-        """Finish the newest record's commit; return the record, and whether the batch is there.
+    def _put(
+        self,
+        batches: BatchPlanner,
+        stretches: Mapping[SegmentId, tuple[int, int]],
+        done: BatchRecord,
+        newest: BatchRecord | None,
+        progress: Progress,
+    ) -> BatchRecord:
+        """Copy a batch, and return its record. The source is compared again, now that the batch is read.
 
-        If it was aborted, the record is as if the batch were empty.
+        Args:
+            batches: what is copied.
+            stretches: where the batch is taken from.
+            done: what was copied before.
+            newest: the record that it follows from.
+            progress: receives the progress.
         """
         transactions = self.target.store.transactions()
-        transaction = Transaction(self.target.name, newest.transaction, {})
-        state = transactions.state(transaction)
-        if state in {TransactionState.OPEN, TransactionState.COMMITTING}:
-            state = transactions.commit(transaction)
-        if state is TransactionState.UNKNOWN and self.target.describe().tail.offsets == newest.after:
-            state = TransactionState.COMMITTED
-        if state.is_committed:
-            return newest, True
-        lasts = {s: last for s, last in newest.lasts.items() if newest.before[s] == newest.after[s]}
-        dropped = sum(newest.after.values()) - sum(newest.before.values())
-        return replace(newest, after=newest.before, lasts=lasts, copied=newest.copied - dropped), False
-
-    def _fill(
-        self,
-        filler: BatchFiller,
-        stretches: Mapping[SegmentId, tuple[int, int]],
-        ends: Ends,
-        known: SourcePosition | None,
-        progress: Progress,
-    ) -> tuple[Transaction, FilledBatch]:
-        transactions = self.target.store.transactions()
         transaction = transactions.begin(self.target.name, LEASE)
-        if transaction.segments.keys() != ends.keys():
-            self._drop(transaction)
+        if transaction.segments.keys() != done.after.keys():
+            self._log.abort(transaction)
             raise self._changed()
+        begin = batches.cut
         try:
-            filled = filler.fill(transactions, transaction, stretches, progress)
+            filled = self._filler.fill(transactions, transaction, stretches, progress)
             transactions.check_holds(Written(transaction, filled.lengths))
+            batches.copied(filled.ends)
+            # what is before the new cut: of other segments, what former batches had
+            known = (one for one in done.end.witness if one.segment in batches.cut.offsets.keys() - filled.ends)
+            end = self._position(batches.cut, (*known, *filled.witness))
+            self._check_source(done.end, end)
         except (NoSuchSegment, SegmentSealed, TransactionEnded):
-            self._check_end(ends)  # raises if the copy is another stream now
+            self._check_end(done.after)  # raises if the copy is another stream now
             what = "the transaction of a batch has ended; this process was paused, or the batch took too long"
             raise Failed(what, where=self.target.uri, todo="Run it again.") from None
         except BaseException as error:
-            self._drop(transaction)
+            self._log.abort(transaction)
             if isinstance(error, StreamStoreError):
-                self._check_source(known)  # if it is another one, that is why
+                self._check_source(done.end)  # if it is another one, that is why
             raise
-        return transaction, filled
+        batch = replace(
+            done,
+            stage=Stage.COMMITTING,
+            transaction=transaction,
+            begin=begin,
+            end=end,
+            before=done.after,
+            after={segment: at + filled.lengths.get(segment, 0) for segment, at in done.after.items()},
+            lasts={**done.lasts, **filled.lasts},
+            copied=done.copied + sum(filled.lengths.values()),
+        )
+        settled = self._log.commit(batch, newest)
+        if not settled.is_committed:
+            what = "a batch was not committed: its transaction is aborted"
+            raise Failed(what, where=self._log.where(transaction), todo="Run it again.")
+        return settled
 
-    def _commit(self, transaction: Transaction, record: BatchRecord, known: SourcePosition | None) -> None:
-        """Commit a batch, after comparing the source again, now that the batch is read.
-
-        Args:
-            transaction: what the batch was written to.
-            record: the batch.
-            known: the position that it goes on from; None for the first one.
-        """
-        try:
-            self._check_source(known, record.end)
-            self._ledger.record(record)
-        except BaseException:
-            self._drop(transaction)
-            raise
-        state = self.target.store.transactions().commit(transaction)
-        if not state.is_committed:
-            where = f"{self.target.uri}, transaction {transaction.id}"
-            raise Failed(f"a batch was not committed: its transaction is {state}", where=where, todo="Run it again.")
-
-    def _check_source(self, *positions: SourcePosition | None) -> None:
+    def _check_source(self, *positions: SourcePosition) -> None:
         """Compare the source as it is now with positions that it was read at; errors as `SourcePosition.reached`."""
         look = StreamSource(self.source).look()
         for position in positions:
-            if position is not None:
-                position.reached(look, self.source.uri)
-
-    def _drop(self, transaction: Transaction) -> None:
-        with suppress(Problem):  # else it ends with its lease
-            self.target.store.transactions().abort(transaction)
+            position.reached(look, self.source.uri)
 
     def _check_end(self, ends: Ends) -> None:
         """Check that the target has what was copied, and nothing else."""
@@ -412,12 +376,12 @@ class EventCopying:
         if found.sealed or len(found.epochs) > 1 or found.tail.offsets != ends:
             raise self._changed()
 
-    def _position(self, cut: StreamCut, witness: Mapping[SegmentId, Sequence[LastBytes]]) -> SourcePosition:
-        return SourcePosition(cut, history_digest(self._described.epochs), tuple(chain.from_iterable(witness.values())))
+    def _position(self, cut: StreamCut, witness: Sequence[LastBytes]) -> SourcePosition:
+        return SourcePosition(cut, history_digest(self._described.epochs), tuple(witness))
 
-    def _finish(self, target: StreamDescription, record: FinishedRecord) -> None:
-        """Record what it has, and make it an ordinary stream with the source's policies."""
-        self._ledger.finish(target, record, partial(self._check_end, record.ends))
+    def _finish(self, target: StreamDescription, record: BatchRecord) -> None:
+        """Make it an ordinary stream with the source's policies, if it has what was recorded."""
+        self._check_end(record.after)
         given = self._described.configuration
         least = self.count if given.scaling.kind is ScaleKind.FIXED else min(given.scaling.min_segments, self.count)
         final = replace(
@@ -426,7 +390,6 @@ class EventCopying:
             tags=(*users_tags(given), self._tag),
         )
         self.target.store.update_stream(self.target.name, final, was=target.configuration)
-        self._ledger.delete(target)
 
     def _result(self, size: int) -> CopiedEvents:
         head, tail = self._described.head, self._described.tail

@@ -90,7 +90,7 @@ class Ledger:
             try:
                 described = self._store.describe(self.name)
                 if not is_own(described.configuration) or self._tag not in described.configuration.tags:
-                    raise self._taken()
+                    raise self.taken()
                 segment = OwnSegment(self._store, described)
                 found = None if described.sealed else self._read(segment)
                 self._segment = segment
@@ -140,7 +140,7 @@ class Ledger:
         except ValueError:
             record = None
         if not isinstance(record, dict):
-            raise self._taken()
+            raise self.taken()
         record.pop(ID, None)
         return record
 
@@ -188,7 +188,8 @@ class Ledger:
             raise self._conflict()
         self._end = end
 
-    def _taken(self) -> LedgerNameTaken:
+    def taken(self) -> LedgerNameTaken:
+        """Return the error for another stream of this name."""
         what = "the name of a ledger is taken by another stream"
         return LedgerNameTaken(what, where=f"{self._store.uri}/{self.name}", todo="Rename or delete it.")
 

@@ -10,7 +10,7 @@ import pytest
 from streamvault import copy_stream
 from streamvault.cli import main
 from streamvault.importer.target import TargetTaken
-from streamvault.joining.events.record import BatchLedger
+from streamvault.joining.events.record import BatchLog
 from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, SegmentId, StreamConfiguration
@@ -64,7 +64,7 @@ def test_repeated_copy_says_what_both_have(store: LocalStore, monkeypatch: pytes
     again = copy_stream(*uris(store), method="events", segments=1)
     assert (again.unchanged, again.bytes, again.behind_bytes, again.tail) == (True, 0, 130, tail.to_json())
     with monkeypatch.context() as patched:
-        patched.setattr(BatchLedger, "finished", lambda *_: None)
+        patched.setattr(BatchLog, "newest", lambda *_: None)
         again = copy_stream(*uris(store), method="events", segments=1)
         assert (again.tail, len(again.warnings)) == ({}, 1)
     append_events(store, TARGET, SegmentId(0, 0), [b"mine"])

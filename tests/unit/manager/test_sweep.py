@@ -22,7 +22,7 @@ from streamvault.manager import notes
 from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease
 from streamvault.manager.leftovers import Leftovers
 from streamvault.manager.reports import SweepReport
-from streamvault.spark.ledger import NamedWrite, WriteLedger
+from streamvault.spark.ledger import WriteLog
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreError
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
@@ -517,9 +517,9 @@ class TestLeasesAndLedgers:
 
     def test_ledger_of_a_spark_write(self, vault: Vault) -> None:
         with vault.store as store:
-            writes = WriteLedger(opened(store, NAME), "app")
-            writes.newest()
-            writes.record(NamedWrite(1, Transaction(NAME, uuid.uuid4(), {}), committed=False))
+            writes = WriteLog(opened(store, NAME), "app")
+            writes.newest_of("")
+            writes.record(writes.prepared(1, "", Transaction(NAME, uuid.uuid4(), {})), None)
             store.delete(NAME)
         assert kept(sweep(vault)) == {}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from streamvault.common.errors import Conflict, Problem, Usage
+from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.common.progress import Progress
 from streamvault.joining.events import fill
 from streamvault.joining.events.copying import CopiedEvents, EventCopying
@@ -251,7 +251,6 @@ def test_another_process_at_any_call_changes_nothing_in_the_end() -> None:
             assert is_equal(world)
             assert contents(world.store, TARGET) == expected
     assert said == {
-        "a batch was not committed: its transaction is aborted",
         "a transaction does not hold the data written to it (did its lease expire before the commit?)",
         "another process copies into this stream",
         "another process has finished the copy, or another stream has its name now",
@@ -282,6 +281,20 @@ def test_late_run_harms_no_copy_that_was_begun_again() -> None:
             world.at = -1
             world.copy()
             assert is_equal(world)
+
+
+def test_batch_whose_lease_runs_out_before_the_commit_is_copied_again() -> None:
+    world = make(scales=1, events=10)
+
+    def gate(call: str, _what: str) -> None:
+        if call == "commit transaction":
+            world.now += 1000
+
+    store = MemoryStreams(world.cluster, URI, gate, lambda: world.now)
+    with pytest.raises(Failed, match=r"a batch was not committed: its transaction is aborted: .*Run it again\."):
+        EventCopying(opened(store, SOURCE), opened(store, TARGET), "/key", 3).run(Progress())
+    assert world.copy().resumed
+    assert is_equal(world)
 
 
 def test_forgotten_transaction_is_told_by_the_targets_length() -> None:

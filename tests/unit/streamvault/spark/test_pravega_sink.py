@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from streamvault.common.errors import Conflict, Failed, Problem
-from streamvault.spark.ledger import NamedWrite, WriteLedger
+from streamvault.spark.ledger import NamedWrite, WriteLog
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink, TaskDone
 from streamvault.spark.task_writer import write_rows
 from streamvault.streamstore.arithmetic.framing import NotAnEvent
 from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration
 from streamvault.streamstore.services import buffers
+from streamvault.streamstore.services.transaction_log import Stage
 from streamvault.streamstore.transactions import TransactionState
 from tests.streams import events_of, opened
 from tests.unit.spark_sinks import TARGET, Killed, Place
@@ -29,15 +30,16 @@ def place(tmp_path: Path) -> Place:
 
 def kill_at_record(patch: pytest.MonkeyPatch, *, committed: bool, after: bool) -> None:
     """Killed before or after the ledger's record of the prepared, or of the committed transaction."""
-    really = WriteLedger.record
+    really = WriteLog.record
 
-    def record(self: WriteLedger, one: NamedWrite) -> None:
-        if after or one.committed != committed:
-            really(self, one)
-        if one.committed == committed:
-            raise Killed
+    def record(self: WriteLog, entry: NamedWrite, before: NamedWrite | None) -> NamedWrite:
+        if entry.is_committed != committed:
+            return really(self, entry, before)
+        if after:
+            really(self, entry, before)
+        raise Killed
 
-    patch.setattr(WriteLedger, "record", record)
+    patch.setattr(WriteLog, "record", record)
 
 
 def test_events_appear_with_the_commit(place: Place) -> None:
@@ -95,10 +97,10 @@ def test_commit_that_arrives_late_writes_the_batch_once(place: Place) -> None:
     with pytest.raises(Killed):
         PravegaStreamSink(place.writing()).commit([place.task(b"1")], 0)
     place.transactions.kill_before = ""
-    noted = WriteLedger(opened(place.store, TARGET), "query").newest("query")
+    noted = WriteLog(opened(place.store, TARGET), "query").newest()
     assert noted is not None
     PravegaStreamSink(place.writing()).commit([place.task(b"1")], 0)
-    place.transactions.commit(noted.transaction)
+    place.transactions.commit(noted.begun)
     assert place.events == [b"1"]
 
 
@@ -142,7 +144,7 @@ def test_recreated_target_is_refused(place: Place, monkeypatch: pytest.MonkeyPat
         with pytest.raises(Conflict, match=r"deleted and recreated .*Delete the stream (scope/spark-writes-\w+)"):
             PravegaSink(place.writing("nightly", version)).commit([place.task(b"again")])
     assert place.events == []
-    ledger = WriteLedger(opened(place.store, TARGET), "nightly").stream  # the remedy in the message
+    ledger = WriteLog(opened(place.store, TARGET), "nightly").name  # the remedy in the message
     place.store.seal(ledger)
     place.store.delete(ledger)
     PravegaSink(place.writing("nightly", 1)).commit([place.task(b"again")])
@@ -162,15 +164,15 @@ def test_forgotten_transaction_fails_the_commit(place: Place, monkeypatch: pytes
 
 
 def test_concurrent_runs_of_one_query_are_a_conflict(place: Place) -> None:
-    first, second = (WriteLedger(opened(place.store, TARGET), "query") for _ in range(2))
+    first, second = (WriteLog(opened(place.store, TARGET), "query") for _ in range(2))
     transactions = [place.transactions.begin(TARGET, 30) for _ in range(2)]
-    assert first.newest() is second.newest() is None
-    first.record(NamedWrite(0, transactions[0], committed=False))
+    assert first.newest_of("query") is second.newest_of("query") is None
+    first.record(first.prepared(0, "query", transactions[0]), None)
     with pytest.raises(Conflict, match="another process writes with the same txnAppId"):
-        second.record(NamedWrite(0, transactions[1], committed=False))
+        second.record(second.prepared(0, "query", transactions[1]), None)
     newest = second.newest()
     assert newest is not None
-    assert newest.transaction.id == transactions[0].id
+    assert newest.transaction == transactions[0]
 
 
 def test_writes_of_different_names_are_independent(place: Place) -> None:
@@ -188,15 +190,15 @@ def test_ledger_drops_old_records(place: Place, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("streamvault.streamstore.services.ledger.LONGEST_BYTES", 2000)
     transaction = place.transactions.begin(TARGET, 30)
     for version in range(60):
-        ledger = WriteLedger(opened(place.store, TARGET), "query")
-        ledger.newest()
-        ledger.record(NamedWrite(version, transaction, committed=False))
-        ledger.record(NamedWrite(version, transaction, committed=True))
-    ledger = WriteLedger(opened(place.store, TARGET), "query")
+        ledger = WriteLog(opened(place.store, TARGET), "query")
+        last = ledger.newest_of("")
+        prepared = ledger.record(ledger.prepared(version, "", transaction), last)
+        ledger.advance(prepared, Stage.COMMITTED)
+    ledger = WriteLog(opened(place.store, TARGET), "query")
     newest = ledger.newest()
     assert newest is not None
-    assert (newest.version, newest.committed) == (59, True)
-    info = place.store.segment_info(ledger.stream, [SegmentId(0, 0)])[0]
+    assert (newest.version, newest.is_committed) == (59, True)
+    info = place.store.segment_info(ledger.name, [SegmentId(0, 0)])[0]
     assert info.write_offset - info.start_offset < 2500 < info.write_offset
 
 
