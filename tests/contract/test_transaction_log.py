@@ -192,12 +192,17 @@ def test_transaction_is_recorded_before_it_is_filled_unless_it_does_not_fit(plac
     log.newest(create=True)
     plan = log.record(place.entry(log, Stage.PLANNED, None), None)
     seen: list[Transaction] = []
-    assert log.begin(plan, LEASE, lambda one: bool(seen.append(one))) == plan
+
+    def fits(one: Transaction) -> bool:
+        seen.append(one)
+        return len(seen) == 2
+
+    assert log.begin(plan, LEASE, fits) == plan
     assert place.store.transactions().state(seen[0]) is TransactionState.ABORTED
     begun = log.begin(plan, LEASE, lambda _: True)
     assert (begun.stage, place.log().newest()) == (Stage.FILLING, begun)
     with pytest.raises(Conflict):
-        log.begin(plan, LEASE, lambda one: not seen.append(one))
+        log.begin(plan, LEASE, fits)
     assert place.store.transactions().state(seen[1]) is TransactionState.ABORTED
 
 
