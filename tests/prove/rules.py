@@ -2558,7 +2558,7 @@ RULES: tuple[Mutant, ...] = (
         "query-of-another",
         "Spark: a query goes on from an offset only in the stream that it was taken of",
         "spark/pravega_stream.py",
-        "        if not compare or position is None:\n",
+        "        if not compare:\n",
         "        if True:\n",
         tests=(f"{IDENTITY}::test_streaming_query_of_a_stream_that_was_replaced_is_refused",),
     ),
