@@ -52,6 +52,11 @@ def option_param(kind: type[Options], keyword: str, title: str, default: object,
     return Param(default, title=title, description=declared.description, **form, **schema)
 
 
+def templates(*names: str) -> dict[str, Any]:
+    """Return arguments of an operator that have a run's parameters of the same names."""
+    return {name: f"{{{{ params.{name} }}}}" for name in names}
+
+
 def connection_param(default: str, title: str, *, kind: str) -> Param:
     """Return a parameter for a connection.
 

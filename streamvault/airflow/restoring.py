@@ -9,7 +9,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem
-from streamvault.common.times import parse_moment
+from streamvault.common.options import in_keywords
+from streamvault.importer.options import RestoreOptions
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.uri import parse_stream
 
@@ -26,13 +27,9 @@ def check_restore(params: Mapping[str, Any]) -> dict[str, str]:
     Raises:
         AirflowFailException: a parameter is not valid; the message says which and why.
     """
-    if params["at"] and params["generation"]:
-        raise AirflowFailException(
-            "at and generation are mutually exclusive: give one of them, or neither for the newest"
-        )
     try:
-        if params["at"]:
-            parse_moment(params["at"], "at")
+        with in_keywords(RestoreOptions):
+            RestoreOptions(at=params["at"] or None, generation=params["generation"] or None)
         root, scope, stream = RootAddress.parse(params["archive"]).split()
         target = params["target"]
         if "://" not in target:

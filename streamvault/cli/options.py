@@ -298,19 +298,11 @@ def _read(kind: type[Options], given: dict[str, Any]) -> Options:
         if value is None:
             continue
         if form.pair:
-            value = tuple(tuple(_loaded(form, keyword, text) for text in pair) for pair in value)
-        elif form.load is not None:
-            value = form.load(value, form.option(keyword))
-        elif form.choices:
-            value = form.choices[value]
-        elif isinstance(value, list):
-            value = tuple(value)
+            value = tuple(tuple(form.value(text, form.option(keyword)) for text in pair) for pair in value)
+        elif form.parse is None:  # else typer has converted it
+            value = form.value(value, form.option(keyword))
         values[keyword] = value
     return kind(**values)
-
-
-def _loaded(form: CommandLine, keyword: str, text: str) -> Any:
-    return text if form.load is None else form.load(text, form.option(keyword))
 
 
 def take_pairs(function: Callable[..., int], command: Any) -> None:

@@ -93,6 +93,27 @@ class CommandLine:
         """Return the option's name, given the field's keyword."""
         return self.name or f"--{keyword.replace('_', '-')}"
 
+    def value(self, given: Any, option: str) -> Any:
+        """Return the option's value, which is given as on a command line, or is of the option's type.
+
+        Args:
+            given: a text, or a value.
+            option: where it is given, for messages.
+
+        Raises:
+            ValueError: it is not valid.
+            Usage: likewise, or a file that it names cannot be read.
+        """
+        if self.choices:
+            if given not in self.choices:
+                raise ValueError(f"{given!r} is not one of {', '.join(self.choices)}")
+            return self.choices[given]
+        if self.parse is not None:
+            return self.parse(str(given))
+        if isinstance(given, str) and self.load is not None:
+            return self.load(given, option)
+        return tuple(given) if isinstance(given, list) else given
+
     def variable(self, keyword: str) -> str:
         """Return the environment variable with the option's name, whether or not it sets the option."""
         return variable_of(self.option(keyword))

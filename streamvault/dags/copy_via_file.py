@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from airflow.sdk import Param, dag, get_current_context, task
 
 from streamvault.airflow.operators import ExportStreamOperator, ImportStreamOperator
-from streamvault.airflow.parameters import checked_params, connection_param
+from streamvault.airflow.parameters import checked_params, connection_param, templates
 
 PARAMS = {
     "stream": Param(
@@ -83,11 +83,8 @@ def copy_via_file() -> None:
     root = choose_root()
     export = ExportStreamOperator(
         task_id="export",
-        stream="{{ params.stream }}",
         root=root,
-        layout="{{ params.layout }}",
-        pravega_conn_id="{{ params.pravega_conn_id }}",
-        aws_conn_id="{{ params.aws_conn_id }}",
+        **templates("stream", "layout", "pravega_conn_id", "aws_conn_id"),
     )
     restore = ImportStreamOperator(
         task_id="import",

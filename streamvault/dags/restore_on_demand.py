@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import Param, dag, get_current_context, task
 
 from streamvault.airflow.operators import ImportStreamOperator, WarmArchiveOperator
-from streamvault.airflow.parameters import checked_params, connection_param, option_param
+from streamvault.airflow.parameters import checked_params, connection_param, option_param, templates
 from streamvault.importer.options import ImportOptions
 from streamvault.manifests.options import WarmOptions
 
@@ -63,6 +63,8 @@ PARAMS = {
     "aws_conn_id": connection_param("aws_default", "Connection to AWS", kind="aws"),
 }
 
+UPTO: dict[str, Any] = {"at": "{{ params.at or '' }}", "generation": "{{ params.generation or '' }}"}
+
 
 @dag(
     schedule=None,
@@ -92,26 +94,16 @@ def restore_on_demand() -> None:
     checked = check_params()
     warm_up = WarmArchiveOperator(
         task_id="warm_up",
-        archive="{{ params.archive }}",
-        at="{{ params.at or '' }}",
-        generation="{{ params.generation or '' }}",
         wait="{{ params.wait_for_warm_up }}",
-        tier="{{ params.tier }}",
-        days="{{ params.days }}",
-        aws_conn_id="{{ params.aws_conn_id }}",
+        **UPTO,
+        **templates("archive", "tier", "days", "aws_conn_id"),
     )
     restore = ImportStreamOperator(
         task_id="restore",
-        archive="{{ params.archive }}",
         stream="{{ params.target }}",
-        at="{{ params.at or '' }}",
-        generation="{{ params.generation or '' }}",
-        offsets="{{ params.offsets }}",
-        numbers="{{ params.numbers }}",
-        retention="{{ params.retention }}",
-        read_back="{{ params.read_back }}",
-        pravega_conn_id="{{ params.pravega_conn_id }}",
-        aws_conn_id="{{ params.aws_conn_id }}",
+        **UPTO,
+        **templates("archive", "offsets", "numbers", "retention", "read_back"),
+        **templates("pravega_conn_id", "aws_conn_id"),
     )
     checked >> warm_up >> restore >> report(restore.output)  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 from pydantic import BeforeValidator, Field, ValidationError, create_model
 
 from streamvault.common.errors import Problem, Usage
-from streamvault.common.options import CommandLine, Options, command_line
+from streamvault.common.options import Options, command_line
 from streamvault.common.verb import PublicVerb
 from streamvault.scopes.calls import OneCall, ScopeCalls, StreamCalls
 from streamvault.scopes.entries import ALTERNATIVES, ListModel, entry_fields, overridden, with_options
@@ -129,7 +129,7 @@ class DeclaredCalls(StreamCalls):
             if group & said.keys():
                 base = {name: value for name, value in base.items() if name not in group}
         given = {
-            keyword: _value(command_line(declared), said[name])
+            keyword: command_line(declared).value(said[name], "--config")
             for name, keyword, declared in entry_fields(kind, RUNNING)
             if name in said
         }
@@ -146,17 +146,6 @@ def _is_key(part: str, said: Mapping[str, Any]) -> bool:
     entries = said.get("streams")
     tables = [said, *(entries if isinstance(entries, list) else [])]
     return any(isinstance(table, dict) and part in table for table in tables)
-
-
-def _value(form: CommandLine, value: Any) -> Any:
-    """Return an option's value; it is written as on the command line, or is of the option's type."""
-    if form.choices:
-        return form.choices[value]
-    if form.parse is not None:
-        return form.parse(str(value))
-    if isinstance(value, str) and form.load is not None:
-        return form.load(value, "--config")
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _list_model(verb: PublicVerb) -> type[ListModel]:

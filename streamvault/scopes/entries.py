@@ -112,19 +112,11 @@ def _entry_type(declared: FieldInfo) -> Any:
 
 def _validator(form: CommandLine) -> Callable[[Any, Callable[[Any], Any]], Any]:
     def validate(value: Any, check: Callable[[Any], Any]) -> Any:
-        if form.choices:
-            if value not in form.choices:
-                raise ValueError(f"{value!r} is not one of {', '.join(form.choices)}")
-            return value
         try:
-            if form.parse is not None:
-                check(form.parse(str(value)))
-            elif form.load is not None:
-                check(form.load(value, "it"))
-            else:
-                return check(value)
+            found = form.value(value, "it")
+            checked = found if form.choices else check(found)
         except Problem as problem:
             raise ValueError(str(problem)) from None
-        return value
+        return value if form.choices or form.parse or form.load else checked
 
     return validate

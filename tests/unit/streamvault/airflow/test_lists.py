@@ -249,7 +249,7 @@ def test_invalid_list_is_refused(kind: type[StreamList], declared: Any, said: st
         (Rotations, {"keep_for": "long"}, "keep_for: 'long' is not a duration"),
         (Rotations, {"keep_for": 90}, "keep_for: '90' is not a duration"),
         (Rotations, {"until": "2026-01-01"}, "until: it has no time zone: 2026-01-01"),
-        (Rotations, {"until": 7}, "until: it is not a time"),
+        (Rotations, {"until": 7}, "until: --until is not a time"),
         (Rotations, {"root": "ftp://h"}, "not a root URI"),
         (Rotations, {"range_size": "big"}, "range_size: 'big' is not a size"),
         (Rotations, {"window": "1MiB"}, "window: .* greater than or equal to 16777216"),
