@@ -8,6 +8,7 @@ from datetime import timedelta
 from inspect import Parameter, Signature
 from typing import Any, ClassVar
 
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef
@@ -45,23 +46,15 @@ REFUSED = {
 }
 """Arguments of `SparkSubmitOperator` that would have no effect, and why."""
 
+SUBMITTED = tuple(
+    name
+    for name in inspect.signature(SparkSubmitHook).parameters
+    if name in inspect.signature(SparkSubmitOperator.__init__).parameters and name not in {*REFUSED, "env_vars"}
+)
+"""Arguments of `SparkSubmitOperator` that its hook takes; it keeps some in attributes with an underscore."""
+
 MAX_EVENTS = 100
 """How many of an asset's newest events are compared with what a retry would announce."""
-
-SPARK_FIELDS = (
-    "files",
-    "py_files",
-    "jars",
-    "driver_class_path",
-    "packages",
-    "exclude_packages",
-    "keytab",
-    "principal",
-    "proxy_user",
-    "post_submit_commands",
-    "properties_file",
-)
-"""Template fields of `SparkSubmitOperator`, besides those that every operator here has."""
 
 
 class CommandOperator(SparkSubmitOperator):
@@ -95,16 +88,8 @@ class CommandOperator(SparkSubmitOperator):
     """
 
     template_fields: Sequence[str] = (
-        "conf",
-        "name",
-        "conn_id",
-        "pravega_conn_id",
-        "aws_conn_id",
-        "env_vars",
-        "log_level",
-        *SPARK_FIELDS,
-        "report_file",
-        "report_url",
+        *(name for name in SparkSubmitOperator.template_fields if name not in REFUSED),
+        *("pravega_conn_id", "aws_conn_id", "log_level", "report_file", "report_url"),
     )
     template_ext: Sequence[str] = ()
     operator_extra_links = (ArchivePageLink(), SparkLink())
@@ -267,35 +252,9 @@ class CommandOperator(SparkSubmitOperator):
         return any(is_on_s3(getattr(self, name)) for name in (*self.arguments, *(each.name for each in self.options)))
 
     def _get_hook(self) -> StreamvaultSubmitHook:
-        return StreamvaultSubmitHook(
-            variables=self.variables(),
-            conf=self.conf,
-            conn_id=self.conn_id,
-            files=self.files,
-            py_files=self.py_files,
-            archives=self._archives,
-            driver_class_path=self.driver_class_path,
-            jars=self.jars,
-            packages=self.packages,
-            exclude_packages=self.exclude_packages,
-            repositories=self._repositories,
-            total_executor_cores=self._total_executor_cores,
-            executor_cores=self._executor_cores,
-            executor_memory=self._executor_memory,
-            driver_memory=self._driver_memory,
-            keytab=self.keytab,
-            principal=self.principal,
-            proxy_user=self.proxy_user,
-            name=self.name,
-            num_executors=self._num_executors,
-            verbose=self._verbose,
-            spark_binary=self._spark_binary,
-            properties_file=self.properties_file,
-            yarn_queue=self._yarn_queue,
-            use_krb5ccache=self._use_krb5ccache,
-            post_submit_commands=self.post_submit_commands,
-            distributed=issubclass(self.options_class, Distributed),
-        )
+        given = {name: getattr(self, name if hasattr(self, name) else f"_{name}") for name in SUBMITTED}
+        distributed = issubclass(self.options_class, Distributed)
+        return StreamvaultSubmitHook(variables=self.variables(), distributed=distributed, **given)
 
     def _emit_events(self, report: Mapping[str, Any], context: Any) -> None:
         if not self.written:
