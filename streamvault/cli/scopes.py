@@ -101,7 +101,7 @@ def show_scope(results: Results, report: ScopeReport[Any], show: Callable[[Resul
         results.line(f"left out: {len(report.omitted) - MAX_OMITTED:,} more streams (--json lists all)")
     if report.key_value_tables:
         tables = count_text(len(report.key_value_tables), "key-value table")
-        results.line(f"not carried: {tables} ({_listed(map(_name, report.key_value_tables))})")
+        results.line(f"not migrated: {tables} ({_listed(map(_name, report.key_value_tables))})")
     if total:
         results.line(f"in all: {total}")
     counts = Counter(each.status for each in report.outcomes)

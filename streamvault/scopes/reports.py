@@ -71,7 +71,7 @@ class ScopeReport(TimedReport, Generic[R]):
         scope: the scope or the pattern, as given.
         outcomes: how it ended for each stream, in the order of their names.
         omitted: the streams that were left out.
-        key_value_tables: URIs of the scope's key-value tables, which are not carried.
+        key_value_tables: URIs of the scope's key-value tables, which are not migrated.
         dry_run: whether it was a dry run: nothing was changed.
     """
 
