@@ -23,10 +23,8 @@ def show(archive: ArchiveArgument, options: ShowOptions, *, running: Running) ->
     with running.command() as command:
         from streamvault.manifests.archive.archive import Archive
 
-        found = Archive.open(archive)
-        fingerprint = found.fingerprint(options.generation)
-        document = {**found.manifest(options.generation).document(), "fingerprint": fingerprint}
-        decision = found.listing().decision
+        manifest, fingerprint, decision = Archive.open(archive).found(options.generation)
+        document = {**manifest.document(), "fingerprint": fingerprint}
         begun = decision.title if decision.deletion else ""
         command.write(document, lambda results: _show(results, archive, document, decision.dropped, begun))
     return command.exit_code

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import accumulate, chain, islice
 from math import ceil
 
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.object_keys import manifest_key
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.errors import AccessDenied
 from streamvault.streamstore.arithmetic.cuts import segments_between
@@ -166,28 +165,42 @@ class ArchiveHistory:
         return sum(point.gaps for point in self.points)
 
 
-def read_history(archive: Archive, most: int = MAX_MARKS) -> ArchiveHistory:
+def read_history(archive: Archive, most: int = MAX_MARKS, listing: Listing | None = None) -> ArchiveHistory:
     """Read an archive's manifests.
 
     Args:
         archive: the archive.
         most: how many parts to keep; of more, those of neighbouring generations are joined.
+        listing: the generations in force, if they were just listed.
 
     Raises:
         NoSuchArchive, Damaged: as for `Archive.manifest`.
     """
-    archive.manifest()  # raises if there is no archive
-    return archive.stable(partial(_read, archive, most))
+
+    def read(now: Listing) -> ArchiveHistory:
+        manifests = map(archive.read_manifest, archive.in_force(now))
+        return history_of(archive, now, gather_history(now, manifests, most), most)
+
+    return archive.stable(read, listing)
 
 
-def _read(archive: Archive, most: int, listing: Listing) -> ArchiveHistory:
-    if listing.missing is not None:
-        raise manifest_lost(listing, archive.uri)
-    locks, warnings = _locks(archive, listing)
+@dataclass(frozen=True, slots=True)
+class GatheredHistory:
+    """What of a history the manifests alone tell; attributes as of `ArchiveHistory`."""
+
+    newest: Manifest
+    points: Sequence[RestorePoint]
+    segments: Sequence[DrawnSegment]
+    parts: _Parts
+    objects: int
+
+
+def gather_history(listing: Listing, manifests: Iterable[Manifest], most: int) -> GatheredHistory:
+    """Read the manifests of all generations in force, in order, one at a time; the rest as for `read_history`."""
     points: list[RestorePoint] = []
     parts, totals = _Parts(most), dict[SegmentId, list[int]]()
     objects = 0
-    steps = (step for span in listing.spans for step in _steps(archive.read_manifest(span)))
+    steps = (step for manifest in manifests for step in _steps(manifest))
     begun = list(islice(steps, 2))
     width = begun[-1].created - begun[0].created
     at = begun[0].created - (width if width > timedelta(0) else FIRST_SPAN)
@@ -205,7 +218,6 @@ def _read(archive: Archive, most: int, listing: Listing) -> ArchiveHistory:
                 merged=last if is_merged else 0,
                 checked=last in listing.checked,
                 holds=listing.holds.get(last, ()),
-                lock=locks.get(last, ""),
             )
         )
         parts.add(step, begin)
@@ -217,17 +229,25 @@ def _read(archive: Archive, most: int, listing: Listing) -> ArchiveHistory:
                 total[0] += entry.bytes
                 total[1] += entry.events
                 objects += layout.object_count(ceil(entry.bytes / newest.range_size), entry.events)
+    segments = tuple(spans_of([epoch.value() for epoch in newest.epochs], totals))
+    return GatheredHistory(newest, points, segments, parts, objects)
+
+
+def history_of(archive: Archive, listing: Listing, gathered: GatheredHistory, most: int) -> ArchiveHistory:
+    """Add to what was gathered of an archive what the store says of its objects; ``most`` as for `read_history`."""
+    locks, warnings = _locks(archive, listing)
+    gathered.parts.limit(most)
     return ArchiveHistory(
         uri=archive.uri,
-        newest=newest,
+        newest=gathered.newest,
         expired=listing.dropped,
-        points=tuple(points),
-        segments=tuple(spans_of([epoch.value() for epoch in newest.epochs], totals)),
-        parts=parts.drawn(),
-        joined=parts.joined,
-        left_out=parts.left_out,
-        objects=objects,
-        storage_class=_storage_class(archive, newest),
+        points=tuple(replace(one, lock=locks.get(one.merged or one.generation, "")) for one in gathered.points),
+        segments=tuple(gathered.segments),
+        parts=gathered.parts.drawn(),
+        joined=gathered.parts.joined,
+        left_out=gathered.parts.left_out,
+        objects=gathered.objects,
+        storage_class=_storage_class(archive, gathered.newest),
         warnings=tuple(warnings),
     )
 
@@ -339,6 +359,11 @@ class _Parts:
                 )
             )
         self._steps += 1
+        self.limit(self._most)
+
+    def limit(self, most: int) -> None:
+        """Join parts until there are no more than so many, from now on."""
+        self._most = most
         while len(self._held) > self._most and self.joined < self._steps:
             self._join()
 

@@ -12,7 +12,7 @@ from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.archive.plan import Plan, current_plan
 from streamvault.manifests.archive.rows import count_rows
 from streamvault.manifests.format.manifest import Manifest
-from streamvault.manifests.verbs.reports import ArchiveSummary
+from streamvault.manifests.verbs.overview import Overview
 from streamvault.reading.identity import check_same_stream
 from streamvault.reading.spans import count_spans
 from streamvault.report.reports import ArchiveStatus
@@ -25,27 +25,29 @@ COMPARED = 4
 """Of how many segments of a stream the last bytes are compared with its archive's witness."""
 
 
-def status_of(summary: ArchiveSummary, now: datetime) -> ArchiveStatus:
+def status_of(overview: Overview, now: datetime) -> ArchiveStatus:
     """Return the status of an archive or a table; of an unfinished generation, reads the plan and lists the rows.
 
     One LIST tells whether there are data at all; whether all of them are there is not looked at.
 
     Args:
-        summary: what `list_archives` says of it.
+        overview: what was read of it.
         now: when it was listed.
     """
+    archive, summary = overview.archive, overview.summary
     known = {each.name: getattr(summary, each.name) for each in fields(summary)}
     if summary.created:
         # two machines' clocks may differ
         known["newest_age"] = max(0.0, (now - datetime.fromisoformat(summary.created)).total_seconds())
+    is_whole = not (summary.problem or summary.being_deleted)
     try:
-        if summary.layout in LAYOUTS and summary.bytes and not (summary.problem or summary.being_deleted):
-            _check_data(Archive.open(summary.archive))
+        if archive is not None and summary.layout in LAYOUTS and summary.bytes and is_whole:
+            _check_data(archive)
     except Problem as problem:
         known["problem"] = str(problem)
-    if summary.unfinished_generation:
+    if archive is not None and summary.unfinished_generation:
         try:
-            known |= _progress(Archive.open(summary.archive), GenerationSpan.of(summary.unfinished_generation))
+            known |= _progress(archive, GenerationSpan.of(summary.unfinished_generation))
         except Problem as problem:
             known["problem"] = known["problem"] or str(problem)
     return ArchiveStatus(**known)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,22 @@ from streamvault.common.errors import Usage
 from streamvault.common.sizes import count_text
 from streamvault.common.verb import verb
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
-from streamvault.manifests.verbs.show import list_archives
+from streamvault.manifests.archive.listing import Listing
+from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.verbs.overview import Overview
+from streamvault.manifests.verbs.show import find_archives
 from streamvault.objectstore.errors import InvalidRoot
 from streamvault.objectstore.uri import RootAddress
 from streamvault.report.files import replace_file
-from streamvault.report.history import MAX_MARKS, read_history, spans_of
+from streamvault.report.history import (
+    MAX_MARKS,
+    ArchiveHistory,
+    GatheredHistory,
+    gather_history,
+    history_of,
+    read_history,
+    spans_of,
+)
 from streamvault.report.options import ReportOptions
 from streamvault.report.reports import PageReport
 from streamvault.report.status import unarchived_bytes
@@ -73,10 +85,11 @@ def check_packages() -> None:
 def _archive_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageReport]:
     from streamvault.report.page import ReportPage, archive_section  # noqa: PLC0415
 
-    archive = _archive_at(place)
-    if archive is None:
+    found = _archive_at(place)
+    if found is None:
         return _root_page(place, options)
-    history = read_history(archive)
+    archive, listing = found
+    history = read_history(archive, listing=listing)
     unarchived = None
     if options.stream:
         with open_stream(options.stream) as stream:
@@ -89,13 +102,13 @@ def _archive_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageR
     )
 
 
-def _archive_at(place: str) -> Archive | None:
-    """Return the archive at an address; None if there is none, and it may be a root."""
+def _archive_at(place: str) -> tuple[Archive, Listing] | None:
+    """Return the archive at an address, with its generations in force; None if there is none, and it may be a root."""
     with suppress(InvalidRoot, InvalidName):
         archive = Archive.open(place)
         listing = archive.listing()
         if listing.newest or listing.orphans:
-            return archive
+            return archive, listing
     return None
 
 
@@ -104,7 +117,9 @@ def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRepo
 
     if options.stream:
         raise Usage("--stream is of one archive", where=place, todo="Give the archive: ROOT/SCOPE/STREAM.")
-    found = list_archives(place)
+    gather = _Gathering()
+    overviews = list(find_archives(place, gather=gather))
+    found = [one.summary for one in overviews]
     if not found:
         raise NoSuchArchive("no archives", where=place, todo="'streamvault ls ROOT' lists the archives.")
     root = RootAddress.parse(place).resolve().uri
@@ -116,7 +131,7 @@ def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRepo
         drawn = []
     sections, generations = [], 0
     for at in drawn:
-        history = read_history(Archive.open(found[at].archive), MAX_MARKS // len(drawn))
+        history = gather.history(overviews[at], MAX_MARKS // len(drawn))
         generations += len(history.points)
         sections.append(archive_section(f"a{at}", names[at], history))
     anchors = {at: f"a{at}" for at in drawn}
@@ -125,6 +140,24 @@ def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRepo
         title=f"Archives below {root}", subtitle=count_text(len(found), "archive"), sections=sections, index=index
     )
     return page, PageReport(archives_found=len(found), generations_read=generations, warnings=tuple(warnings))
+
+
+class _Gathering:
+    """Gathers the histories of the first archives of a root, while they are listed."""
+
+    def __init__(self) -> None:
+        self._count = count(1)
+
+    def __call__(self, listing: Listing, manifests: Iterable[Manifest]) -> GatheredHistory | None:
+        number = next(self._count)
+        return gather_history(listing, manifests, MAX_MARKS // number) if number <= MAX_SECTIONS else None
+
+    def history(self, overview: Overview, most: int) -> ArchiveHistory:
+        """Return an archive's history."""
+        assert overview.archive is not None  # noqa: S101
+        if overview.listing is None or overview.gathered is None:  # there were others, which cannot be read
+            return read_history(overview.archive, most)
+        return history_of(overview.archive, overview.listing, overview.gathered, most)
 
 
 def _stream_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageReport]:

@@ -10,12 +10,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streamvault.common.at_once import each_of
-from streamvault.common.errors import Absent, Problem, Usage
+from streamvault.common.errors import Absent, Conflict, Failed, Problem, Usage
 from streamvault.common.verb import PublicVerb
 from streamvault.manager.status import ScopeState, Servers, look_at_scope
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.verbs.reports import ArchiveSummary
+from streamvault.manifests.verbs.overview import Overview, overview_of
 from streamvault.manifests.verbs.show import NoSuchPlace, find_archives
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.comparing import bytes_before, check_gaps, held_below
@@ -31,7 +29,6 @@ from streamvault.report.status import status_of, unarchived_bytes
 from streamvault.scopes.calls import StreamCalls
 from streamvault.scopes.toml import load_declared
 from streamvault.scopes.uri import ScopePattern
-from streamvault.streamstore.arithmetic.cuts import is_before
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.uri import parse_stream
@@ -116,6 +113,7 @@ class _Found:
         state: of the scope.
         streams: the streams with what is known of their archives; also those that are named and not there.
         archives: the archives and tables.
+        overviews: what was read of the archives, by their streams.
         places: the scope and the root.
         unreadable: why the scope cannot be read; None if it can.
         no_archives: why the root cannot be read; None if it can, or if there is none.
@@ -125,6 +123,7 @@ class _Found:
         self.state = ScopeState()
         self.streams: list[StreamStatus] = []
         self.archives: list[ArchiveStatus] = []
+        self.overviews: dict[str, Overview] = {}
         self.places: list[PlaceStatus] = []
         self.unreadable: Problem | None = None
         self.no_archives: Problem | None = None
@@ -148,7 +147,9 @@ class _Found:
             self.places.append(PlaceStatus(place=part.scope, problem=str(self.unreadable or self.state.problem)))
             if part.root:
                 try:
-                    self.archives = servers.ask(part.root, lambda: list(_archives(part, name.scope, now)))
+                    found = servers.ask(part.root, lambda: list(_archives(part, name.scope)))
+                    self.archives = [status_of(one, now) for one in found]
+                    self.overviews = {one.summary.stream_name: one for one in found if not one.summary.table}
                 except Problem as problem:
                     self.no_archives = problem
                 self.places.append(PlaceStatus(place=part.root, problem=str(self.no_archives or "")))
@@ -166,7 +167,8 @@ class _Found:
             if not part.root or self.no_archives or (archive is not None and archive.problem):
                 return known
             try:
-                return servers.ask(stream.store.uri, partial(_looked_at, known, stream, archive))
+                overview = self.overviews.get(str(stream.name))
+                return servers.ask(stream.store.uri, partial(_compared, known, stream, overview))
             except (NoSuchStream, NoSuchScope):  # it was deleted meanwhile
                 return None
             except Problem as problem:
@@ -206,44 +208,41 @@ class _Found:
         )
 
 
-def _archives(part: WatchedStreams, scope: str, now: datetime) -> Iterator[ArchiveStatus]:
+def _archives(part: WatchedStreams, scope: str) -> Iterator[Overview]:
     """Yield the archives of a part's streams, with their tables."""
     root = RootAddress.parse(part.root).resolve()
-    found: list[ArchiveSummary] = []
+    found: list[Overview] = []
     try:
-        found = find_archives(root.below(scope).uri, part.matches)
+        found = list(find_archives(root.below(scope).uri, part.matches))
     except NoSuchPlace:  # nothing was archived yet
         next(root.open().list(""), None)  # raises if there is no such root: it may hold archives when it is back
     for one in found:
-        its_scope, _, name = one.stream_name.partition("/")
+        its_scope, _, name = one.summary.stream_name.partition("/")
         if its_scope == scope and (part.matches is None or part.matches(name)):
-            yield status_of(one, now)
+            yield one
 
 
-def _looked_at(known: StreamStatus, stream: OpenStream, archive: ArchiveStatus | None) -> StreamStatus:
+def _compared(known: StreamStatus, stream: OpenStream, overview: Overview | None) -> StreamStatus:
     """Return a stream's status with what its archive lacks of it.
 
     Raises:
         Problem: the stream or the archive cannot be read, or they do not belong together.
     """
-    if archive is None or not archive.generation:
+    if overview is None or overview.archive is None or overview.newest is None:
         return replace(known, unarchived=unarchived_bytes(stream, None))
-    found = Archive.open(archive.archive)
-
-    def compared(listing: Listing) -> StreamStatus:
-        spans, described = found.in_force(listing), stream.describe()
-        newest = found.read_manifest(spans[-1])
+    described, newest, listing, head = stream.describe(), overview.newest, overview.listing, overview.head
+    try:
         count = unarchived_bytes(stream, newest, described)
-        if archive.gap_bytes:
-            gaps = {span.last: found.read_manifest(span).gaps for span in spans}
-            check_gaps(described, stream.store, held_below(described, stream.store, newest.to), gaps, found.uri)
-        head = newest.from_
-        if len(spans) > 1 and not is_before(described, head, described.head):
-            head = found.read_manifest(spans[0]).from_
-        before = bytes_before(described, stream.store, head, listing.begin(head))
+        if overview.summary.gap_bytes:
+            held = held_below(described, stream.store, newest.to)
+            check_gaps(described, stream.store, held, overview.gaps, overview.summary.archive)
+        before = bytes_before(described, stream.store, head, listing.begin(head)) if listing and head else None
         return replace(known, unarchived=count, before_archive=before)
-
-    return found.stable(compared)
+    except (Conflict, Failed):
+        now = overview_of(overview.archive)
+        if now is None or now.listing is None or now.listing == listing:
+            raise
+        return _compared(known, stream, now)  # it may have been archived and truncated meanwhile
 
 
 def declared_parts(file: str) -> list[WatchedStreams]:

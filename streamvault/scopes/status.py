@@ -8,7 +8,7 @@ from datetime import datetime
 from streamvault.common.errors import Usage
 from streamvault.common.times import moment_text, now_utc
 from streamvault.common.verb import verb
-from streamvault.manifests.verbs.show import list_archives
+from streamvault.manifests.verbs.show import find_archives
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.comparing import never_archived
 from streamvault.report.files import replace_file
@@ -83,7 +83,7 @@ def _report(place: str | None, options: StatusOptions, now: datetime) -> StatusR
                 "--root applies only to a scope's streams", where=place, todo="Give one root, or a scope and --root."
             )
         root = RootAddress.parse(place).resolve().uri
-        return StatusReport(root=root, seen=seen, statuses=tuple(status_of(one, now) for one in list_archives(place)))
+        return StatusReport(root=root, seen=seen, statuses=tuple(status_of(one, now) for one in find_archives(place)))
     if place is not None and "/" not in place.partition("://")[2]:
         todo = f"Give a scope, {place}/SCOPE/; 'streamvault streams {place}' lists the streams of all."
         raise Usage("a whole cluster has no status", where=place, todo=todo)

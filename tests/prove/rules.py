@@ -1143,7 +1143,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "mark-of-another-is-counted",
         "status: the newest generation's mark that is not of it does not count",
-        "manifests/verbs/show.py",
+        "manifests/verbs/overview.py",
         "    bad = is_marked and ",
         "    bad = False and ",
         tests=(CHECK_NOTES,),

@@ -133,7 +133,13 @@ class Archive:
             NoSuchArchive: there is no such generation, or it has expired.
             Damaged: the manifest is not valid, or manifests are missing.
         """
-        return self.stable(lambda listing: self.read_manifest(self._span(listing, generation)))
+        return self.found(generation)[0]
+
+    def found(self, generation: int | None = None) -> tuple[Manifest, str, Decision]:
+        """Return the same as `manifest`, the SHA-256 of its file (hexadecimal), and the newest decision."""
+        return self.stable(
+            lambda listing: (*self.read_fingerprinted(self._span(listing, generation)), listing.decision)
+        )
 
     def newest(self) -> Manifest | None:
         """Return the newest generation's manifest, to which another is to be added; None if there is no archive.
@@ -262,7 +268,7 @@ class Archive:
         Raises:
             NoSuchArchive, Damaged: as for `manifest`.
         """
-        return self.stable(lambda listing: self.read_fingerprinted(self._span(listing, generation)))[1]
+        return self.found(generation)[1]
 
     def read_fingerprinted(self, span: GenerationSpan) -> tuple[Manifest, str]:
         """Return a manifest, and the SHA-256 of its file, hexadecimal; errors as for `read_manifest`."""

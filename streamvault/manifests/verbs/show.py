@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from streamvault.common.at_once import each_of
-from streamvault.common.errors import Absent, Damaged, Problem
+from streamvault.common.errors import Absent
 from streamvault.common.progress import Progress
 from streamvault.common.times import moment_text
 from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.layouts.object_keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
 from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.archive.marks import valid_mark
-from streamvault.manifests.archive.plan import current_plan
 from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.verbs.overview import Gather, Overview, overview_of
 from streamvault.manifests.verbs.reports import ArchiveSummary, Timeline, TimelineEntry
 from streamvault.objectstore.bulk import list_records
 from streamvault.objectstore.errors import AccessDenied, InvalidKey, InvalidRoot
@@ -45,22 +44,32 @@ def list_archives(place: str | os.PathLike[str], *, progress: Progress | None = 
         NoSuchPlace: the folder does not exist or is empty.
         Problem: the folder cannot be read. An unreadable archive or folder below it is returned with its `problem`.
     """
-    return find_archives(place, None, progress)
+    archives: list[ArchiveSummary] = []
+    for found in find_archives(place):
+        archives.append(found.summary)
+        if progress is not None and len(archives) % SAID_AFTER == 0:
+            progress.say(f"{len(archives):,} archives read")
+    return archives
 
 
 def find_archives(
-    place: str | os.PathLike[str], matches: Callable[[str], bool] | None, progress: Progress | None = None
-) -> list[ArchiveSummary]:
-    """Return the same as `list_archives`, of the place's folders whose names match; None: of all."""
+    place: str | os.PathLike[str],
+    matches: Callable[[str], bool] | None = None,
+    gather: Gather | None = None,
+) -> Iterator[Overview]:
+    """Yield what `list_archives` returns, with what was read of each; errors likewise.
+
+    Args:
+        place: as for `list_archives`.
+        matches: whether a folder of the place is looked at, given its name; None: all are.
+        gather: as for `overview_of`. It is called by several threads.
+    """
     address = RootAddress.parse(place).resolve()
-    archives: list[ArchiveSummary] = []
-    for archive in _Folders(address, matches).archives([""]):
-        archives.append(archive)
-        if progress is not None and len(archives) % SAID_AFTER == 0:
-            progress.say(f"{len(archives):,} archives read")
-    if not archives:
+    found = None
+    for found in _Folders(address, matches, gather).archives([""]):
+        yield found
+    if found is None:
         _check_there(address)
-    return archives
 
 
 def show_archive(archive: str | os.PathLike[str], *, generation: int | None = None) -> Manifest:
@@ -88,20 +97,17 @@ def show_timeline(archive: str | os.PathLike[str]) -> Timeline:
         Damaged: a manifest is missing or not valid. A mark that is not valid does not count.
     """
     source = Archive.open(archive)
-    source.manifest()  # raises if there is no archive
     return source.stable(partial(_timeline, source))
 
 
 def _timeline(source: Archive, listing: Listing) -> Timeline:
-    if listing.missing is not None:
-        raise manifest_lost(listing, source.uri)
     return Timeline(
         archive=source.uri,
         stream_name=str(source.stream),
         expired_up_to=listing.dropped,
         being_deleted=bool(listing.decision.deletion),
         decision=listing.decision.title if listing.decision.number else "",
-        entries=tuple(_entry(source, listing, span) for span in listing.spans),
+        entries=tuple(_entry(source, listing, span) for span in source.in_force(listing)),
     )
 
 
@@ -144,14 +150,15 @@ class _Folders:
     Args:
         address: the address.
         matches: whether a folder of the address is looked at, given its name; None: all are.
+        gather: as for `overview_of`.
     """
 
-    def __init__(self, address: RootAddress, matches: Callable[[str], bool] | None) -> None:
-        self._address, self._matches, self._store = address, matches, address.open()
+    def __init__(self, address: RootAddress, matches: Callable[[str], bool] | None, gather: Gather | None) -> None:
+        self._address, self._matches, self._gather, self._store = address, matches, gather, address.open()
         # the folders that archives were found in: what else is there is probably an archive, too
         self._above: set[str] = set()
 
-    def archives(self, paths: list[str]) -> Iterator[ArchiveSummary]:
+    def archives(self, paths: list[str]) -> Iterator[Overview]:
         """Yield the archives and tables in some folders of one folder and below, and each unreadable folder."""
         # the first folder tells what the others probably are
         for found, below in chain(map(self._look, paths[:1]), each_of(self._look, paths[1:])):
@@ -159,26 +166,53 @@ class _Folders:
             if below:
                 yield from self.archives(below)
 
-    def _look(self, path: str) -> tuple[list[ArchiveSummary], list[str]]:
+    def _look(self, path: str) -> tuple[list[Overview], list[str]]:
         """Return what is in a folder, or the folders below it."""
         address = self._address
         try:
             if address.folder is None and path.rpartition("/")[0] in self._above and is_path(path):
                 folders, keys = _records(self._store, f"{path}/")
-                if found := list(_archives_in(address.below(path), folders, keys)):
+                if found := list(self._archives_in(address.below(path), folders, keys)):
                     return found, []
             names = _folders(address, self._store, path)
         except AccessDenied as problem:
             if not path:
                 raise
-            return [ArchiveSummary(archive=address.below(path).uri, stream_name="", problem=str(problem))], []
+            summary = ArchiveSummary(archive=address.below(path).uri, stream_name="", problem=str(problem))
+            return [Overview(None, summary)], []
         own = _RECORDS.intersection(names)
         if own:
-            if found := list(_archives_in(address.below(path), own)):
+            if found := list(self._archives_in(address.below(path), own)):
                 self._above.add(path.rpartition("/")[0])
                 return found, []
             own = _OWN
         return [], [each for each in self._below(path, names, own) if not _is_loop(address, each)]
+
+    def _archives_in(
+        self, address: RootAddress, folders: Container[str], keys: list[str] | None = None
+    ) -> Iterator[Overview]:
+        """Yield the archive at an address, and its tables.
+
+        Args:
+            address: the archive's.
+            folders: which of `_RECORDS` it has.
+            keys: all keys of its manifests, relative to it, if they were listed.
+        """
+        try:
+            root, scope, stream = address.split()
+            name = StreamName(scope, stream)
+        except (InvalidRoot, InvalidName):
+            return  # a foreign folder
+        archive = Archive(root, name)
+        found = [archive]
+        for table in archive.tables() if TABLES.rstrip("/") in folders else ():
+            with suppress(InvalidKey):  # a foreign folder
+                found.append(archive.table_archive(table))
+        for each in found:
+            has_plan = WORK.rstrip("/") in folders and not each.table
+            held = None if each.table else keys
+            if (one := overview_of(each, held, has_plan=has_plan, gather=self._gather)) is not None:
+                yield one
 
     def _below(self, path: str, names: Iterable[str], own: Container[str]) -> Iterator[str]:
         for name in names:
@@ -209,32 +243,6 @@ def _records(store: ObjectStore, folder: str) -> tuple[set[str], list[str]]:
                 after = f"{folder}{name}0"  # sorts behind all that is in that folder
                 break
     return found & _RECORDS, keys
-
-
-def _archives_in(
-    address: RootAddress, folders: Container[str], keys: list[str] | None = None
-) -> Iterator[ArchiveSummary]:
-    """Yield the archive at an address, and its tables.
-
-    Args:
-        address: the archive's.
-        folders: which of `_RECORDS` it has.
-        keys: all keys of its manifests, relative to it, if they were listed.
-    """
-    try:
-        root, scope, stream = address.split()
-        name = StreamName(scope, stream)
-    except (InvalidRoot, InvalidName):
-        return  # a foreign folder
-    archive = Archive(root, name)
-    found = [archive]
-    for table in archive.tables() if TABLES.rstrip("/") in folders else ():
-        with suppress(InvalidKey):  # a foreign folder
-            found.append(archive.table_archive(table))
-    for each in found:
-        has_plan = WORK.rstrip("/") in folders and not each.table
-        if (summary := _summary(each, None if each.table else keys, has_plan=has_plan)) is not None:
-            yield summary
 
 
 def _folders(address: RootAddress, store: ObjectStore, path: str) -> Sequence[str]:
@@ -270,63 +278,3 @@ def _check_there(address: RootAddress) -> None:
         is_file = address.folder is not None and address.folder.exists()
         what = "it is a file, not a folder" if is_file else "no such folder"
         raise NoSuchPlace(what, where=address.uri, todo="Check the address.")
-
-
-def _summary(archive: Archive, keys: list[str] | None, *, has_plan: bool) -> ArchiveSummary | None:
-    summary = ArchiveSummary(
-        archive=Archive(archive.root, archive.stream, archive.store).uri,
-        table=archive.table,
-        stream_name=str(archive.stream),
-    )
-    try:
-        listing = archive.listing(keys)
-        if listing.decision.is_deleted:
-            return None if listing.decision.deletion == "done" else replace(summary, being_deleted=True)
-        summary = replace(summary, being_deleted=bool(listing.decision.deletion))
-        plan = current_plan(archive.place, GenerationSpan.of(listing.newest + 1))[0] if has_plan else None
-    except (AccessDenied, Damaged) as problem:
-        return replace(summary, problem=str(problem))
-    if plan is not None:
-        summary = replace(summary, unfinished_generation=plan.generation)
-    if listing.is_new or (archive.table and not listing.spans):
-        return summary if summary.unfinished_generation else None
-    summary = _counted(summary, listing)
-    try:
-        return archive.stable(partial(_summed, archive, summary), listing)
-    except Problem as problem:
-        return replace(summary, problem=str(problem))
-
-
-def _counted(summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
-    return replace(
-        summary,
-        generations_in_force=len(listing.spans),
-        first_generation=listing.spans[0].first if listing.spans else 0,
-        generation=listing.newest,
-        unchecked_generations=0 if summary.table else len(listing.unchecked),
-        held_generations=len(listing.holds),
-    )
-
-
-def _summed(archive: Archive, summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
-    """Add the totals of the manifests, which are read one at a time."""
-    if not listing.spans or listing.missing is not None:
-        raise manifest_lost(listing, archive.uri)
-    events = size = gaps = 0
-    for span in listing.spans:
-        manifest, fingerprint = archive.read_fingerprinted(span)
-        events += manifest.events
-        size += manifest.bytes
-        gaps += sum(gap.end - gap.start for gap in manifest.gaps)
-    summary = _counted(summary, listing)
-    is_marked = not archive.table and listing.newest in listing.checked
-    bad = is_marked and valid_mark(archive.store, manifest, fingerprint) is None
-    return replace(
-        summary,
-        unchecked_generations=summary.unchecked_generations + bad,
-        created=str(manifest.document()["created"]),
-        events=events,
-        bytes=size,
-        gap_bytes=gaps,
-        layout="table" if archive.table else manifest.layout,
-    )

@@ -173,7 +173,7 @@ def test_archives_are_read_several_at_once(vault: Vault, monkeypatch: pytest.Mon
             store.create_stream_and_scope(name, StreamConfiguration())
             append_events(store, name, SegmentId(0, 0), [b"one"])
         export_stream(vault.uri(name), vault.root, master="inline")
-    two, really, begun = threading.Barrier(2), show._summary, []
+    two, really, begun = threading.Barrier(2), show.overview_of, []
 
     def summary(*given: Any, **also: Any) -> Any:
         begun.append(given)
@@ -181,7 +181,7 @@ def test_archives_are_read_several_at_once(vault: Vault, monkeypatch: pytest.Mon
             two.wait(timeout=60)
         return really(*given, **also)
 
-    monkeypatch.setattr(show, "_summary", summary)
+    monkeypatch.setattr(show, "overview_of", summary)
     assert [one.stream_name for one in list_archives(vault.root)] == [f"scope/stream{number}" for number in range(5)]
 
 

@@ -15,9 +15,11 @@ import pytest
 from streamvault import hold_archive, write_report
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Usage
+from streamvault.manifests.verbs.costs import Requests
 from streamvault.report import write
 from streamvault.streamstore.model import StreamConfiguration
-from tests.unit.small_archives import NAME, Vault
+from tests.counting import counted
+from tests.unit.small_archives import NAME, Vault, a_root
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -97,6 +99,19 @@ def test_page_of_a_root_has_a_row_and_a_section_for_each_archive(vault: Vault, t
     assert '<a href="#a0">scope/stream</a>' in text
     row = text[text.index('<a href="#a0">') :].partition("</tr>")[0]
     assert re.search(r">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d</td>", row), "a time as in the rest of the page"
+
+
+@pytest.mark.parametrize("is_root", [True, False])
+def test_each_manifest_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_root: bool) -> None:
+    vault = Vault(tmp_path, root := a_root())
+    vault.make(events=5)
+    for _ in range(3):
+        vault.export(same_stream=True)
+        vault.add(b"more")
+    of_folders = 3 if is_root else 0  # the root, the scope, and the first archive in it
+    with counted(monkeypatch) as requests:
+        write_report(root if is_root else vault.archive, output=tmp_path / "page.html")
+    assert requests == [Requests(0, of_folders + 1, 3)]
 
 
 def test_page_of_a_root_with_many_archives_has_the_table_only(

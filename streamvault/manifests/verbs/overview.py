@@ -1,0 +1,130 @@
+"""One reading of an archive's records, which everything that shows the archive goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamvault.common.errors import Damaged, Problem
+from streamvault.layouts.object_keys import GenerationSpan
+from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive.listing import Listing, manifest_lost
+from streamvault.manifests.archive.marks import valid_mark
+from streamvault.manifests.archive.plan import current_plan
+from streamvault.manifests.format.entries import GapEntry
+from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.verbs.reports import ArchiveSummary
+from streamvault.objectstore.errors import AccessDenied
+from streamvault.streamstore.model import StreamCut
+
+Gather = Callable[[Listing, Iterable[Manifest]], Any]
+"""Reads the manifests of the generations in force, one at a time, and returns what `Overview.gathered` is to be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """An archive or a table as it was found.
+
+    Attributes:
+        archive: the archive or the table; None if it is a folder that cannot be read.
+        summary: what `ls` says of it.
+        listing: its generations in force; None if they cannot be told, or there are none.
+        newest: the newest generation's manifest; None if there is none, or not all can be read.
+        head: where the generations in force begin; None likewise.
+        gaps: number of a generation in force → its gaps.
+        gathered: what was made of the manifests; None if nothing was.
+    """
+
+    archive: Archive | None
+    summary: ArchiveSummary
+    listing: Listing | None = None
+    newest: Manifest | None = None
+    head: StreamCut | None = None
+    gaps: Mapping[int, tuple[GapEntry, ...]] = field(default_factory=dict)
+    gathered: Any = None
+
+
+def overview_of(
+    archive: Archive, keys: list[str] | None = None, *, has_plan: bool = False, gather: Gather | None = None
+) -> Overview | None:
+    """Read the records of an archive or a table, the manifests one at a time; return None if there is none.
+
+    Args:
+        archive: the archive or the table.
+        keys: all keys of its manifests, relative to it, if they were listed.
+        has_plan: whether it may have an unfinished generation.
+        gather: what else to do with the manifests of an archive.
+    """
+    summary = ArchiveSummary(
+        archive=Archive(archive.root, archive.stream, archive.store).uri,
+        table=archive.table,
+        stream_name=str(archive.stream),
+    )
+    try:
+        listing = archive.listing(keys)
+        if listing.decision.is_deleted:
+            is_gone = listing.decision.deletion == "done"
+            return None if is_gone else Overview(archive, replace(summary, being_deleted=True))
+        summary = replace(summary, being_deleted=bool(listing.decision.deletion))
+        plan = current_plan(archive.place, GenerationSpan.of(listing.newest + 1))[0] if has_plan else None
+    except (AccessDenied, Damaged) as problem:
+        return Overview(archive, replace(summary, problem=str(problem)))
+    if plan is not None:
+        summary = replace(summary, unfinished_generation=plan.generation)
+    if listing.is_new or (archive.table and not listing.spans):
+        return Overview(archive, summary) if summary.unfinished_generation else None
+    summary = _counted(summary, listing)
+    try:
+        return archive.stable(lambda now: _read(archive, summary, now, gather), listing)
+    except Problem as problem:
+        return Overview(archive, replace(summary, problem=str(problem)))
+
+
+def _counted(summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
+    return replace(
+        summary,
+        generations_in_force=len(listing.spans),
+        first_generation=listing.spans[0].first if listing.spans else 0,
+        generation=listing.newest,
+        unchecked_generations=0 if summary.table else len(listing.unchecked),
+        held_generations=len(listing.holds),
+    )
+
+
+def _read(archive: Archive, summary: ArchiveSummary, listing: Listing, gather: Gather | None) -> Overview:
+    if not listing.spans or listing.missing is not None:
+        raise manifest_lost(listing, archive.uri)
+    gaps: dict[int, tuple[GapEntry, ...]] = {}
+    newest: tuple[Manifest, str] | None = None
+    head: StreamCut | None = None
+    events = size = 0
+
+    def manifests() -> Iterator[Manifest]:
+        nonlocal newest, head, events, size
+        for span in listing.spans:
+            newest = manifest, _ = archive.read_fingerprinted(span)
+            head = head or manifest.from_
+            events += manifest.events
+            size += manifest.bytes
+            gaps[manifest.generation] = manifest.gaps
+            yield manifest
+
+    reading = manifests()
+    gathered = gather(listing, reading) if gather is not None and not archive.table else None
+    for _ in reading:  # those that were not gathered
+        pass
+    assert newest is not None  # noqa: S101
+    summary = _counted(summary, listing)
+    is_marked = not archive.table and listing.newest in listing.checked
+    bad = is_marked and valid_mark(archive.store, *newest) is None
+    summary = replace(
+        summary,
+        unchecked_generations=summary.unchecked_generations + bad,
+        created=str(newest[0].document()["created"]),
+        events=events,
+        bytes=size,
+        gap_bytes=sum(gap.end - gap.start for some in gaps.values() for gap in some),
+        layout="table" if archive.table else newest[0].layout,
+    )
+    return Overview(archive, summary, listing, newest[0], head, gaps, gathered)
