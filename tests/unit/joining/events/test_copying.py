@@ -391,33 +391,6 @@ def test_other_source_of_the_same_name_is_refused() -> None:
     assert is_equal(world)
 
 
-@pytest.mark.parametrize("segments", [3, 2])
-def test_late_end_leaves_the_ledger_of_another_target(segments: int) -> None:
-    """A run is paused at its last calls while its target is deleted, and a copy to another one is killed."""
-    origin = make()
-    undisturbed = origin.fork()
-    undisturbed.copy()
-    began = 0
-    for paused in range(undisturbed.calls - 8, undisturbed.calls):
-        world = origin.fork()
-        other = World(world.cluster, at=70, before=killed)
-
-        def meanwhile(store: MemoryStreams = world.store, other: World = other) -> None:
-            if OWN not in store.describe(TARGET).configuration.tags:
-                store.delete(TARGET)
-                with pytest.raises(Killed):
-                    other.copy(segments=segments)
-
-        world.at, world.before = paused, meanwhile
-        world.copy()
-        if other.calls:
-            began += 1
-            other.at = -1
-            other.copy(segments=segments)
-            assert is_equal(world)
-    assert began > 3
-
-
 def test_source_that_grows_and_is_truncated_between_runs() -> None:
     world = make()
     unfinished(world)
