@@ -9,7 +9,7 @@ from streamvault.common.errors import Usage
 from streamvault.common.options import Options, ScopeKind
 from streamvault.common.verb import PublicVerb
 from streamvault.scopes.listing import ScopeListing, members_of
-from streamvault.scopes.uri import ScopePattern, is_scope
+from streamvault.scopes.uri import ScopePattern, has_scope, is_scope
 from streamvault.streamstore.uri import is_stream, parse_stream
 
 
@@ -46,11 +46,11 @@ class StreamCalls(ABC):
 
 
 class ScopeCalls(StreamCalls):
-    """The calls for a scope or a pattern.
+    """The calls for a scope or a pattern, or the one for a stream or an archive.
 
     Args:
         verb: the verb, one of whose arguments may be a scope.
-        arguments: its arguments; of those that may be scopes, all are.
+        arguments: its arguments; of those that may be scopes, all are, or none is.
         options: its options.
 
     Raises:
@@ -61,8 +61,9 @@ class ScopeCalls(StreamCalls):
         self._names, self._given, self._options = verb.argument_names, arguments, options
         self._patterns = _patterns(verb, arguments)
         (name, kind), *others = verb.options_class.scoped.items()
-        target = next((self._patterns[other] for other, its in others if its == "target"), None)
-        self._pattern = self._patterns[name]
+        target = next((self._patterns.get(other) for other, its in others if its == "target"), None)
+        scope, _, stream = arguments[verb.argument_names.index(name)].rpartition("/")
+        self._pattern = ScopePattern(scope, stream)
         self._members = members_of(self._pattern, kind, target)
 
     def __str__(self) -> str:
@@ -70,6 +71,8 @@ class ScopeCalls(StreamCalls):
 
     def look(self, *, first: bool = False) -> ScopeListing:
         """See `StreamCalls.look`."""
+        if self._pattern.is_name:
+            return ScopeListing(names=[self._pattern.pattern])
         listing = self._members.look()
         if first:
             self._members.check_any(listing)
@@ -81,7 +84,7 @@ class ScopeCalls(StreamCalls):
 
     def has(self, name: str) -> bool:
         """See `StreamCalls.has`."""
-        return self._members.has(name)
+        return self._pattern.is_name or self._members.has(name)
 
     def uri(self, name: str) -> str:
         """See `StreamCalls.uri`."""
@@ -96,47 +99,14 @@ class ScopeCalls(StreamCalls):
         return arguments, self._options
 
 
-class OneCall(StreamCalls):
-    """The call for one stream or archive; arguments as for `ScopeCalls`, but none is a scope."""
-
-    def __init__(self, verb: PublicVerb, arguments: Sequence[str], options: Options) -> None:
-        self._arguments, self._options = arguments, options
-        for number, (name, kind) in enumerate(verb.options_class.scoped.items()):
-            _check_stream(kind, arguments[verb.argument_names.index(name)], number)
-        name, kind = next(iter(verb.options_class.scoped.items()))
-        self._uri = arguments[verb.argument_names.index(name)]
-        scope, _, self._name = self._uri.rpartition("/")
-        members_of(ScopePattern(scope), kind)  # raises if the verb takes none of this kind
-
-    def __str__(self) -> str:
-        return self._uri
-
-    def look(self, *, first: bool = False) -> ScopeListing:  # noqa: ARG002
-        """See `StreamCalls.look`."""
-        return ScopeListing(names=[self._name])
-
-    def given(self) -> Iterator[tuple[Sequence[str], Options]]:
-        """See `StreamCalls.given`."""
-        yield self.call(self._name)
-
-    def has(self, name: str) -> bool:  # noqa: ARG002
-        """See `StreamCalls.has`."""
-        return True
-
-    def uri(self, name: str) -> str:  # noqa: ARG002
-        """See `StreamCalls.uri`."""
-        return self._uri
-
-    def call(self, name: str) -> tuple[Sequence[str], Options]:  # noqa: ARG002
-        """See `StreamCalls.call`."""
-        return self._arguments, self._options
-
-
 def _patterns(verb: PublicVerb, arguments: Sequence[str]) -> Mapping[str, ScopePattern]:
-    """Return the scopes among a verb's arguments, by the argument's name."""
-    patterns = {}
+    """Return the scopes among a verb's arguments, by the argument's name; none if it is called for one stream."""
+    patterns, is_one = dict[str, ScopePattern](), not has_scope(verb, arguments)
     for number, (name, kind) in enumerate(verb.options_class.scoped.items()):
         text = arguments[verb.argument_names.index(name)]
+        if is_one:
+            _check_stream(kind, text, number)
+            continue
         if not is_scope(text):
             what = "the target of a scope is a scope" if number else "a scope as target needs a scope as source"
             raise Usage(what, where=repr(text), todo="Let both end in '/', or none.")

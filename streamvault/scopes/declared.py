@@ -11,11 +11,10 @@ from pydantic import BeforeValidator, Field, ValidationError, create_model
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import Options, command_line
 from streamvault.common.verb import PublicVerb
-from streamvault.scopes.calls import OneCall, ScopeCalls, StreamCalls
+from streamvault.scopes.calls import ScopeCalls, StreamCalls
 from streamvault.scopes.entries import ALTERNATIVES, ListModel, entry_fields, overridden, with_options
 from streamvault.scopes.listing import ScopeListing
 from streamvault.scopes.toml import line_of, load_declared
-from streamvault.scopes.uri import has_scope
 
 FOR_DAGS = (
     *("pravega_conn_id", "target_conn_id", "aws_conn_id", "most_lag", "stop_after"),
@@ -116,9 +115,7 @@ class DeclaredCalls(StreamCalls):
                 raise self._problem(Usage(f"{name} is missing"), path)
             arguments.append(said[name])
         try:
-            options = self._merged(said)
-            make = ScopeCalls if has_scope(self._verb, arguments) else OneCall
-            return make(self._verb, arguments, options)
+            return ScopeCalls(self._verb, arguments, self._merged(said))
         except Problem as problem:
             raise self._problem(problem, path) from None
 

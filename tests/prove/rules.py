@@ -2879,8 +2879,8 @@ RULES: tuple[Mutant, ...] = (
         "scope-named-and-gone",
         "a command for declared streams: one that is named and not there has failed",
         "scopes/calls.py",
-        "        return True\n\n    def uri(",
-        "        return False\n\n    def uri(",
+        "return self._pattern.is_name or self._members.has(name)",
+        "return self._members.has(name)",
         tests=(f"{SCOPES}/test_declared.py",),
     ),
     Mutant(
