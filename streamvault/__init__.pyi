@@ -1,4 +1,6 @@
 # What type checkers read of the public functions. `python -m bin.pages` writes it.
+import streamvault
+from streamvault.manager import manager
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
@@ -13,7 +15,6 @@ from streamvault.lake.read import ArrowEvents
 from streamvault.lake.reports import HandoffReport
 from streamvault.manager.ephemeral import ephemeral_stream as ephemeral_stream
 from streamvault.manager.listing import list_streams as list_streams
-from streamvault.manager.manager import StreamManager as StreamManager
 from streamvault.manager.reports import SweepReport
 from streamvault.manifests.verbs.reports import CheckReport, DeleteReport, HoldReport, WarmReport
 from streamvault.manifests.verbs.show import list_archives as list_archives, show_archive as show_archive, show_timeline as show_timeline
@@ -26,6 +27,46 @@ from streamvault.rotation.reports import CompactReport, FollowReport, RotateRepo
 from typing import Literal
 
 __version__: str
+
+class StreamManager(manager.StreamManager):
+    append_streams = staticmethod(streamvault.append_streams)
+    check_archive = staticmethod(streamvault.check_archive)
+    check_setup = staticmethod(streamvault.check_setup)
+    compact_archive = staticmethod(streamvault.compact_archive)
+    convert_archive = staticmethod(streamvault.convert_archive)
+    copy_stream = staticmethod(streamvault.copy_stream)
+    delete_archive = staticmethod(streamvault.delete_archive)
+    drop_failed = staticmethod(streamvault.drop_failed)
+    export_stream = staticmethod(streamvault.export_stream)
+    follow_stream = staticmethod(streamvault.follow_stream)
+    get_event = staticmethod(streamvault.get_event)
+    hold_archive = staticmethod(streamvault.hold_archive)
+    import_stream = staticmethod(streamvault.import_stream)
+    join_streams = staticmethod(streamvault.join_streams)
+    list_archives = staticmethod(streamvault.list_archives)
+    list_streams = staticmethod(streamvault.list_streams)
+    move_stream = staticmethod(streamvault.move_stream)
+    plan_archive = staticmethod(streamvault.plan_archive)
+    promote_replica = staticmethod(streamvault.promote_replica)
+    read_archive = staticmethod(streamvault.read_archive)
+    release_archive = staticmethod(streamvault.release_archive)
+    replicate_stream = staticmethod(streamvault.replicate_stream)
+    request_restore = staticmethod(streamvault.request_restore)
+    retry_failed = staticmethod(streamvault.retry_failed)
+    rotate_stream = staticmethod(streamvault.rotate_stream)
+    run_demo = staticmethod(streamvault.run_demo)
+    show_archive = staticmethod(streamvault.show_archive)
+    show_queue = staticmethod(streamvault.show_queue)
+    show_status = staticmethod(streamvault.show_status)
+    show_timeline = staticmethod(streamvault.show_timeline)
+    skip_foreign = staticmethod(streamvault.skip_foreign)
+    sweep_scope = staticmethod(streamvault.sweep_scope)
+    table_ddl = staticmethod(streamvault.table_ddl)
+    translate = staticmethod(streamvault.translate)
+    warm_archive = staticmethod(streamvault.warm_archive)
+    work_queue = staticmethod(streamvault.work_queue)
+    write_report = staticmethod(streamvault.write_report)
+    write_table = staticmethod(streamvault.write_table)
 
 def append_streams(
     sources: Sequence[str],

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from streamvault.manifests.verbs.costs import Requests
-from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
+from tests.metered import MeteredStore
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import streamvault
 from bin.pages.reports import FOLDER, REPORTS, nested_classes
 from streamvault import errors
+from streamvault.manager.manager import NOT_METHODS, StreamManager
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.spark import register
 
@@ -117,9 +118,13 @@ def stub() -> str:
             imported.setdefault(module, set()).add(name)
         return _MODULES.sub("", text)
 
-    for name in dir(streamvault):
+    names = [name for name in dir(streamvault) if not name.startswith("_")]
+    manager = StreamManager.__name__
+    methods = [f"    {name} = staticmethod(streamvault.{name})\n" for name in names if name not in NOT_METHODS]
+    lines.append(f"class {manager}(manager.{manager}):\n{''.join(methods)}")
+    for name in names:
         function = getattr(streamvault, name)
-        if name.startswith("_"):
+        if name == manager:
             continue
         if not hasattr(function, "options_class"):
             imported.setdefault(function.__module__, set()).add(f"{name} as {name}")
@@ -134,6 +139,7 @@ def stub() -> str:
         arguments = "".join(f"    {each},\n" for each in given)
         lines.append(f"def {name}(\n{arguments}) -> {written(called.return_annotation)}: ...\n")
     imports = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(imported.items())]
+    imports = ["import streamvault", "from streamvault.manager import manager", *imports]
     return "\n".join([STUB_HEAD, *imports, "", "__version__: str", "", *lines])
 
 

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from streamvault.cli.phases import Phase
 from streamvault.common.errors import Failed
-from streamvault.common.progress import Progress
+from streamvault.common.progress import ForwardedProgress, Progress
 from streamvault.common.underway import SERVERS, RunningTasks, silent_seconds
 from streamvault.report.metrics import Metric, text_of
 
@@ -87,7 +87,7 @@ class RunFigures:
         return tasks
 
 
-class MeasuredProgress(Progress):
+class MeasuredProgress(ForwardedProgress):
     """Counts what a command reports, and passes it on.
 
     Args:
@@ -96,47 +96,39 @@ class MeasuredProgress(Progress):
     """
 
     def __init__(self, shown: Progress, figures: RunFigures) -> None:
-        self._shown = shown
+        super().__init__(shown)
         self._figures = figures
         self._phase: Phase | None = None
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
         """See `Progress.begin`."""
         self._enter(Phase(what, total_bytes, done_bytes))
-        self._shown.begin(what, total_bytes, done_bytes)
+        self._progress.begin(what, total_bytes, done_bytes)
 
     def advance(self, events: int, size: int) -> None:
         """See `Progress.advance`."""
         self._figures.advance(self._phase, events, size)
-        self._shown.advance(events, size)
+        self._progress.advance(events, size)
 
     @contextmanager
     def watch(self, tasks: RunningTasks) -> Iterator[None]:
         """See `Progress.watch`."""
-        with nullcontext() if self._phase is None else self._phase.watch(tasks), self._shown.watch(tasks):
+        with nullcontext() if self._phase is None else self._phase.watch(tasks), self._progress.watch(tasks):
             yield
-
-    def say(self, text: str) -> None:
-        """See `Progress.say`."""
-        self._shown.say(text)
-
-    def note(self, text: str) -> None:
-        """See `Progress.note`."""
-        self._shown.note(text)
 
     def warn(self, text: str) -> None:
         """See `Progress.warn`."""
         self._figures.warn()
-        self._shown.warn(text)
+        self._progress.warn(text)
 
     def end(self) -> None:
         """See `Progress.end`."""
         self._enter(None)
-        self._shown.end()
+        self._progress.end()
 
     def part(self, name: str) -> Progress:
         """See `Progress.part`."""
-        return MeasuredProgress(self._shown.part(name), self._figures)
+        return MeasuredProgress(self._progress.part(name), self._figures)
 
     def _enter(self, phase: Phase | None) -> None:
         self._figures.enter(phase, self._phase)

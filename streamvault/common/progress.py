@@ -54,6 +54,16 @@ class Progress:
         return PartProgress(self, name)
 
 
+class ForwardedProgress(Progress):
+    """Passes on whatever its class has no method of its own for; parts are parts of this one."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        for name in ("begin", "advance", "watch", "say", "note", "warn", "end"):
+            if getattr(type(self), name) is getattr(Progress, name):
+                setattr(self, name, getattr(progress, name))
+
+
 class PartProgress(Progress):
     """Progress of one of several streams: each text begins with its name, and a phase is a text."""
 

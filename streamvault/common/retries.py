@@ -12,7 +12,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_e
 
 from streamvault.common.errors import Problem
 from streamvault.common.joint_run import pause
-from streamvault.common.progress import Progress
+from streamvault.common.progress import ForwardedProgress, Progress
 from streamvault.common.sizes import seconds_text
 
 MAX_PAUSE_SECONDS = 60.0
@@ -148,14 +148,12 @@ class Retrier:
         self._progress.note(f"retrying in {pause}, for at most {left}: {state.outcome.exception()}")
 
 
-class _WatchedProgress(Progress):
-    """Forwards everything, and records when data were last moved."""
+class _WatchedProgress(ForwardedProgress):
+    """Records when data were last moved."""
 
     def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+        super().__init__(progress)
         self.advanced = -math.inf
-        for name in ("begin", "watch", "say", "note", "warn", "end"):
-            setattr(self, name, getattr(progress, name))
 
     def advance(self, events: int, size: int) -> None:
         """See `Progress.advance`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import streamvault
 from streamvault.common.errors import Problem, Usage
@@ -60,48 +60,8 @@ class StreamManager:
         self._stack.enter_context(sharing_stores())
         atexit.register(self.close)
 
-    if TYPE_CHECKING:  # for type checkers; at run time every public function is a method, see `__getattr__`
-        append_streams = staticmethod(streamvault.append_streams)
-        check_archive = staticmethod(streamvault.check_archive)
-        check_setup = staticmethod(streamvault.check_setup)
-        compact_archive = staticmethod(streamvault.compact_archive)
-        convert_archive = staticmethod(streamvault.convert_archive)
-        copy_stream = staticmethod(streamvault.copy_stream)
-        delete_archive = staticmethod(streamvault.delete_archive)
-        drop_failed = staticmethod(streamvault.drop_failed)
-        export_stream = staticmethod(streamvault.export_stream)
-        follow_stream = staticmethod(streamvault.follow_stream)
-        get_event = staticmethod(streamvault.get_event)
-        join_streams = staticmethod(streamvault.join_streams)
-        hold_archive = staticmethod(streamvault.hold_archive)
-        import_stream = staticmethod(streamvault.import_stream)
-        list_archives = staticmethod(streamvault.list_archives)
-        list_streams = staticmethod(streamvault.list_streams)
-        move_stream = staticmethod(streamvault.move_stream)
-        plan_archive = staticmethod(streamvault.plan_archive)
-        promote_replica = staticmethod(streamvault.promote_replica)
-        read_archive = staticmethod(streamvault.read_archive)
-        release_archive = staticmethod(streamvault.release_archive)
-        replicate_stream = staticmethod(streamvault.replicate_stream)
-        request_restore = staticmethod(streamvault.request_restore)
-        retry_failed = staticmethod(streamvault.retry_failed)
-        rotate_stream = staticmethod(streamvault.rotate_stream)
-        run_demo = staticmethod(streamvault.run_demo)
-        show_archive = staticmethod(streamvault.show_archive)
-        show_queue = staticmethod(streamvault.show_queue)
-        show_status = staticmethod(streamvault.show_status)
-        show_timeline = staticmethod(streamvault.show_timeline)
-        skip_foreign = staticmethod(streamvault.skip_foreign)
-        sweep_scope = staticmethod(streamvault.sweep_scope)
-        table_ddl = staticmethod(streamvault.table_ddl)
-        translate = staticmethod(streamvault.translate)
-        warm_archive = staticmethod(streamvault.warm_archive)
-        work_queue = staticmethod(streamvault.work_queue)
-        write_report = staticmethod(streamvault.write_report)
-        write_table = staticmethod(streamvault.write_table)
-
     def __getattr__(self, name: str) -> Any:
-        """Return a public function of the package as a method."""
+        """Return a public function of the package as a method; the stub of `streamvault` tells type checkers."""
         if name.startswith("_") or name in NOT_METHODS or name not in dir(streamvault):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return self._method(getattr(streamvault, name))

@@ -1,6 +1,6 @@
 """The object store interface and its contract.
 
-`ObstoreStore` implements it for S3 and memory, `FolderStore` for a local folder; `RetryingStore` and `MeteredStore`
+`ObstoreStore` implements it for S3 and memory, `FolderStore` for a local folder; `RetryingStore` and `CountedStore`
 wrap any of them. `tests/contract/object_store.py` tests the contract.
 """
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,8 @@ from streamvault.common.errors import Damaged, Failed, Problem, without_logins
 from streamvault.common.joint_run import JointRun
 from streamvault.common.memory import give_back_large_buffers
 from streamvault.common.options import Options
-from streamvault.common.progress import Progress
+from streamvault.common.progress import ForwardedProgress, Progress
 from streamvault.common.report import Report
-from streamvault.common.underway import RunningTasks
 from streamvault.common.verb import PublicVerb
 from streamvault.scopes.calls import StreamCalls
 from streamvault.scopes.listing import ScopeListing
@@ -212,11 +211,11 @@ class _ScopeRun:
         self.progress.note(f"{name}: {text} ({how_many})")
 
 
-class _Interruptible(Progress):
+class _Interruptible(ForwardedProgress):
     """Progress that ends a stream's thread if the whole run is to end; see `JointRun.check`."""
 
     def __init__(self, progress: Progress, joint: JointRun) -> None:
-        self._progress = progress
+        super().__init__(progress)
         self._joint = joint
 
     def begin(self, what: str, total_bytes: int, done_bytes: int = 0) -> None:
@@ -228,26 +227,6 @@ class _Interruptible(Progress):
         """See `Progress.advance`."""
         self._joint.check()
         self._progress.advance(events, size)
-
-    def watch(self, tasks: RunningTasks) -> AbstractContextManager[None]:
-        """See `Progress.watch`."""
-        return self._progress.watch(tasks)
-
-    def say(self, text: str) -> None:
-        """See `Progress.say`."""
-        self._progress.say(text)
-
-    def note(self, text: str) -> None:
-        """See `Progress.note`."""
-        self._progress.note(text)
-
-    def warn(self, text: str) -> None:
-        """See `Progress.warn`."""
-        self._progress.warn(text)
-
-    def end(self) -> None:
-        """See `Progress.end`."""
-        self._progress.end()
 
 
 def _give_back() -> None:

@@ -20,12 +20,12 @@ from streamvault.layouts.place import Place
 from streamvault.objectstore.checksums import crc64nvme
 from streamvault.objectstore.errors import NoSuchObject, WrongSize
 from streamvault.objectstore.folder.store import FolderStore
-from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.arithmetic.splitting import EventBlock
 from streamvault.streamstore.model import SegmentId
 from tests.archives import runs
+from tests.metered import MeteredStore
 from tests.places import PREFIX, SEGMENT, memory, place_of
 from tests.streams import frame
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from streamvault.objectstore.folder.store import FolderStore
-from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from tests.contract.object_store import ObjectStoreContract
+from tests.metered import MeteredStore
 from tests.servers.s3 import S3Server
 
 

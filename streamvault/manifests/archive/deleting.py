@@ -22,7 +22,7 @@ from streamvault.manifests.archive.listing import Listing, check_decisions, mani
 from streamvault.manifests.format.manifest import Manifest
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.locks import Lock, ObjectLocks
-from streamvault.objectstore.metered import MeteredStore
+from streamvault.objectstore.metered import CountedStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.arithmetic.cuts import segments_between
@@ -79,8 +79,8 @@ def delete_expired(root: RootAddress, stream: StreamName, rule: ExpiryRule, *, m
             those before it.
         Problem: the store cannot be reached, or does not allow deletion.
     """
-    store = MeteredStore(root.open())
-    archive = Archive(root, stream, store)
+    counted = CountedStore(root.open())
+    archive = Archive(root, stream, counted.store)
 
     def look(listing: Listing) -> tuple[Listing, Manifest | None, str]:
         first = _first(archive, listing)
@@ -96,7 +96,7 @@ def delete_expired(root: RootAddress, stream: StreamName, rule: ExpiryRule, *, m
     if locks.found is None and listing.unfinished:
         upto = listing.dropped
         archive.decide(lambda now: now.decision.sweep(upto) if now.decision.swept < upto else None)
-    return DeletedData(objects, store.meter.requests, locks.found)
+    return DeletedData(objects, counted.requests, locks.found)
 
 
 def _first(archive: Archive, listing: Listing) -> Manifest | None:

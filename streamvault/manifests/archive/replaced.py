@@ -45,7 +45,7 @@ from streamvault.manifests.format.manifest import Manifest
 from streamvault.manifests.options import MIN_GRACE_SECONDS
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.errors import NoSuchObject
-from streamvault.objectstore.metered import MeteredStore
+from streamvault.objectstore.metered import CountedStore
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.runner import UNSEEN, Runner
 from streamvault.streamstore.model import SegmentId
@@ -220,8 +220,8 @@ def _keys(archive: Archive, one: Replacement) -> Iterator[str]:
 
 
 def _delete(archive: Archive, one: Replacement, ends: Ends) -> DeletedData:
-    store = MeteredStore(archive.root.open())
-    prefix = archive.prefix
+    counted = CountedStore(archive.root.open())
+    store, prefix = counted.store, archive.prefix
     gone = (
         prefix + _chunk(row)
         for old in one.old
@@ -233,7 +233,7 @@ def _delete(archive: Archive, one: Replacement, ends: Ends) -> DeletedData:
         delete_all(store, (found.key for found in store.list(prefix + work_folder(old))) if old.is_merged else ())
     for key in (ranges_key, checked_key, manifest_key):
         delete_all(store, (prefix + key(old) for old in one.old))
-    return DeletedData(objects, store.meter.requests)
+    return DeletedData(objects, counted.requests)
 
 
 def _ends(archive: Archive, listing: Listing, others: Sequence[GenerationSpan]) -> Ends:

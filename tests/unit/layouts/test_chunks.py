@@ -18,9 +18,9 @@ from streamvault.layouts.frames import FRAME_BYTES
 from streamvault.layouts.layout import StoredRange, UnknownLayout, open_layout
 from streamvault.layouts.object_keys import CHUNK_KEYS
 from streamvault.objectstore.checksums import crc64nvme
-from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.arithmetic.splitting import EventBlock
+from tests.metered import MeteredStore
 from tests.places import PREFIX, SEGMENT, memory, place_of
 from tests.streams import frame
 

@@ -15,11 +15,11 @@ from streamvault.layouts import object_keys as keys
 from streamvault.layouts.chain import Finding
 from streamvault.layouts.events import EventsLayout
 from streamvault.layouts.layout import StoredRange
-from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import SMALL, ObjectStore
 from streamvault.streamstore.model import SegmentId
 from tests.archives import runs
+from tests.metered import MeteredStore
 from tests.places import PREFIX, SEGMENT, memory, place_of
 
 LAYOUT = EventsLayout()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import subprocess
 import sys
@@ -19,7 +18,6 @@ import pytest
 import streamvault
 from streamvault import StreamManager
 from streamvault.errors import Conflict, InvalidName, StreamExists, Usage
-from streamvault.manager import manager as managing
 from streamvault.manager.manager import NOT_METHODS
 from streamvault.sparkrun import opening
 from streamvault.sparkrun.errors import InvalidMaster
@@ -53,16 +51,6 @@ def test_every_public_function_is_a_method(manager: StreamManager) -> None:
     for name in ("StreamManager", "no_such_verb", "__version__"):
         with pytest.raises(AttributeError):
             getattr(manager, name)
-
-
-def test_methods_that_type_checkers_see_are_public_functions() -> None:
-    tree = ast.parse(inspect.getsource(managing))
-    listed = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and "staticmethod" in ast.unparse(node)]
-    assert len(listed) > 25
-    for node in listed:
-        name = ast.unparse(node.targets[0])
-        assert ast.unparse(node.value) == f"staticmethod(streamvault.{name})"
-        assert name in dir(streamvault)
 
 
 def test_names_are_relative_to_its_uri(manager: StreamManager, vault: Vault) -> None:

@@ -18,10 +18,10 @@ from streamvault.objectstore.errors import (
     ObjectStoreUnavailable,
     ServerBusy,
 )
-from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.retrying import RetryingStore
 from streamvault.objectstore.store import SMALL, ObjectInfo
+from tests.metered import MeteredStore
 
 
 class Failing:

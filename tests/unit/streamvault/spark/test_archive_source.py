@@ -13,11 +13,11 @@ from pyspark.sql.types import StructType
 from streamvault.common.errors import Problem
 from streamvault.common.times import now_utc
 from streamvault.lake.batches import EVENT_SCHEMA
-from streamvault.objectstore.metered import MeteredStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark import archive_source
 from streamvault.spark.archive_source import ArchiveDataSource
+from tests.metered import MeteredStore
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, merge
 from tests.unit.spark_reads import events_in, read, text
 
