@@ -175,7 +175,7 @@ BEFORE: Mapping[tuple[str, str], Sequence[Step]] = {
     ("guide/queue.md", "When something else has written to the queue"): [_foreign_bytes],
     ("guide/read.md", "On the command line"): [lambda site: site.write_cuts(**{"last-seen": "head"})],
     ("guide/reader-groups.md", "In an archive"): [_group, lambda site: site.add(b"{}")],
-    ("guide/reader-groups.md", "Taking groups along"): [_group],
+    ("guide/reader-groups.md", "Migrating groups"): [_group],
     ("guide/reader-groups.md", "Its position in another stream"): [
         _group,
         _run("copy pravega://HERE:9090/shop/orders pravega://HERE:9090/shop/orders-copy"),
@@ -188,7 +188,7 @@ BEFORE: Mapping[tuple[str, str], Sequence[Step]] = {
 """(page, section) → what happens before."""
 
 
-ALTERNATIVES = {("guide/reader-groups.md", "Taking groups along"), ("guide/standby.md", "Replicating")}
+ALTERNATIVES = {("guide/reader-groups.md", "Migrating groups"), ("guide/standby.md", "Replicating")}
 """Sections with a site for each block."""
 
 

@@ -65,7 +65,7 @@ def print_groups(results: Results, groups: Sequence[CarriedGroup]) -> None:
     for one in groups:
         results.line(f"reader group {one.name}: {one.outcome}{f' ({one.reason})' if one.reason else ''}")
         if one.outcome == "left out" and one.position is not None:
-            results.line(f"  goes on at {json.dumps(one.position)}")
+            results.line(f"  continues at {json.dumps(one.position)}")
 
 
 def print_new_places(results: Results, renumbered: Mapping[str, str], shifts: Mapping[str, int] | None = None) -> None:

@@ -17,9 +17,9 @@ from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.open_stream import OpenStream
 
-BEYOND = "it has read more than is restored, and goes on at the end"
-BEFORE = "what it has not read begins before what is restored: it goes on at the beginning"
-MISSING = "what it would have read next is missing in what is restored: it goes on after that"
+BEYOND = "it has read more than is restored; it continues at the end"
+BEFORE = "what it has not read begins before what is restored; it continues at the beginning"
+MISSING = "what it would have read next is missing in what is restored; it continues after that"
 
 
 @dataclass

@@ -210,7 +210,7 @@ class Leftovers:
         work = marked_import(described)
         if generation_of(work) is None and not work.startswith(COPY):
             # only an import or a copy is not finished once its target is fenced
-            raise MustStay("its run may still go on; repeat its command", where=str(described.name))
+            raise MustStay("its run may still be active; repeat its command", where=str(described.name))
         if has_data(described):
             check_restorable(self.streams(described.name), described, read=read)
 

@@ -128,7 +128,7 @@ class CopyTarget(ReplicaTarget):
     def recreated_error(self) -> TargetTaken:
         """Build the error for an unfinished target that is a copy of an earlier stream of the source's name."""
         return TargetTaken(
-            "the source was deleted and created again since this copy was begun",
+            "the source was deleted and created again since this copy was started",
             where=self._replica.uri,
             todo="Choose another name. The unfinished copy may have events that no other stream has.",
         )

@@ -216,7 +216,7 @@ def _round(replication: Replication, *, every: float, progress: Progress) -> Rou
         done = replication.round()
         if replication.is_claimed and not done.sealed:
             replication.release(remove=True)
-            progress.note("a promotion or a move of the replica has begun; this replication gives way to it")
+            progress.note("a promotion or a move of the replica has begun; this replication yields to it")
             pause(GIVE_WAY_SECONDS)
             replication.hold(WAIT_SECONDS)
     except TargetTaken:

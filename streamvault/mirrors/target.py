@@ -94,7 +94,7 @@ class ReplicaTarget:
         record = replica.read()
         if begun and record is not None and record.work == begun and record.source == source.uri:
             if (record.offsets, record.numbers) != (options.offsets, options.numbers):
-                what = f"the replica was begun with --offsets {record.offsets} --numbers {record.numbers}"
+                what = f"the replica was started with --offsets {record.offsets} --numbers {record.numbers}"
                 raise TargetTaken(what, where=where, todo="Give these options, or choose another name.")
             raise TargetTaken(
                 "the source was deleted and created again, so it is not the stream that was replicated",

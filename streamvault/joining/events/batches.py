@@ -65,7 +65,7 @@ class BatchPlanner:
         if gone := next(
             (segment for segment, (_, end) in between.items() if end is None and segment not in ends), None
         ):
-            todo = "Run it again, to go on at the source's head."
+            todo = "Run it again to continue at the source's head."
             raise SourceTruncated("the source was truncated meanwhile", where=gone.in_stream(described.name), todo=todo)
         self._ends = {segment: ends[segment] if end is None else end for segment, (_, end) in between.items()}
         self.left = sum(self._ends[segment] - start for segment, (start, _) in between.items())

@@ -234,7 +234,7 @@ class EventCopying:
         Raises:
             Conflict: nothing was copied.
         """
-        what = f"the source was scaled since the copy was begun, and {left} bytes do not fit into its segments"
+        what = f"the source was scaled since the copy was started, and {left} bytes do not fit into its segments"
         again = f"with --key, or with --segments {fitting_count(self._held, self.count)}"
         if not copied:
             todo = f"Delete the unfinished copy, and begin again {again}."

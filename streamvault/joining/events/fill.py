@@ -118,7 +118,7 @@ class BatchFiller:
                     raise
                 yield from self._pieces(segment, found.offset, found.offset + found.length)
         except (SegmentTruncated, NoSuchSegment) as error:
-            todo = "Nothing of this batch was copied. Run it again, to go on at the source's head."
+            todo = "Nothing of this batch was copied. Run it again to continue at the source's head."
             raise SourceTruncated("the source was truncated while it was read", where=error.where, todo=todo) from None
 
     def _whole(self, segment: SegmentId, start: int, end: int, limit: int) -> Iterator[EventBlock]:

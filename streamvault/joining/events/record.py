@@ -57,7 +57,7 @@ class BatchLog(TransactionLog[BatchRecord]):
     def __init__(self, target: OpenStream, described: StreamDescription, id_: str) -> None:
         self._target = target
         name = stream_beside(target.name, APPEND_LEDGER, first_segment_id(described), id_)
-        what, todo = "another process copies into this stream", "Let one of them go on."
+        what, todo = "another process copies into this stream", "Let one of them continue."
         conflict = LedgerConflict(what, where=target.uri, todo=todo)
         super().__init__(target.store, name, target.name, BatchRecord, conflict)
 

@@ -393,7 +393,7 @@ def test_what_is_noted_is_shown(vault: Vault, groups: MemoryGroups, capfd: pytes
     assert main(command) == 0
     printed = capfd.readouterr().out
     assert "reader group app: created\n" in printed
-    assert f"  goes on at {json.dumps(cut(5, 5, stream=THERE).to_json())}" in printed
+    assert f"  continues at {json.dumps(cut(5, 5, stream=THERE).to_json())}" in printed
 
 
 def test_a_noted_position_is_translated(vault: Vault, groups: MemoryGroups) -> None:

@@ -635,7 +635,7 @@ OPTIONS = [
             f"{verb} with other options",
             command(verb, *options),
             4,
-            rf"the replica was begun with --offsets keep --numbers map: {STANDBY}\. Give these options, .*",
+            rf"the replica was started with --offsets keep --numbers map: {STANDBY}\. Give these options, .*",
             replicated(),
         )
         for verb, options in (

@@ -153,7 +153,7 @@ def test_what_was_left_out_is_printed_with_its_position(
     lines = capfd.readouterr().out.splitlines()
     assert "reader group app: created" in lines
     left = lines.index("reader group two: left out (the group reads other streams, too: scope/other)")
-    assert json.loads(lines[left + 1].removeprefix("  goes on at ")) == moved(at).to_json()
+    assert json.loads(lines[left + 1].removeprefix("  continues at ")) == moved(at).to_json()
 
 
 def test_a_group_that_is_created_at_the_same_time_stays_as_it_is(

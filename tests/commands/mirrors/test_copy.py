@@ -143,7 +143,7 @@ def test_source_created_again_is_said(streams: Streams, monkeypatch: pytest.Monk
         streams.remake()
     else:
         at_block(monkeypatch, 1, streams.remake)
-    with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was begun"):
+    with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
         copy_stream(streams.source, streams.target, master="inline")
 
 

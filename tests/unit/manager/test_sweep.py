@@ -409,7 +409,7 @@ class TestTargets:
         """A join looks at no fence: it may scale, fill and finish its target right before the deletion."""
         with vault.store as store:
             store.create_stream(TARGET, StreamConfiguration(tags=(OWN, f"{UNFINISHED}{JOIN}0123.4567")))
-        assert kept(sweep(vault)) == {TARGET.stream: "its run may still go on; repeat its command"}
+        assert kept(sweep(vault)) == {TARGET.stream: "its run may still be active; repeat its command"}
 
     def test_probe_is_deleted_if_it_is_empty(self, vault: Vault) -> None:
         probe, other = stream_beside(TARGET, TARGET_PROBE), stream_beside(GONE, TARGET_PROBE)

@@ -159,7 +159,9 @@ def test_copy_of_a_source_that_is_merged_meanwhile_ends_before_that() -> None:
         if is_begun and not is_finished and is_complete and not report.warnings:
             assert (report.tail, report.behind, report.resumed) == (tail, 33, True), "it only had to be finished"
         elif is_begun and not is_finished:
-            assert report.warnings[0].startswith("the source was scaled since the copy was begun, and 33 bytes do not")
+            assert report.warnings[0].startswith(
+                "the source was scaled since the copy was started, and 33 bytes do not"
+            )
             assert report.warnings[0].endswith("copy again with --key, or with --segments 1")
             assert (report.segments, report.tail) == (4, tail)
         elif not is_begun:
