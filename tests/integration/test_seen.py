@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamvault import check_archive, export_stream, rotate_stream
-from streamvault.common.errors import Damaged
+from streamvault import check_archive, export_stream, rotate_stream, show_status
+from streamvault.common.errors import Conflict, Damaged
 from streamvault.manifests.archive.archive import Archive
 from streamvault.reading.comparing import StillHeld
 from streamvault.streamstore.model import StreamName
@@ -32,6 +32,14 @@ def test_forged_gaps_and_swapped_chunks_keep_the_stream(here: Site, root: str, s
     with pytest.raises(StillHeld, match="generation 1 calls bytes"):
         rotate_stream(uri, forged, truncate_source=True, **OPTIONS)
 
+    later = f"{root}-later"
+    export_stream(uri, later, from_cut=before.tail.to_json(), **OPTIONS)
+    report = show_status(uri, root=later)
+    assert report.live_streams[0].before_archive == archive.manifest().bytes
+    assert "which were never archived" in report.warnings[0]
+    with pytest.raises(Conflict, match="which were never archived"):
+        rotate_stream(uri, later, truncate_source=True, **OPTIONS)
+
     segment, rows = next(iter(archive.load(1).rows.items()))
     place = f"{archive.prefix}chunks/"
     key = next(one.key for one in archive.store.list(place) if one.key.endswith(f"-{rows[0].end - rows[0].start:019d}"))
@@ -44,6 +52,7 @@ def test_forged_gaps_and_swapped_chunks_keep_the_stream(here: Site, root: str, s
 
     archive.store.delete([key])
     archive.store.put(key, data)
-    report = rotate_stream(uri, root, truncate_source=True, **OPTIONS)
-    assert (report.truncated, report.ranges_compared) == (True, sum(map(len, archive.load(1).rows.values())))
+    rotated = rotate_stream(uri, root, truncate_source=True, **OPTIONS)
+    assert (rotated.truncated, rotated.ranges_compared) == (True, sum(map(len, archive.load(1).rows.values())))
     assert here.store.describe(name).head == before.tail
+    assert show_status(uri, root=later).live_streams[0].before_archive == 0
