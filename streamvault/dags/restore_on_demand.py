@@ -37,7 +37,7 @@ PARAMS = {
         type=["null", "string"],
         format="date-time",
         title="Point in time",
-        description="Restore the last generation taken by this time; empty for the newest. Not with Generation.",
+        description="Restore the newest generation taken at or before then; empty for the newest. Not with Generation.",
     ),
     "generation": Param(
         None,

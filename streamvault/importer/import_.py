@@ -53,7 +53,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         generation: restore up to this generation; None for the newest, or that of the target's unfinished import.
         fingerprints: SHA-256 of manifests, hexadecimal. If any are given, each must be that of a generation, and that
             of the newest generation to restore must be among them.
-        at: restore up to the last generation whose tail was taken by this time, an aware datetime or RFC 3339 text.
+        at: restore up to the newest generation taken at or before this time, an aware datetime or RFC 3339 text.
         layout: ``"table"`` restores from a table that `write_table` wrote; the archive itself need not exist.
         table: the table's name; None if there is only one.
         offsets: ``"keep"`` puts filler below a segment's start and truncates it; ``"shift"`` starts segments at 0.

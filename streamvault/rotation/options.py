@@ -62,7 +62,7 @@ class RotateOptions(ArchivingOptions, Distributed, Rehearsed):
     until: Annotated[
         str | datetime | None,
         moment("--until"),
-        Field(description="Expire generations whose tail was taken by this time, e.g. 2026-01-31T18:00:00Z."),
+        Field(description="Expire generations taken at or before this time, e.g. 2026-01-31T18:00:00Z."),
         TIME.destroying(),
     ] = None
     truncate_source: TruncateSource = False

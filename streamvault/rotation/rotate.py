@@ -46,7 +46,7 @@ def rotate_stream(stream: str, root: str, options: RotateOptions, progress: Prog
         keep_for: keep generations whose tail was taken within this time (seconds). It counts back from now, or from
             the newest generation before this run if that is earlier, so that a clock that is ahead does not expire
             more.
-        until: expire generations whose tail was taken by this time, an aware datetime or RFC 3339 text. Nothing expires
+        until: expire generations taken at or before this time, an aware datetime or RFC 3339 text. Nothing expires
             if it is later than the newest generation.
         truncate_source: truncate the stream to the end of what is archived and was read back; never beyond.
         storage_class: S3 storage class of the data objects; must allow immediate reads.
