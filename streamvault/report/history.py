@@ -179,23 +179,43 @@ def read_history(archive: Archive, most: int = MAX_MARKS, listing: Listing | Non
 
     def read(now: Listing) -> ArchiveHistory:
         manifests = map(archive.read_manifest, archive.in_force(now))
-        return history_of(archive, now, gather_history(now, manifests, most), most)
+        return gather_history(archive, now, manifests, most).history(most)
 
     return archive.stable(read, listing)
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredHistory:
-    """What of a history the manifests alone tell; attributes as of `ArchiveHistory`."""
+    """What the manifests of an archive tell; attributes as of `ArchiveHistory`."""
 
+    archive: Archive
+    listing: Listing
     newest: Manifest
     points: Sequence[RestorePoint]
     segments: Sequence[DrawnSegment]
     parts: _Parts
     objects: int
 
+    def history(self, most: int) -> ArchiveHistory:
+        """Add what the store says of the objects; ``most`` as for `read_history`."""
+        locks, warnings = _locks(self.archive, self.listing)
+        self.parts.limit(most)
+        return ArchiveHistory(
+            uri=self.archive.uri,
+            newest=self.newest,
+            expired=self.listing.dropped,
+            points=tuple(replace(one, lock=locks.get(one.merged or one.generation, "")) for one in self.points),
+            segments=tuple(self.segments),
+            parts=self.parts.drawn(),
+            joined=self.parts.joined,
+            left_out=self.parts.left_out,
+            objects=self.objects,
+            storage_class=_storage_class(self.archive, self.newest),
+            warnings=tuple(warnings),
+        )
 
-def gather_history(listing: Listing, manifests: Iterable[Manifest], most: int) -> GatheredHistory:
+
+def gather_history(archive: Archive, listing: Listing, manifests: Iterable[Manifest], most: int) -> GatheredHistory:
     """Read the manifests of all generations in force, in order, one at a time; the rest as for `read_history`."""
     points: list[RestorePoint] = []
     parts, totals = _Parts(most), dict[SegmentId, list[int]]()
@@ -230,26 +250,7 @@ def gather_history(listing: Listing, manifests: Iterable[Manifest], most: int) -
                 total[1] += entry.events
                 objects += layout.object_count(ceil(entry.bytes / newest.range_size), entry.events)
     segments = tuple(spans_of([epoch.value() for epoch in newest.epochs], totals))
-    return GatheredHistory(newest, points, segments, parts, objects)
-
-
-def history_of(archive: Archive, listing: Listing, gathered: GatheredHistory, most: int) -> ArchiveHistory:
-    """Add to what was gathered of an archive what the store says of its objects; ``most`` as for `read_history`."""
-    locks, warnings = _locks(archive, listing)
-    gathered.parts.limit(most)
-    return ArchiveHistory(
-        uri=archive.uri,
-        newest=gathered.newest,
-        expired=listing.dropped,
-        points=tuple(replace(one, lock=locks.get(one.merged or one.generation, "")) for one in gathered.points),
-        segments=tuple(gathered.segments),
-        parts=gathered.parts.drawn(),
-        joined=gathered.parts.joined,
-        left_out=gathered.parts.left_out,
-        objects=gathered.objects,
-        storage_class=_storage_class(archive, gathered.newest),
-        warnings=tuple(warnings),
-    )
+    return GatheredHistory(archive, listing, newest, points, segments, parts, objects)
 
 
 def spans_of(epochs: Sequence[Epoch], totals: Mapping[SegmentId, Sequence[int | None]]) -> Iterator[DrawnSegment]:

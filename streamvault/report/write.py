@@ -15,17 +15,14 @@ from streamvault.common.verb import verb
 from streamvault.manifests.archive.archive import Archive, NoSuchArchive
 from streamvault.manifests.archive.listing import Listing
 from streamvault.manifests.format.manifest import Manifest
-from streamvault.manifests.verbs.overview import Overview
 from streamvault.manifests.verbs.show import find_archives
 from streamvault.objectstore.errors import InvalidRoot
 from streamvault.objectstore.uri import RootAddress
 from streamvault.report.files import replace_file
 from streamvault.report.history import (
     MAX_MARKS,
-    ArchiveHistory,
     GatheredHistory,
     gather_history,
-    history_of,
     read_history,
     spans_of,
 )
@@ -117,9 +114,14 @@ def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRepo
 
     if options.stream:
         raise Usage("--stream is of one archive", where=place, todo="Give the archive: ROOT/SCOPE/STREAM.")
-    gather = _Gathering()
-    overviews = list(find_archives(place, gather=gather))
-    found = [one.summary for one in overviews]
+    numbers = count(1)
+
+    def gather(archive: Archive, listing: Listing, manifests: Iterable[Manifest]) -> GatheredHistory | None:
+        number = next(numbers)
+        return gather_history(archive, listing, manifests, MAX_MARKS // number) if number <= MAX_SECTIONS else None
+
+    held = [(one.summary, one.gathered) for one in find_archives(place, gather=gather)]
+    found = [summary for summary, _ in held]
     if not found:
         raise NoSuchArchive("no archives", where=place, todo="'streamvault ls ROOT' lists the archives.")
     root = RootAddress.parse(place).resolve().uri
@@ -131,7 +133,9 @@ def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRepo
         drawn = []
     sections, generations = [], 0
     for at in drawn:
-        history = gather.history(overviews[at], MAX_MARKS // len(drawn))
+        most, gathered = MAX_MARKS // len(drawn), held[at][1]
+        # others were gathered that cannot be read
+        history = gathered.history(most) if gathered else read_history(Archive.open(found[at].archive), most)
         generations += len(history.points)
         sections.append(archive_section(f"a{at}", names[at], history))
     anchors = {at: f"a{at}" for at in drawn}
@@ -140,24 +144,6 @@ def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRepo
         title=f"Archives below {root}", subtitle=count_text(len(found), "archive"), sections=sections, index=index
     )
     return page, PageReport(archives_found=len(found), generations_read=generations, warnings=tuple(warnings))
-
-
-class _Gathering:
-    """Gathers the histories of the first archives of a root, while they are listed."""
-
-    def __init__(self) -> None:
-        self._count = count(1)
-
-    def __call__(self, listing: Listing, manifests: Iterable[Manifest]) -> GatheredHistory | None:
-        number = next(self._count)
-        return gather_history(listing, manifests, MAX_MARKS // number) if number <= MAX_SECTIONS else None
-
-    def history(self, overview: Overview, most: int) -> ArchiveHistory:
-        """Return an archive's history."""
-        assert overview.archive is not None  # noqa: S101
-        if overview.listing is None or overview.gathered is None:  # there were others, which cannot be read
-            return read_history(overview.archive, most)
-        return history_of(overview.archive, overview.listing, overview.gathered, most)
 
 
 def _stream_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageReport]:

@@ -18,7 +18,7 @@ from streamvault.manifests.verbs.reports import ArchiveSummary
 from streamvault.objectstore.errors import AccessDenied
 from streamvault.streamstore.model import StreamCut
 
-Gather = Callable[[Listing, Iterable[Manifest]], Any]
+Gather = Callable[[Archive, Listing, Iterable[Manifest]], Any]
 """Reads the manifests of the generations in force, one at a time, and returns what `Overview.gathered` is to be."""
 
 
@@ -111,7 +111,7 @@ def _read(archive: Archive, summary: ArchiveSummary, listing: Listing, gather: G
             yield manifest
 
     reading = manifests()
-    gathered = gather(listing, reading) if gather is not None and not archive.table else None
+    gathered = gather(archive, listing, reading) if gather is not None and not archive.table else None
     for _ in reading:  # those that were not gathered
         pass
     assert newest is not None  # noqa: S101

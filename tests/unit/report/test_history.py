@@ -13,7 +13,7 @@ import pytest
 from streamvault.layouts.object_keys import GenerationSpan
 from streamvault.manifests.archive.archive import Archive
 from streamvault.manifests.format.manifest import Manifest
-from streamvault.report.history import ArchiveHistory, gather_history, history_of, read_history
+from streamvault.report.history import ArchiveHistory, gather_history, read_history
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
 from tests.archives import CREATED, EPOCHS, LEFT, NAME, RIGHT, Hole, Made, generation
 from tests.unit.small_archives import Vault, archive_of, merge
@@ -112,8 +112,8 @@ def test_too_many_parts_are_joined_and_nothing_is_lost() -> None:
     assert (found[RIGHT].generations, found[RIGHT].offsets) == ((1, 4), (0, 450))
     assert found[RIGHT].end == CREATED + timedelta(minutes=60)
     listing = archive.listing()
-    gathered = gather_history(listing, map(archive.read_manifest, listing.spans), 1000)
-    assert history_of(archive, listing, gathered, 5) == joined
+    gathered = gather_history(archive, listing, map(archive.read_manifest, listing.spans), 1000)
+    assert gathered.history(5) == joined
     few = read_history(archive, 3)  # fewer than there are segments
     assert (few.left_out, {part.segment for part in few.parts}) == (1, {LEFT, RIGHT, NEW[0]})
 
