@@ -39,8 +39,8 @@ KeepFor = Annotated[
     Field(
         ge=0,
         le=LONGEST_SECONDS,
-        description="Expire generations that are older than the newest by more than this: 90d, 2w or 36h. Less than an "
-        "hour is written twice: '30m 30m'.",
+        description="Expire generations that are older than the newest by more than this: 90d, 2w or 36h. If less than "
+        "an hour, write it twice: '30m 30m'.",
     ),
     AGE.destroying(),
 ]
