@@ -89,7 +89,7 @@ class CommandOperator(SparkSubmitOperator):
 
     template_fields: Sequence[str] = (
         *(name for name in SparkSubmitOperator.template_fields if name not in REFUSED),
-        *("pravega_conn_id", "aws_conn_id", "log_level", "report_file", "report_url"),
+        *("conn_id", "pravega_conn_id", "aws_conn_id", "log_level", "report_file", "report_url"),
     )
     template_ext: Sequence[str] = ()
     operator_extra_links = (ArchivePageLink(), SparkLink())
