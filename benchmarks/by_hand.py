@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.limits import open_bucket
 from benchmarks.processes import Moved, run_together
-from streamvault.lake.batches import EVENT_SCHEMA, event_batches
-from streamvault.layouts.object_keys import CHUNK_KEYS, archive_prefix
+from streamvault.lake.read import EVENT_SCHEMA, event_batches
+from streamvault.layouts.keys import CHUNK_KEYS, archive_prefix
 from streamvault.streamstore.model import SegmentId, StreamName
 from tests.servers.s3 import S3Server
 

@@ -16,8 +16,8 @@ from benchmarks.product import run_command
 from benchmarks.results import BESIDE_LOOPS, Results, beside_loops, spread_text, table
 from benchmarks.setting import Setting, open_setting, parallelism
 from benchmarks.spark_read import read_stream
-from streamvault.lake.column_types import trino_type
-from streamvault.streamstore.arithmetic.framing import frame_many
+from streamvault.lake.table import trino_type
+from streamvault.streamstore.framing import frame_many
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from tests.servers.moto import moto_server
 from tests.servers.trino import TrinoServer

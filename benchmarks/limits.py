@@ -19,8 +19,8 @@ from obstore.store import S3Store
 
 from benchmarks.processes import Moved, run_together
 from benchmarks.workload import Workload
-from streamvault.layouts.object_keys import EVENT_KEYS, archive_prefix, chunk_key
-from streamvault.streamstore.arithmetic.framing import MAX_BLOCK_BYTES
+from streamvault.layouts.keys import EVENT_KEYS, archive_prefix, chunk_key
+from streamvault.streamstore.framing import MAX_BLOCK_BYTES
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.s3 import S3Server

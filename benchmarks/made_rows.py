@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from streamvault.lake.batches import event_batches
+from streamvault.lake.read import event_batches
 from streamvault.spark.columns import spark_schema
-from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import SegmentId, StreamName
 
 BATCH_BYTES = 2 * 1024 * 1024

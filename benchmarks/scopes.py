@@ -16,7 +16,7 @@ from benchmarks.product import run_command
 from benchmarks.results import Results, size_text, table
 from benchmarks.setting import S3_SERVERS, SCOPE, Setting, open_setting
 from benchmarks.workload import Workload
-from streamvault.streamstore.arithmetic.framing import frame_many
+from streamvault.streamstore.framing import frame_many
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
 

@@ -20,18 +20,17 @@ from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import SCOPE, Setting, open_setting
 from benchmarks.workload import Workload
 from streamvault.common.progress import Progress
-from streamvault.common.rounds import Round
+from streamvault.common.waiting import Round
 from streamvault.importer.run import RESTORE_TASKS
-from streamvault.mirrors.options import ReplicateOptions
 from streamvault.mirrors.replica import Replica
 from streamvault.mirrors.replicate import replicate_stream
 from streamvault.mirrors.replication import Replication
-from streamvault.reading.open_source import open_source
+from streamvault.mirrors.reports import ReplicateOptions
+from streamvault.reading.sources import open_source
 from streamvault.sparkrun.opening import Tasks
-from streamvault.streamstore.arithmetic.framing import frame_many
+from streamvault.streamstore.framing import frame_many
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.open_stream import open_stream
-from streamvault.streamstore.uri import parse_stream
+from streamvault.streamstore.uri import open_stream, parse_stream
 from tests.servers.pravega import PravegaServer
 
 HELP = "replicas: their lag beside a writer, idle rounds, promotions"

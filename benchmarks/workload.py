@@ -10,8 +10,8 @@ from typing import Self
 
 from benchmarks.measuring import Measured
 from benchmarks.processes import Moved
-from streamvault.layouts.object_keys import archive_prefix, event_key
-from streamvault.streamstore.arithmetic.framing import frame_many
+from streamvault.layouts.keys import archive_prefix, event_key
+from streamvault.streamstore.framing import frame_many
 from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 

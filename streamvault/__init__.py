@@ -29,12 +29,12 @@ from typing import Any
 
 _HOMES = {
     "run_demo": "streamvault.demo.tour",
-    "convert_archive": "streamvault.exporter.convert.convert",
+    "convert_archive": "streamvault.exporter.convert",
     "export_stream": "streamvault.exporter.export",
-    "plan_archive": "streamvault.exporter.forecast.forecast",
+    "plan_archive": "streamvault.exporter.forecast",
     "import_stream": "streamvault.importer.import_",
     "append_streams": "streamvault.joining.append",
-    "join_streams": "streamvault.joining.join",
+    "join_streams": "streamvault.joining.append",
     "table_ddl": "streamvault.lake.handoff",
     "write_table": "streamvault.lake.handoff",
     "read_archive": "streamvault.lake.read",
@@ -58,13 +58,13 @@ _HOMES = {
     "translate": "streamvault.mirrors.translate",
     "check_setup": "streamvault.report.doctor",
     "write_report": "streamvault.report.write",
-    "request_restore": "streamvault.requests.request",
+    "request_restore": "streamvault.requests.show",
     "drop_failed": "streamvault.requests.show",
     "retry_failed": "streamvault.requests.show",
     "show_queue": "streamvault.requests.show",
     "skip_foreign": "streamvault.requests.show",
     "work_queue": "streamvault.requests.work",
-    "compact_archive": "streamvault.rotation.compact.compact",
+    "compact_archive": "streamvault.rotation.compact",
     "follow_stream": "streamvault.rotation.follow",
     "rotate_stream": "streamvault.rotation.rotate",
     "show_status": "streamvault.scopes.status",
@@ -76,7 +76,7 @@ _HOMES = {
 def _public(name: str) -> Any:
     """Return a public function; the verbs among them also take scopes."""
     function = getattr(import_module(_HOMES[name]), name)
-    return import_module("streamvault.scopes.verb").taking_scopes(function)
+    return import_module("streamvault.scopes.uri").taking_scopes(function)
 
 
 def __dir__() -> list[str]:

@@ -7,8 +7,7 @@ from os import PathLike
 from pathlib import Path
 from streamvault.common.progress import Progress
 from streamvault.demo.report import DemoReport
-from streamvault.exporter.forecast.reports import PlanReport
-from streamvault.exporter.reports import ConvertReport, ExportReport
+from streamvault.exporter.reports import ConvertReport, ExportReport, PlanReport
 from streamvault.importer.reports import ImportReport
 from streamvault.joining.reports import StitchReport
 from streamvault.lake.read import ArrowEvents

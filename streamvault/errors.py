@@ -8,7 +8,7 @@ does not exist, and `Conflict` if something that exists is in the way.
 from __future__ import annotations
 
 from streamvault.common.errors import Absent, Conflict, Damaged, Failed, Overtaken, Problem, Usage
-from streamvault.objectstore.errors import InArchiveClass, NoSuchBucket, ObjectStoreError, ObjectStoreUnavailable
+from streamvault.objectstore.store import InArchiveClass, NoSuchBucket, ObjectStoreError, ObjectStoreUnavailable
 from streamvault.streamstore.errors import (
     InvalidCut,
     InvalidName,

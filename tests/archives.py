@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
-from streamvault.manifests.format.entries import Configuration, EpochEntry, GapEntry, SegmentEntry
-from streamvault.manifests.format.manifest import Manifest
-from streamvault.streamstore.arithmetic.splitting import EventBlock
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.archived_range import ArchivedRange, segment_digest
+from streamvault.manifests.manifest import Configuration, EpochEntry, GapEntry, Manifest, SegmentEntry
+from streamvault.streamstore.events import EventBlock
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from tests.streams import frame
 

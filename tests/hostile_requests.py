@@ -11,12 +11,11 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamvault.layouts.object_keys import decision_key, manifest_key, ranges_key
-from streamvault.manifests.archive.agreement import with_rows
-from streamvault.manifests.format.entries import GapEntry
-from streamvault.manifests.format.jsonfile import seal
-from streamvault.manifests.format.manifest import IndexEntry
-from streamvault.manifests.format.ranges import encode_ranges
+from streamvault.layouts.keys import decision_key, manifest_key, ranges_key
+from streamvault.manifests.files import seal
+from streamvault.manifests.history import with_rows
+from streamvault.manifests.index import encode_ranges
+from streamvault.manifests.manifest import GapEntry, IndexEntry
 from tests.policies import KEYS
 from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, objects_of
 

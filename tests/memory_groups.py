@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from streamvault.streamstore.errors import UnreadableReaderGroup
 from streamvault.streamstore.model import StreamCut, StreamName
-from streamvault.streamstore.reader_groups import GroupPosition, ReaderGroup, ReaderGroups
+from streamvault.streamstore.store import GroupPosition, ReaderGroup, ReaderGroups
 
 THERE = StreamName("elsewhere", "target")
 

@@ -8,8 +8,7 @@ from datetime import datetime
 from threading import Lock
 from typing import TypeVar
 
-from streamvault.objectstore.checksums import KeptChecksums
-from streamvault.objectstore.store import PAGE, SMALL, ByteStream, ObjectInfo, ObjectStore
+from streamvault.objectstore.store import PAGE, SMALL, ByteStream, KeptChecksums, ObjectInfo, ObjectStore
 
 D = TypeVar("D", bytes, memoryview)
 

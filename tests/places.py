@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from obstore.store import MemoryStore
 
-from streamvault.layouts.place import Place
+from streamvault.layouts.keys import Place
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import SegmentId

@@ -15,8 +15,7 @@ import pytest
 
 from streamvault import export_stream
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.reader_groups import ReaderGroup
-from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.store import ReaderGroup, StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.pages import DOCS, Block, Page, blocks
 from tests.streams import append_events, events_of, frame, make_byte_stream

@@ -7,7 +7,6 @@ import random
 import struct
 from collections.abc import Iterator, Sequence
 
-from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.model import (
     EventPointer,
     KeyRange,
@@ -18,9 +17,8 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import parse_stream
+from streamvault.streamstore.store import SegmentAppender, StreamStore
+from streamvault.streamstore.uri import OpenStream, parse_stream
 
 BLOCK = 1024 * 1024
 LARGEST_BLOCK = 4 * 1024 * 1024

@@ -12,7 +12,7 @@ import streamvault
 from bin.pages.reports import FOLDER, REPORTS, nested_classes
 from streamvault import errors
 from streamvault.manager.manager import NOT_METHODS, StreamManager
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.manifest import Manifest
 from streamvault.spark import register
 
 STUB = Path(streamvault.__file__).with_suffix(".pyi")

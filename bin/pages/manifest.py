@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from streamvault.manifests.format import manifest
+from streamvault.manifests import manifest
 
 SCHEMA_FILE = Path(manifest.__file__).with_name("schema.json")
 

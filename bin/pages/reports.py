@@ -17,8 +17,7 @@ from pydantic import TypeAdapter
 
 from streamvault.common.report import Report, attribute_names
 from streamvault.demo.report import DemoReport
-from streamvault.exporter.forecast.reports import PlanReport
-from streamvault.exporter.reports import ConvertReport, ExportReport
+from streamvault.exporter.reports import ConvertReport, ExportReport, PlanReport
 from streamvault.importer.reports import ImportReport
 from streamvault.joining.reports import StitchReport
 from streamvault.lake.reports import HandoffReport

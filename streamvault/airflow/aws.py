@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.objectstore.s3.environment import ADDRESSING_STYLE
+from streamvault.objectstore.s3.access import ADDRESSING_STYLE
 
 if TYPE_CHECKING:
     from streamvault.objectstore.uri import RootAddress
@@ -90,9 +90,9 @@ def root_address(uri: str, conn_id: str | None) -> RootAddress:
         return address.resolve()
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
-    from streamvault.objectstore.errors import AccessDenied, ObjectStoreError  # noqa: PLC0415
     from streamvault.objectstore.s3.access import S3Access, StaticKeys, read_bundle  # noqa: PLC0415
     from streamvault.objectstore.s3.aws import uses_virtual_host  # noqa: PLC0415
+    from streamvault.objectstore.store import AccessDenied, ObjectStoreError  # noqa: PLC0415
 
     found = _read(conn_id)
     hook = found.hook

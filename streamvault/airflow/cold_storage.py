@@ -9,17 +9,23 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from streamvault.airflow.aws import s3_client
-from streamvault.airflow.looking import open_archive
 from streamvault.airflow.operators.warm import TIMEOUT_HOURS
 from streamvault.airflow.outcome import raising_for_airflow
-from streamvault.airflow.triggers import ArchiveReadableTrigger, Look
+from streamvault.airflow.triggers import ArchiveReadableTrigger, Look, open_archive
 from streamvault.common.progress import Progress
-from streamvault.common.times import parse_moment
-from streamvault.importer.planner import generation_at
-from streamvault.manifests.archive.archive import Archive
+from streamvault.common.units import parse_moment
+from streamvault.importer.import_ import generation_at
+from streamvault.manifests.archive import Archive
 from streamvault.manifests.options import POLL_SECONDS, WarmOptions
-from streamvault.manifests.verbs.cold import Span, first_cold, joined_parts, manifests_span, needed_parts, spans_of
-from streamvault.manifests.verbs.warm import request_cold
+from streamvault.manifests.verbs.warm import (
+    Span,
+    first_cold,
+    joined_parts,
+    manifests_span,
+    needed_parts,
+    request_cold,
+    spans_of,
+)
 from streamvault.objectstore.s3.cold import BucketColdStorage
 
 

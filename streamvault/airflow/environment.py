@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from streamvault.scopes.entries import parse_flag
 
 
 def changed(before: Mapping[str, str], variables: Mapping[str, str | None]) -> dict[str, str]:
@@ -25,3 +30,19 @@ def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return the value of an operator's argument.
+
+    Args:
+        name: the argument's name.
+        value: as for `parse_flag`.
+
+    Raises:
+        AirflowFailException: it is not a boolean.
+    """
+    try:
+        return parse_flag(value)
+    except ValueError as error:
+        raise AirflowFailException(f"{name}: {error}") from None

@@ -23,11 +23,11 @@ from airflow.sdk import (  # type: ignore[attr-defined]  # its stub lacks them
     task,
 )
 
+from streamvault.airflow.helpers import checked_params
 from streamvault.airflow.lists import ScopeStreams, StreamList, fail_if_unlisted, in_batches
 from streamvault.airflow.operators.command import CommandOperator
-from streamvault.airflow.parameters import checked_params
 from streamvault.common.errors import Usage
-from streamvault.common.times import parse_duration
+from streamvault.common.units import parse_duration
 
 BATCHES = 4
 """Number of lists: Airflow maps at most 1,024 tasks over one (``AIRFLOW__CORE__MAX_MAP_LENGTH``)."""

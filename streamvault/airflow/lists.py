@@ -15,9 +15,11 @@ from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationEr
 
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem
-from streamvault.common.times import parse_duration
-from streamvault.scopes.entries import ListModel, overridden
-from streamvault.scopes.toml import line_of, load_declared
+from streamvault.common.units import parse_duration
+from streamvault.mirrors.reports import ReplicateOptions
+from streamvault.objectstore.uri import RootAddress
+from streamvault.rotation.reports import RotateOptions
+from streamvault.scopes.entries import ListModel, line_of, load_declared, overridden, with_options
 from streamvault.scopes.uri import ScopePattern
 
 ListStreams = Callable[[str, str | None], list[str]]
@@ -258,7 +260,7 @@ class ScopeStreams:
         where = scope if "://" in scope else f"{scope or 'its scope'} of connection {conn_id}"
         try:
             if "://" in scope:  # as a task that is given a URI, with the worker's own environment
-                from streamvault.scopes.listing import members_of  # noqa: PLC0415  (not where DAGs are parsed)
+                from streamvault.scopes.calls import members_of  # noqa: PLC0415  (not where DAGs are parsed)
 
                 return members_of(ScopePattern(scope), "stream or archive").look().names
             return PravegaHook(conn_id).list_streams(scope)
@@ -294,3 +296,130 @@ def in_batches(arguments: list[dict[str, Any]], count: int) -> list[list[dict[st
             f"{longest:,}. Increase AIRFLOW__CORE__MAX_MAP_LENGTH."
         )
     return [arguments[number * longest :][:longest] for number in range(count)]
+
+
+@with_options(ReplicateOptions, omitted=("follow", "every", "idle", "lasting"))
+class ReplicationOptions(TaskOptions):
+    """Options of a replication, as for `ReplicateStreamOperator`; an entry's own override those of the list."""
+
+    most_lag: Duration | None = None
+    target_conn_id: str | None = None
+
+
+class ReplicationEntry(ListEntry, ReplicationOptions):
+    """A pair of streams, or all streams of a scope.
+
+    Attributes:
+        source: the stream to replicate: ``SCOPE/STREAM``, ``STREAM`` in the connection's scope, a URI, or an archive;
+            with ``SCOPE/`` all streams of a scope, with a ``*`` those that match.
+        stream: the replica: ``SCOPE/STREAM``, ``STREAM`` or a URI; of several, ``SCOPE/``; None: the source's name.
+        target_scope: scope of the replicas, which have the names of their sources; None: `scope`.
+    """
+
+    named: ClassVar = "source"
+    source: str | None = None
+    stream: str | None = None
+    target_scope: str | None = None
+
+    @model_validator(mode="after")
+    def _replica_of_a_stream_or_scope(self) -> Self:
+        if self.source is None and self.stream is not None:
+            raise ValueError("stream requires source; for a scope, give target_scope")
+        if self.scope is None and self.target_scope is not None:
+            raise ValueError("target_scope requires scope; for a source, give stream")
+        if self.source is not None and "://" in self.source and self.stream is None:
+            raise ValueError("stream is missing: the source is a URI")
+        if self.source is not None and self.stream is not None:
+            several = stands_for_streams(self.source)
+            if several != stands_for_streams(self.stream) or "*" in self.stream:
+                raise ValueError(
+                    f"stream must be {'a scope, with / at its end' if several else 'a stream'}, as the source"
+                )
+        return self
+
+
+class Replications(ReplicationOptions, StreamList):
+    """The list: ``{"target_conn_id": "standby", "streams": ["shop/orders", {"scope": "billing"}]}``."""
+
+    parameter: ClassVar = "standby"
+    what: ClassVar = "replications"
+    product: ClassVar = "replica"
+    example: ClassVar = {"target_conn_id": "pravega_standby", "streams": ["shop/orders", {"scope": "billing"}]}
+
+    streams: Annotated[tuple[ReplicationEntry, ...], Field(min_length=1)]
+
+    def task(
+        self, entry: ReplicationEntry, stream: str, options: dict[str, Any]
+    ) -> tuple[tuple[str, str], dict[str, Any]]:
+        """See the base class."""
+        connection = options.get("pravega_conn_id") or PravegaHook.default_conn_name
+        target = options.get("target_conn_id") or connection
+        replica = entry.stream or (f"{entry.target_scope}/" if entry.target_scope else stream)
+        if replica.endswith("/"):
+            replica += stream.rpartition("/")[2]
+        if stream == replica and (connection == target or "://" in stream):
+            raise ValueError("source and replica are the same stream. Give target_conn_id, or another name.")
+        return ("" if "://" in replica else target, replica), {"source": stream, "stream": replica, **options}
+
+
+KEEPING = ("keep", "keep_for", "until")
+
+
+@with_options(RotateOptions, omitted=("hold", "queue", "restart"))
+class RotationOptions(TaskOptions):
+    """Options of a rotation, as for `RotateArchiveOperator`; a stream's own override those of the list.
+
+    Attributes:
+        root: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
+    """
+
+    root: str | None = None
+
+    @model_validator(mode="after")
+    def _one_way_of_keeping(self) -> Self:
+        given = self.given(KEEPING)
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are mutually exclusive")
+        if self.root is not None:
+            try:
+                RootAddress.parse(self.root)
+            except Problem as problem:
+                raise ValueError(str(problem)) from None
+        return self
+
+
+class RotationEntry(ListEntry, RotationOptions):
+    """One stream, or all streams of a scope.
+
+    Attributes:
+        stream: ``SCOPE/STREAM``, ``STREAM`` in the connection's scope, or a URI; with ``SCOPE/`` all streams of a
+            scope, with a ``*`` those that match.
+    """
+
+    named: ClassVar = "stream"
+    stream: str | None = None
+
+
+class Rotations(RotationOptions, StreamList):
+    """The list: ``{"root": …, "keep": 7, "streams": ["shop/orders", {"scope": "billing", "keep_for": "90d"}]}``."""
+
+    parameter: ClassVar = "rotation"
+    what: ClassVar = "rotations"
+    product: ClassVar = "archive"
+    example: ClassVar = {
+        "root": "s3://vault/backups",
+        "keep": 7,
+        "streams": ["shop/orders", {"scope": "billing", "keep_for": "90d"}],
+    }
+
+    streams: Annotated[tuple[RotationEntry, ...], Field(min_length=1)]
+
+    def task(
+        self, entry: RotationEntry, stream: str, options: dict[str, Any]
+    ) -> tuple[tuple[str, str], dict[str, Any]] | None:
+        """See the base class."""
+        if "root" not in options:
+            raise ValueError("root is missing")
+        if stream != entry.stream and any(stream == each.stream and each.given(["line"]) for each in self.streams):
+            return None  # its archive of the scope's entry belongs to the stream that it was restored from
+        return (options["root"], stream), {"stream": stream, **options}

@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowFailException
 from pydantic.fields import FieldInfo
 
-from streamvault.airflow.flags import flag
+from streamvault.airflow.environment import flag
 from streamvault.common.options import Options, command_line
 from streamvault.scopes.entries import entry_fields
 

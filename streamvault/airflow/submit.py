@@ -18,11 +18,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from streamvault.airflow import application
 from streamvault.airflow.environment import changed
-from streamvault.common.children import python_command, safe_environment
 from streamvault.common.errors import Problem
-from streamvault.common.retries import pauses
+from streamvault.common.processes import python_command, safe_environment
+from streamvault.common.waiting import pauses
 from streamvault.sparkrun.java import java_home
-from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.runner import Master
 from streamvault.sparkrun.settings import JAVA_SETTINGS, PAGES_FILE, environment_for
 
 STOP_SECONDS = 3.0

@@ -7,16 +7,21 @@ from abc import abstractmethod
 from asyncio import sleep
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from streamvault.airflow.aws import root_address
+from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem, Usage
-
-if TYPE_CHECKING:
-    from streamvault.streamstore.arithmetic.cut_option import Cut
+from streamvault.common.units import moment_text, parse_moment, parse_size
+from streamvault.manifests.archive import Archive
+from streamvault.report.status import unarchived_bytes
+from streamvault.streamstore.cuts import Cut, later_of, live_between, live_ends, parse_cut
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import OpenStream
 
 Look = Callable[[], dict[str, Any] | None]
 """Looks at an archive or a stream, and returns what is new there; None if nothing is."""
@@ -105,8 +110,6 @@ class GenerationTrigger(LookingTrigger, BaseEventTrigger):
 
     def connect(self) -> Look:
         """See the base class."""
-        from streamvault.airflow.looking import generation_look  # noqa: PLC0415  (not where DAGs are parsed)
-
         return generation_look(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -155,8 +158,6 @@ class StreamBytesTrigger(LookingTrigger):
 
     def connect(self) -> Look:
         """See the base class."""
-        from streamvault.airflow.looking import bytes_look  # noqa: PLC0415  (not where DAGs are parsed)
-
         return bytes_look(self)
 
 
@@ -168,7 +169,7 @@ class ArchiveReadableTrigger(LookingTrigger):
 
     Args:
         archive: ``s3://…/SCOPE/STREAM``.
-        spans: the parts of the root's listing that have the objects, each as a `manifests.verbs.cold.Span`.
+        spans: the parts of the root's listing that have the objects, each as a `manifests.verbs.warm.Span`.
         aws_conn_id: id of the connection of type ``aws``.
         poll_seconds: seconds between looks.
     """
@@ -182,3 +183,71 @@ class ArchiveReadableTrigger(LookingTrigger):
         from streamvault.airflow.cold_storage import readable_look  # noqa: PLC0415  (not where DAGs are parsed)
 
         return readable_look(self)
+
+
+def generation_look(asked: GenerationTrigger) -> Look:
+    """Return what looks for a generation.
+
+    Raises:
+        Problem: an argument or the connection is not valid.
+    """
+    place = open_archive(asked.archive, asked.aws_conn_id)
+    earliest = parse_moment(asked.since, "since") if asked.since else None
+    try:
+        after = int(asked.after or 0)
+    except ValueError:
+        raise Usage(f"after: {asked.after!r} is not the number of a generation") from None
+
+    def look() -> dict[str, Any] | None:
+        newest = place.newest()
+        if newest is None or newest.generation <= after or (earliest is not None and newest.created < earliest):
+            return None
+        return {
+            "archive": place.uri,
+            "generation": newest.generation,
+            "created": moment_text(newest.created),
+            "events": newest.events,
+            "bytes": newest.bytes,
+        }
+
+    return look
+
+
+def bytes_look(asked: StreamBytesTrigger) -> Look:
+    """Return what looks for bytes.
+
+    Raises:
+        Problem, AirflowFailException: an argument or a connection is not valid.
+    """
+    if asked.archive and asked.cut:
+        raise Usage("archive and cut are mutually exclusive: bytes after one of them count")
+    try:
+        least = parse_size(str(asked.min_bytes))
+    except ValueError as error:
+        raise Usage(f"min_bytes: {error}") from None
+    address, name = PravegaHook(asked.pravega_conn_id).address(asked.stream)
+    place = open_archive(asked.archive, asked.aws_conn_id) if asked.archive else None
+
+    def look() -> dict[str, Any] | None:
+        newest = None if place is None else place.newest()
+        with address.open() as store:
+            opened = OpenStream(store, address, name)
+            count = _bytes_since(opened, asked.cut or None) if newest is None else unarchived_bytes(opened, newest)
+        return {"stream": opened.uri, "bytes": count} if count >= least else None
+
+    return look
+
+
+def open_archive(uri: str, aws_conn_id: str | None) -> Archive:
+    """Open an archive; one on S3 is reached by a connection, see `streamvault.airflow.aws.root_address`."""
+    root, scope, stream = root_address(uri, aws_conn_id).split()
+    return Archive(root, StreamName(scope, stream))
+
+
+def _bytes_since(stream: OpenStream, cut: Cut | None) -> int:
+    """Return how many bytes of a stream can be read after a cut; None: all."""
+    described = stream.describe()
+    start = parse_cut(cut, stream.name, live_ends(stream.store, stream.name))
+    start = described.head if start is None else later_of(described, start, described.head)
+    parts = live_between(stream.store, described, start, described.tail)
+    return sum(end - begin for begin, end in parts.values())

@@ -12,11 +12,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from streamvault.cli.errors import EXIT_CODES, INTERRUPTED, usage_error
 from streamvault.cli.imports import without_collector
-from streamvault.cli.logs import log_unraisable
-from streamvault.cli.output import Results, open_standard_streams, print_stderr
-from streamvault.cli.running import finish, terminate_as_interrupt
+from streamvault.cli.output import Results, log_unraisable, open_standard_streams, print_stderr
+from streamvault.cli.running import EXIT_CODES, INTERRUPTED, finish, terminate_as_interrupt, usage_error
 from streamvault.common.errors import Failed
 
 PROGRAM = "streamvault"
@@ -60,7 +58,24 @@ COMMANDS = {
 }
 """Each command with the first sentence of its help text."""
 
-MODULES = {"release": "hold"}
+MODULES = {
+    "append": "join",
+    "promote": "replicate",
+    "move": "copy",
+    "translate": "replicate",
+    "sweep": "streams",
+    "timeline": "ls",
+    "doctor": "status",
+    "report": "status",
+    "cat": "get",
+    "ddl": "handoff",
+    "compact": "rotate",
+    "follow": "rotate",
+    "release": "hold",
+    "delete": "hold",
+    "request_restore": "work",
+    "warm": "check",
+}
 """The modules of commands that have none of their own name."""
 
 _NOISE = re.compile(r"  \[(?:required|x[<>]=?[^];]*|[^]<>]*[<>]=?x[^];]*)\]|; x[<>]=?[^];]*(?=\])")

@@ -6,9 +6,8 @@ from streamvault.cli.lines import cost_fields, exact_text, plan_fields, time_tex
 from streamvault.cli.options import ArchiveArgument, RootArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import events_text, generations_text
-from streamvault.exporter.options import ConvertOptions
-from streamvault.exporter.reports import ConvertReport
+from streamvault.common.units import events_text, generations_text
+from streamvault.exporter.reports import ConvertOptions, ConvertReport
 
 
 def convert(archive: ArchiveArgument, root: RootArgument, options: ConvertOptions, *, running: Running) -> int:

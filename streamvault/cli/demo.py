@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import seconds_text
-from streamvault.demo.options import DemoOptions
-from streamvault.demo.report import DemoReport
+from streamvault.common.units import seconds_text
+from streamvault.demo.report import DemoOptions, DemoReport
 
 
 def demo(options: DemoOptions, *, running: Running) -> int:

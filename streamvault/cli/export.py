@@ -6,9 +6,8 @@ from streamvault.cli.lines import cost_fields, exact_text, plan_fields, print_gr
 from streamvault.cli.options import RootArgument, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import bytes_text, events_text
-from streamvault.exporter.options import ExportOptions
-from streamvault.exporter.reports import ExportReport
+from streamvault.common.units import bytes_text, events_text
+from streamvault.exporter.reports import ExportOptions, ExportReport
 
 
 def export(stream: StreamArgument, root: RootArgument, options: ExportOptions, *, running: Running) -> int:

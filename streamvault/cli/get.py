@@ -1,13 +1,21 @@
-"""`streamvault get`."""
+"""`streamvault get` and `streamvault cat`."""
 
 from __future__ import annotations
 
 import base64
-from typing import Annotated
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
 
-from streamvault.cli.options import ArchiveArgument, argument
+from streamvault.cli.options import ArchiveArgument, argument, option
 from streamvault.cli.running import Running
+from streamvault.common.errors import Usage
+from streamvault.lake.reports import CatOptions, ReadOptions
 from streamvault.manifests.options import GetOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def get(
@@ -30,3 +38,99 @@ def get(
         document = {"pointer": pointer, "payload": base64.b64encode(payload).decode()}
         command.write(document, lambda results: results.raw(payload))
     return command.exit_code
+
+
+ROWS_AT_ONCE = 1024
+"""Number of events converted to text at a time."""
+
+
+class Format(StrEnum):
+    """How events are written."""
+
+    RAW = "raw"
+    JSONL = "jsonl"
+    HEX = "hex"
+
+
+def cat(
+    archive: ArchiveArgument,
+    options: CatOptions,
+    *,
+    limit: Annotated[
+        int | None, option("--limit", "Write at most this many events.", metavar="N", show_default=False)
+    ] = None,
+    form: Annotated[
+        Format,
+        option(
+            "--format",
+            "raw: unchanged payloads without separators; only on a terminal, control characters are escaped. "
+            "jsonl: a line of JSON for each event, its payload "
+            "as 'text' if it is UTF-8, else as 'base64'. hex: a line of hexadecimal digits for each payload.",
+            environment=False,
+        ),
+    ] = Format.RAW,
+    running: Running,
+) -> int:
+    """Write an archive's events to standard output.
+
+    They are in the stream's order. With --json, one object whose list 'events' has the objects of --format jsonl.
+    """
+    from streamvault.lake.read import read_archive
+
+    with running.command() as command:
+        if limit is not None and limit < 0:
+            raise Usage("--limit must be at least 0", where=str(limit))
+        is_raw = form is not Format.JSONL and not running.as_json
+        columns = None if is_raw else ["pointer", "epoch", "segment", "offset", "length", "payload"]
+        given = ReadOptions(**options.keywords(), columns=columns or ["payload"])
+        batches = _first(iter(read_archive.with_options(archive, given)), limit)
+        pieces = _as_one_object(archive, batches) if running.as_json else map(_WRITERS[form], batches)
+        for piece in pieces:
+            command.results.raw(piece)
+    return command.exit_code
+
+
+def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield the first events, a few at a time."""
+    left = limit
+    while left is None or left > 0:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        rows = batch.num_rows if left is None else min(batch.num_rows, left)
+        left = None if left is None else left - rows
+        for low in range(0, rows, ROWS_AT_ONCE):
+            yield batch.slice(low, min(ROWS_AT_ONCE, rows - low))
+
+
+def _as_lines(batch: pa.RecordBatch) -> bytes:
+    return b"".join(line + b"\n" for line in map(_line, batch.to_pylist()))
+
+
+def _as_one_object(archive: str, pieces: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    yield b'{"archive": ' + json.dumps(archive).encode() + b', "events": ['
+    comma = b""
+    for batch in pieces:
+        yield comma + b", ".join(map(_line, batch.to_pylist()))
+        comma = b", "
+    yield b"]}\n"
+
+
+def _line(row: dict[str, Any]) -> bytes:
+    payload: bytes = row.pop("payload")
+    try:
+        row["text"] = payload.decode()
+    except UnicodeDecodeError:
+        row["base64"] = base64.b64encode(payload).decode()
+    return json.dumps(row, ensure_ascii=False).encode()
+
+
+def _raw(batch: pa.RecordBatch) -> bytes:
+    return b"".join(batch.column(0).to_pylist())
+
+
+def _hex(batch: pa.RecordBatch) -> bytes:
+    return b"".join(payload.hex().encode() + b"\n" for payload in batch.column(0).to_pylist())
+
+
+_WRITERS = {Format.RAW: _raw, Format.HEX: _hex, Format.JSONL: _as_lines}

@@ -1,14 +1,15 @@
-"""`streamvault handoff`."""
+"""`streamvault handoff` and `streamvault ddl`."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from streamvault.cli.lines import cost_fields, exact_text, time_text
-from streamvault.cli.options import TableSource
+from streamvault.cli.options import TableSource, argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import generations_text
-from streamvault.lake.options import HandoffOptions
-from streamvault.lake.reports import HandoffReport
+from streamvault.common.units import generations_text
+from streamvault.lake.reports import DdlOptions, Engine, HandoffOptions, HandoffReport
 
 
 def handoff(source: TableSource, options: HandoffOptions, *, running: Running) -> int:
@@ -50,3 +51,27 @@ def _show(results: Results, report: HandoffReport) -> None:
             "time": time_text(report),
         }
     )
+
+
+def ddl(
+    source: TableSource,
+    engine: Annotated[Engine, argument("ENGINE", "athena, trino (also for Presto) or hive (also for Spark).")],
+    options: DdlOptions,
+    *,
+    running: Running,
+) -> int:
+    """Print the statements that register a table.
+
+    The table must have been created from the same source by `handoff`.
+    """
+    from streamvault.lake.handoff import table_ddl
+
+    with running.command() as command:
+        text = table_ddl.with_options(source, engine, options)
+        command.write({"ddl": text}, lambda results: _show_ddl(results, text))
+    return command.exit_code
+
+
+def _show_ddl(results: Results, text: str) -> None:
+    for line in text.splitlines():
+        results.line(line)

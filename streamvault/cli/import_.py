@@ -6,8 +6,7 @@ from streamvault.cli.lines import cost_fields, exact_text, print_groups, print_n
 from streamvault.cli.options import ArchiveArgument, NewStreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import bytes_text, count_text, events_text
-from streamvault.common.times import exact_moment_text
+from streamvault.common.units import bytes_text, count_text, events_text, exact_moment_text
 from streamvault.importer.options import ImportOptions
 from streamvault.importer.reports import ImportReport
 

@@ -1,14 +1,17 @@
-"""`streamvault ls`."""
+"""`streamvault ls` and `streamvault timeline`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated
+
 import streamvault
-from streamvault.cli.options import RootArgument
+from streamvault.cli.options import ArchiveArgument, RootArgument, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import bytes_text, events_text
-from streamvault.common.times import seconds_moment_text
-from streamvault.manifests.verbs.reports import ArchiveList, ArchiveSummary
+from streamvault.common.units import bytes_text, events_text, exact_moment_text, seconds_moment_text
+from streamvault.manifests.verbs.reports import ArchiveList, ArchiveSummary, Timeline
 
 
 def ls(root: RootArgument, *, running: Running) -> int:
@@ -22,11 +25,11 @@ def ls(root: RootArgument, *, running: Running) -> int:
             archives=tuple(one for one in archives if not one.table),
             archive_tables=tuple(one for one in archives if one.table),
         ).to_json()
-        command.write(document, lambda results: _show(results, root, archives))
+        command.write(document, lambda results: _show_archives(results, root, archives))
     return command.exit_code
 
 
-def _show(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
+def _show_archives(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
     from streamvault.objectstore.uri import RootAddress
 
     if not archives:
@@ -56,3 +59,72 @@ def _generations(archive: ArchiveSummary) -> str:
     remarks += [f"{archive.unfinished_generation} is unfinished"] if archive.unfinished_generation else []
     remarks += ["being deleted"] if archive.being_deleted else []
     return f"{archive.generations_in_force:,}" + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+SEGMENTS_SHOWN = 3
+"""Maximum segments of a cut with ``--wide``; `--json` has all of them."""
+
+
+def timeline(
+    archive: ArchiveArgument,
+    *,
+    wide: Annotated[
+        bool, option("--wide", "Also show where each generation begins and ends in the first segments.")
+    ] = False,
+    running: Running,
+) -> int:
+    """List an archive's generations, holds and checks.
+
+    Generations that have expired are left out.
+    """
+    return running.verb("show_timeline", archive, show=partial(_show_generations, wide=wide))
+
+
+def _show_generations(results: Results, timeline: Timeline, *, wide: bool = False) -> None:
+    results.line(timeline.archive)
+    if timeline.expired_up_to:
+        results.line(f"generations up to {timeline.expired_up_to} have expired, says {timeline.decision}")
+    if timeline.being_deleted:
+        results.line(f"the archive is being deleted, says {timeline.decision}")
+    columns = {
+        "GENERATION": True,
+        "TAKEN": False,
+        "EVENTS": True,
+        "BYTES": True,
+        "LAYOUT": False,
+        "READ BACK": False,
+        "HOLDS": False,
+        "READER GROUPS": False,
+        "FROM": False,
+        "TO": False,
+    }
+    rows = [
+        (
+            str(entry.generation) if entry.first == entry.generation else f"{entry.first} to {entry.generation}",
+            exact_moment_text(entry.created),  # --at with a rounded time would choose the generation before
+            events_text(entry.events, entry.bytes) or "-",
+            bytes_text(entry.bytes),
+            entry.layout,
+            seconds_moment_text(entry.checked_at) or "no",
+            ", ".join(entry.holds),
+            "-" if entry.group_names is None else ", ".join(entry.group_names) or "none",
+            _short(entry.from_cut),
+            _short(entry.to_cut),
+        )
+        for entry in timeline.entries
+    ]
+    hidden = set() if wide else {"FROM", "TO"}
+    hidden |= set() if any(entry.holds for entry in timeline.entries) else {"HOLDS"}
+    hidden |= {"READER GROUPS"} if all(entry.group_names is None for entry in timeline.entries) else set()
+    shown = [index for index, name in enumerate(columns) if name not in hidden]
+    results.table(
+        {name: number for name, number in columns.items() if name not in hidden},
+        [tuple(row[index] for index in shown) for row in rows],
+    )
+
+
+def _short(cut: Mapping[str, int]) -> str:
+    """Return a cut's first segments, without scope and stream."""
+    shown = [f"{name.rpartition('/')[2]}:{offset}" for name, offset in list(cut.items())[:SEGMENTS_SHOWN]]
+    more = len(cut) - len(shown)
+    return " ".join([*shown, *([f"+{more} more"] if more else [])])

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from streamvault.cli.phases import Phase
+from streamvault.cli.progress import Phase
 from streamvault.common.errors import Failed
-from streamvault.common.progress import ForwardedProgress, Progress
-from streamvault.common.underway import SERVERS, RunningTasks, silent_seconds
+from streamvault.common.progress import SERVERS, ForwardedProgress, Progress, RunningTasks, silent_seconds
 from streamvault.report.metrics import Metric, text_of
 
 METRICS: Mapping[str, tuple[str, str]] = {

@@ -10,13 +10,12 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from streamvault.cli.errors import command_error
 from streamvault.cli.output import Results
-from streamvault.cli.progress_lines import LINE_SECONDS
-from streamvault.cli.running import LogLevel, Running, finish
+from streamvault.cli.progress import LINE_SECONDS
+from streamvault.cli.running import LogLevel, Running, command_error, finish
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import CommandLine, Options, command_line, variable_of
-from streamvault.common.times import duration_text, parse_duration
+from streamvault.common.units import duration_text, parse_duration
 
 
 def option(name: str, help_text: str, *, short: str = "", environment: bool = True, **others: Any) -> Any:

@@ -8,9 +8,8 @@ from streamvault.cli.lines import exact_text
 from streamvault.cli.options import argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import bytes_text, count_text, size_text, usd_text
-from streamvault.exporter.forecast.options import PlanOptions
-from streamvault.exporter.forecast.reports import PlanReport, VerbForecast
+from streamvault.common.units import bytes_text, count_text, size_text, usd_text
+from streamvault.exporter.reports import PlanOptions, PlanReport, VerbForecast
 
 _Stream = Annotated[
     str | None,

@@ -6,11 +6,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from streamvault.cli.output import plain, record
-from streamvault.cli.phases import Phase
-from streamvault.cli.progress_lines import LINE_SECONDS, LineProgress
-from streamvault.common.progress import PartProgress, Progress
-from streamvault.common.sizes import count_text, seconds_text
-from streamvault.common.underway import SILENT_SECONDS, RunningTasks, silences
+from streamvault.cli.progress import LINE_SECONDS, LineProgress, Phase
+from streamvault.common.progress import SILENT_SECONDS, PartProgress, Progress, RunningTasks, silences
+from streamvault.common.units import count_text, seconds_text
 
 if TYPE_CHECKING:
     from rich.console import Console

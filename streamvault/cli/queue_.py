@@ -7,9 +7,8 @@ from typing import Annotated
 from streamvault.cli.options import QueueArgument, argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import bytes_text, count_text, seconds_text
-from streamvault.requests.options import SkipOptions
-from streamvault.requests.reports import QueueReport, WaitingRequest
+from streamvault.common.units import bytes_text, count_text, seconds_text
+from streamvault.requests.reports import QueueReport, SkipOptions, WaitingRequest
 
 
 def show(queue: QueueArgument, *, running: Running) -> int:

@@ -1,16 +1,23 @@
-"""`streamvault replicate`."""
+"""`streamvault replicate`, `streamvault promote` and `streamvault translate`."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 from streamvault.cli.lines import exact_text, print_groups, print_new_places, time_text
-from streamvault.cli.options import TargetArgument, argument, folder_as_uri
+from streamvault.cli.options import TargetArgument, argument, folder_as_uri, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import bytes_text, count_text, seconds_text
-from streamvault.mirrors.options import ReplicateOptions
-from streamvault.mirrors.reports import ReplicateReport
+from streamvault.common.errors import Usage
+from streamvault.common.units import bytes_text, count_text, exact_moment_text, seconds_text
+from streamvault.mirrors.reports import (
+    PromoteOptions,
+    PromoteReport,
+    ReplicateOptions,
+    ReplicateReport,
+    TranslateReport,
+)
 
 _ENDED = {
     "caught up": "caught up with",
@@ -60,3 +67,86 @@ def _show(results: Results, report: ReplicateReport) -> None:
     )
     print_groups(results, report.reader_groups)
     print_new_places(results, report.renumbered)
+
+
+def promote(
+    stream: Annotated[str, argument("REPLICA", "The replica that `replicate` created.")],
+    options: PromoteOptions,
+    *,
+    running: Running,
+) -> int:
+    """Turn a replica into an ordinary stream.
+
+    Without --seal-source, the replica is promoted as it is; its source may be gone. With it, nothing written to the
+    source is lost.
+    """
+    return running.verb("promote_replica", stream, options, show=_show_promote, resumable=True)
+
+
+def _show_promote(results: Results, report: PromoteReport) -> None:
+    of = f" (a replica of {report.source})" if report.source else ""
+    if report.unchanged:
+        results.line(f"already promoted: {report.stream}{of}")
+    else:
+        results.line(f"{'would promote' if report.dry_run else 'promoted'} {report.stream}{of}")
+    complete = report.source_sealed and not report.dry_run
+    results.fields(
+        {
+            "source": "sealed; the stream has all of it" if complete else "",
+            "as of": ""
+            if complete or report.unchanged
+            else exact_moment_text(report.tail_time) or "no round was ever finished",
+            "last round": bytes_text(report.moved_bytes) if complete else "",
+            "cut-over": seconds_text(report.cutover_seconds) if complete else "",
+            "sealed": "yes, as the source was" if report.sealed else "",
+            "time": seconds_text(report.total_seconds),
+        }
+    )
+    print_groups(results, report.reader_groups)
+    print_new_places(results, report.renumbered)
+
+
+def translate(
+    source: Annotated[
+        str,
+        argument(
+            "SOURCE",
+            "What the positions belong to: an archive, ROOT/SCOPE/STREAM, or a stream's URI.",
+            callback=folder_as_uri,
+        ),
+    ],
+    stream: Annotated[
+        str,
+        argument("TARGET", "The restored stream. If it is in another cluster, set PRAVEGA_TARGET_USERNAME and so on."),
+    ],
+    positions: Annotated[
+        list[str] | None,
+        argument("CUT|POINTER", "Stream cuts as JSON, event pointers, or names of files that contain one."),
+    ] = None,
+    *,
+    reader_group: Annotated[
+        list[str] | None,
+        option("--reader-group", "Translate the position of this reader group of SOURCE. Repeatable.", metavar="NAME"),
+    ] = None,
+    running: Running,
+) -> int:
+    """Translate cuts and pointers for a restored stream.
+
+    The positions of reader groups are translated, too. The output has a line for each cut or pointer, in the same
+    order; those of groups follow.
+    """
+    with running.command() as command:
+        from streamvault.streamstore.cuts import load_position
+
+        given = [load_position(one, "CUT") for one in positions or ()]
+        if not given and not reader_group:
+            raise Usage(
+                "no position is given", todo="Give cuts or pointers, or a reader group's name with --reader-group."
+            )
+        command.call("translate", source, stream, given, reader_group or (), show=_show_translate)
+    return command.exit_code
+
+
+def _show_translate(results: Results, report: TranslateReport) -> None:
+    for position in report.positions:
+        results.line(position.new if isinstance(position.new, str) else json.dumps(position.new))

@@ -1,14 +1,20 @@
-"""`streamvault rotate`."""
+"""`streamvault rotate`, `streamvault follow` and `streamvault compact`."""
 
 from __future__ import annotations
 
 from streamvault.cli.lines import cost_fields, exact_text, plan_fields, print_groups, time_text
-from streamvault.cli.options import RootArgument, StreamArgument
+from streamvault.cli.options import ArchiveArgument, RootArgument, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import count_text, events_text, generations_text
-from streamvault.rotation.options import RotateOptions
-from streamvault.rotation.reports import RotateReport
+from streamvault.common.units import bytes_text, count_text, events_text, exact_moment_text, generations_text
+from streamvault.rotation.reports import (
+    CompactOptions,
+    CompactReport,
+    FollowOptions,
+    FollowReport,
+    RotateOptions,
+    RotateReport,
+)
 
 
 def rotate(stream: StreamArgument, root: RootArgument, options: RotateOptions, *, running: Running) -> int:
@@ -61,3 +67,78 @@ def _show(results: Results, report: RotateReport) -> None:
         }
     )
     print_groups(results, export.reader_groups)
+
+
+_ENDED = {
+    "idle": "no new events",
+    "time": "the time limit was reached",
+    "sealed": "the stream is sealed and completely archived",
+}
+
+
+def follow(stream: StreamArgument, root: RootArgument, options: FollowOptions, *, running: Running) -> int:
+    """Archive a stream as it grows.
+
+    Each round archives the new events as a generation; small generations are merged. --keep, --keep-for and
+    --truncate-source imply --rotate.
+    """
+    return running.verb("follow_stream", stream, root, options, show=_show_follow, resumable=True)
+
+
+def _show_follow(results: Results, report: FollowReport) -> None:
+    results.line(f"stopped at generation {report.generation} of {report.archive}: {_ENDED[report.ended]}")
+    results.fields(
+        {
+            "generations": f"{report.made:,} written, in {count_text(report.rounds, 'round')}",
+            "events": events_text(report.events, report.bytes),
+            "bytes": exact_text(report.bytes),
+            "retries": f"{report.retries:,}" if report.retries else "",
+            "merged": f"{count_text(report.merges, 'time')}, {bytes_text(report.moved_bytes)} rewritten"
+            if report.merges
+            else "",
+            "archive has": count_text(report.generations_in_force, "generation"),
+            "expired": count_text(report.expired_count, "generation") if report.expired_count else "",
+            "deleted": count_text(report.objects_deleted, "object") if report.objects_deleted else "",
+            "truncated": "the stream, up to the end of the archived and verified data"
+            if report.cut is not None
+            else "",
+            "time": time_text(report),
+        }
+    )
+    print_groups(results, report.reader_groups)
+
+
+def compact(archive: ArchiveArgument, options: CompactOptions, *, running: Running) -> int:
+    """Merge small adjacent generations.
+
+    Also deletes what earlier merges replaced.
+    """
+    return running.verb("compact_archive", archive, options, show=_show_compact, resumable=True)
+
+
+def _show_compact(results: Results, report: CompactReport) -> None:
+    would = "would " if report.dry_run else ""
+    if report.unchanged:
+        results.line(f"nothing to merge in {report.archive}")
+    for one in report.runs:
+        merged = f"{would}merge" if would else "merged"
+        results.line(
+            f"{merged} generations {one.first} to {one.generation} of {report.archive} ({bytes_text(one.bytes)})"
+        )
+    results.fields(
+        {
+            "would join"
+            if would
+            else "joined": f"{bytes_text(report.moved_bytes)}, {count_text(report.joined, 'chunk')}"
+            if report.joined
+            else "",
+            "resumed": "an unfinished merge of an earlier run" if report.resumed_runs else "",
+            "deleted": f"{count_text(report.objects_deleted, 'object')} that had been replaced"
+            if report.objects_deleted
+            else "",
+            "replaced objects": f"may be deleted by any run after {exact_moment_text(report.waits_until)}"
+            if report.waits_until
+            else "",
+            "time": time_text(report),
+        }
+    )

@@ -1,30 +1,207 @@
-"""Runs a verb for a command: progress, log lines, result, errors and exit code."""
+"""Runs a verb for a command: progress, log lines, result, errors and exit code; ends an interrupted one.
+
+Ends an interrupted command that would go on waiting for a server.
+
+Ctrl-C raises `KeyboardInterrupt` in the main thread, but not before that leaves the native code of a client library;
+and who winds up may wait for threads, or for another answer. A server that is alive answers in the meantime.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import socket
+import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from types import FrameType
 from typing import Any, Self
 
 import streamvault
 from streamvault.cli.clock import command_seconds
-from streamvault.cli.errors import CommandError, command_error
 from streamvault.cli.imports import without_collector
-from streamvault.cli.interrupts import ending_in_time
-from streamvault.cli.logs import check_log_file, configure_logs
-from streamvault.cli.output import LoggedResults, OutputClosed, Results, print_stderr
-from streamvault.cli.progress import watching
-from streamvault.cli.progress_lines import LINE_SECONDS, LineProgress
-from streamvault.common.errors import Failed, Usage, without_logins
-from streamvault.common.progress import Progress
+from streamvault.cli.output import (
+    LoggedResults,
+    OutputClosed,
+    Results,
+    check_log_file,
+    configure_logs,
+    plain,
+    print_stderr,
+)
+from streamvault.cli.progress import LINE_SECONDS, LineProgress, watching
+from streamvault.common.errors import (
+    Absent,
+    Conflict,
+    Damaged,
+    Failed,
+    Problem,
+    ShortOf,
+    Usage,
+    shortage,
+    without_logins,
+)
+from streamvault.common.progress import Progress, unanswered_seconds
 from streamvault.scopes.reports import ScopeReport
+
+INTERRUPTED = 130
+"""Exit code of a command stopped by Ctrl-C or SIGTERM."""
+
+EXIT_CODES = {
+    0: "done",
+    Failed.exit_code: "failed",
+    Usage.exit_code: "usage error",
+    Damaged.exit_code: "damaged archive",
+    Conflict.exit_code: "conflict",
+    Absent.exit_code: "no such stream, archive, generation or bucket",
+    6: "the replica was promoted",
+    INTERRUPTED: "interrupted",
+}
+"""Meaning of each exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandError:
+    """Error that ended a command, as shown to the user.
+
+    Attributes:
+        what: what happened.
+        where: the object concerned, or empty.
+        todo: the next step, or empty.
+        exit_code: exit code of the process.
+        retriable: whether the same command may succeed later without the user changing anything.
+    """
+
+    what: str
+    where: str
+    todo: str
+    exit_code: int
+    retriable: bool
+
+    def __str__(self) -> str:
+        """Return the line for standard error, without the program's name."""
+        return plain(str(Problem(self.what, where=self.where, todo=self.todo)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that ``--json`` prints instead of a report."""
+        return {"error": asdict(self)}
+
+
+def command_error(error: BaseException, *, resumable: bool) -> CommandError:
+    """Convert an exception to the error shown to the user.
+
+    Args:
+        error: the exception that ended the command.
+        resumable: whether the same command would resume the work.
+    """
+    if isinstance(error, Problem):
+        return CommandError(error.what, error.where, error.todo, error.exit_code, error.retriable)
+    if short := _shortage(error):
+        return command_error(short, resumable=resumable)
+    if _is_of_interrupt(error):
+        what = "interrupted; run the same command again to resume" if resumable else "interrupted"
+        return CommandError(what, "", "", INTERRUPTED, retriable=True)
+    message = without_logins(" ".join(str(error).split()))
+    what = f"internal error: {type(error).__name__}" + (f": {message}" if message else "")
+    todo = "Run again with --log-level debug for the traceback."
+    return CommandError(what, "", todo, Failed.exit_code, Failed.retriable)
+
+
+def _shortage(error: BaseException | None) -> ShortOf | None:
+    """Return the shortage that an error says, or what it came from."""
+    while error is not None and shortage(error) is None:
+        error = error.__context__
+    return None if error is None else shortage(error)
+
+
+def _is_of_interrupt(error: BaseException | None) -> bool:
+    """Return whether it is an interrupt, or what a library stumbled over that was interrupted anywhere.
+
+    Of an interrupt in a function that pydantic calls, only the name is left, in a text.
+    """
+    while (
+        error is not None and not isinstance(error, KeyboardInterrupt) and KeyboardInterrupt.__name__ not in str(error)
+    ):
+        error = error.__context__
+    return error is not None
+
+
+_PLAINLY = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "it is not a whole number",
+    "Input should be a valid number, unable to parse string as a number": "it is not a number",
+}
+"""What typer says of a value, and what the user reads."""
+
+
+def usage_error(message: str, command: str) -> CommandError:
+    """Return the error for an invalid command line."""
+    for said, plainly in _PLAINLY.items():
+        message = message.replace(said, plainly)
+    message = without_logins(" ".join(message.split()).rstrip("."))
+    return CommandError(message, "", f"See {command} --help.", Usage.exit_code, Usage.retriable)
+
+
+GRACE_SECONDS = 0.7
+"""How long an interrupted command may wait for an answer."""
+
+LOOK_SECONDS = 0.1
+
+_SHOW_CURSOR = "\x1b[?25h"
+
+
+@contextmanager
+def ending_in_time(give_up: Callable[[], int]) -> Iterator[None]:
+    """End the process if the block is interrupted, by SIGINT or SIGTERM, and then waits for servers that do not answer.
+
+    What that leaves is as after a kill.
+
+    Args:
+        give_up: called from another thread before the process ends; returns its exit code.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard, told = socket.socketpair()
+    with heard, told:
+        told.setblocking(False)
+        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        thread = threading.Thread(target=_watch, args=(heard, give_up), name="interrupts", daemon=True)
+        try:
+            thread.start()
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            told.shutdown(socket.SHUT_RDWR)  # also if a child has it, too
+            with suppress(RuntimeError):  # the interrupt came before the thread had started
+                thread.join()
+
+
+def _watch(heard: socket.socket, give_up: Callable[[], int]) -> None:
+    try:
+        while not {signal.SIGINT, signal.SIGTERM} & set(numbers := heard.recv(64)):
+            if not numbers:
+                return
+    except OSError:  # closed: the block ended before this thread had started
+        return
+    interrupted = time.monotonic()
+    heard.settimeout(LOOK_SECONDS)
+    while unanswered_seconds(interrupted) < GRACE_SECONDS:
+        try:
+            if not heard.recv(64):
+                return
+        except TimeoutError:
+            pass
+    if sys.stderr.isatty():
+        sys.stderr.write(_SHOW_CURSOR)
+    os._exit(give_up())
+
 
 _log = logging.getLogger("streamvault")
 
@@ -168,7 +345,7 @@ class RunningCommand:
             report = replace(report, total_seconds=round(command_seconds(), 3))
         self.exit_code = report.exit_code
         if isinstance(report, ScopeReport):
-            from streamvault.cli.scopes import show_scope
+            from streamvault.cli.lines import show_scope
 
             self.write(report.to_json(), lambda results: show_scope(results, report, show))
         else:

@@ -9,8 +9,7 @@ from streamvault.cli.lines import exact_text
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import bytes_text, events_text
-from streamvault.common.times import exact_moment_text
+from streamvault.common.units import bytes_text, events_text, exact_moment_text
 from streamvault.manifests.options import ShowOptions
 
 _SCALING_UNITS = {"events": " events/s per segment", "kbytes": " KB/s per segment"}
@@ -21,7 +20,7 @@ _COUNTS = {"factor", "min_segments"}
 def show(archive: ArchiveArgument, options: ShowOptions, *, running: Running) -> int:
     """Print the manifest of an archive's newest generation."""
     with running.command() as command:
-        from streamvault.manifests.archive.archive import Archive
+        from streamvault.manifests.archive import Archive
 
         manifest, fingerprint, decision = Archive.open(archive).found(options.generation)
         document = {**manifest.document(), "fingerprint": fingerprint}

@@ -1,4 +1,4 @@
-"""`streamvault status`."""
+"""`streamvault status`, `streamvault report` and `streamvault doctor`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Annotated, Any, TypeVar
 from streamvault.cli.options import argument, folder_as_uri
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
-from streamvault.common.sizes import bytes_text
-from streamvault.common.times import age_text, seconds_moment_text
-from streamvault.report.options import StatusOptions
+from streamvault.common.errors import Problem
+from streamvault.common.units import age_text, bytes_text, seconds_moment_text
 from streamvault.report.reports import (
     ArchiveStatus,
+    DoctorOptions,
     LeaseStatus,
+    PageReport,
     QueueStatus,
     ReplicaStatus,
+    ReportOptions,
+    SetupReport,
+    StatusOptions,
     StatusReport,
     StreamStatus,
 )
@@ -173,3 +177,55 @@ def _unfinished(one: ArchiveStatus) -> str:
     if not one.unfinished_generation:
         return ""
     return f"{one.unfinished_generation}: {one.spans_done:,} of {one.spans_planned:,} ranges"
+
+
+_ReportPlace = Annotated[
+    str,
+    argument(
+        "ARCHIVE|ROOT|STREAM",
+        "An archive, a root with archives, or a stream, as the other commands take it.",
+        callback=folder_as_uri,
+    ),
+]
+
+
+def report(place: _ReportPlace, options: ReportOptions, *, running: Running) -> int:
+    """Report on an archive, a root or a stream as a web page.
+
+    Also as SVG files. Of archives, only the records are read.
+    """
+    return running.verb("write_report", place, options, show=_show_report)
+
+
+def _show_report(results: Results, report: PageReport) -> None:
+    for file in (report.file, *report.charts):
+        if file:
+            results.line(file)
+    if report.unarchived is not None:
+        results.line(f"not archived yet: {bytes_text(report.unarchived)}")
+
+
+StreamToCheck = Annotated[
+    str, argument("STREAM", "pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM.")
+]
+RootToCheck = Annotated[
+    str | None,
+    argument(
+        "ROOT", "Where it is to be archived: s3://BUCKET/PREFIX, or a folder's path or URI.", callback=folder_as_uri
+    ),
+]
+
+
+def doctor(stream: StreamToCheck, root: RootToCheck = None, *, options: DoctorOptions, running: Running) -> int:
+    """Check whether a stream can be archived from this machine.
+
+    A line for each check: ok, failed or not checked, what was found, and what to do. The exit code is 1 if one failed.
+    Empty probe objects are written below ROOT and deleted again; nothing else is changed.
+    """
+    return running.verb("check_setup", stream, root, options, show=_show_doctor)
+
+
+def _show_doctor(results: Results, report: SetupReport) -> None:
+    width = max(len(one.name) for one in report.setup)
+    for one in report.setup:
+        results.line(f"{one.verdict:<11}  {one.name:<{width}}  {Problem(one.found, todo=one.todo)}")

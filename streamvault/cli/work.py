@@ -1,18 +1,44 @@
-"""`streamvault work`."""
+"""`streamvault request-restore` and `streamvault work`."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Annotated
 
-from streamvault.cli.options import QueueArgument, option
+from streamvault.cli.options import ArchiveArgument, NewStreamArgument, QueueArgument, option
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.cli.queue_ import show as show_queue
 from streamvault.cli.running import Running
 from streamvault.common.errors import Usage
-from streamvault.common.sizes import bytes_text, count_text, seconds_text
-from streamvault.requests.options import WorkArguments, WorkOptions
-from streamvault.requests.reports import FinishedRequest, WorkReport
+from streamvault.common.units import bytes_text, count_text, seconds_text
+from streamvault.requests.reports import (
+    FinishedRequest,
+    RequestOptions,
+    RequestReport,
+    WorkArguments,
+    WorkOptions,
+    WorkReport,
+)
+
+
+def request_restore(
+    archive: ArchiveArgument, stream: NewStreamArgument, options: RequestOptions, *, running: Running
+) -> int:
+    """Queue a restore for a worker.
+
+    Prints the request's id; `work` processes it.
+    """
+    return running.verb("request_restore", archive, stream, options, show=_show)
+
+
+def _show(results: Results, report: RequestReport) -> None:
+    if report.dry_run:
+        results.line(f"would queue in {report.queue}: {report.text}")
+        return
+    results.line(f"requested: {report.text}")
+    results.fields(
+        {"id": report.id, "queue": report.queue, "waiting": f"{bytes_text(report.outstanding_bytes)} in total"}
+    )
 
 
 def work(
@@ -39,7 +65,7 @@ def work(
                 command.write(request.to_json(), lambda results: results.line(_line(request)))
 
         given = {**options.keywords(), **({"idle": 0.0} if once else {})}
-        command.call("work_queue", queue, WorkArguments(**given, finished=finished), show=_show)
+        command.call("work_queue", queue, WorkArguments(**given, finished=finished), show=_show_work)
     return command.exit_code
 
 
@@ -56,7 +82,7 @@ def _line(request: FinishedRequest) -> str:
     return f"done: {request.text} ({request.id}){moved} in {seconds_text(request.seconds)}{again}"
 
 
-def _show(results: Results, report: WorkReport) -> None:
+def _show_work(results: Results, report: WorkReport) -> None:
     results.line(f"processed {report.queue}: {report.done:,} done, {report.failed:,} failed")
     failed = f"{bytes_text(report.failed_bytes)} in {report.queue}-failed" if report.failed_bytes else ""
     results.fields(

@@ -1,8 +1,8 @@
 """Archives declared streams on a schedule, and lets old generations expire: an Airflow DAG."""
 
 from streamvault.airflow.list_dags import list_dag
+from streamvault.airflow.lists import Rotations
 from streamvault.airflow.operators import RotateArchiveOperator
-from streamvault.airflow.rotations import Rotations
 
 DAG = list_dag(
     Rotations,

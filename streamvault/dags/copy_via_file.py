@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from airflow.sdk import Param, dag, get_current_context, task
 
+from streamvault.airflow.helpers import checked_params, connection_param, templates
 from streamvault.airflow.operators import ExportStreamOperator, ImportStreamOperator
-from streamvault.airflow.parameters import checked_params, connection_param, templates
 
 PARAMS = {
     "stream": Param(
@@ -60,7 +60,7 @@ PARAMS = {
 def copy_via_file() -> None:
     @task
     def choose_root() -> str:
-        from streamvault.airflow.copying import copy_root  # noqa: PLC0415  (only runs need it)
+        from streamvault.airflow.helpers import copy_root  # noqa: PLC0415  (only runs need it)
         from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415
 
         context = get_current_context()
@@ -74,7 +74,7 @@ def copy_via_file() -> None:
 
     @task
     def clean_up(root: str) -> int:
-        from streamvault.airflow.copying import remove_copy  # noqa: PLC0415
+        from streamvault.airflow.helpers import remove_copy  # noqa: PLC0415
         from streamvault.airflow.outcome import raising_for_airflow  # noqa: PLC0415
 
         with raising_for_airflow():

@@ -11,8 +11,8 @@ from typing import Any
 
 from airflow.sdk import Param, dag, get_current_context, task
 
+from streamvault.airflow.helpers import checked_params, connection_param, option_param, templates
 from streamvault.airflow.operators import ImportStreamOperator, WarmArchiveOperator
-from streamvault.airflow.parameters import checked_params, connection_param, option_param, templates
 from streamvault.importer.options import ImportOptions
 from streamvault.manifests.options import WarmOptions
 
@@ -79,13 +79,13 @@ UPTO: dict[str, Any] = {"at": "{{ params.at or '' }}", "generation": "{{ params.
 def restore_on_demand() -> None:
     @task(retries=0)
     def check_params() -> dict[str, str]:
-        from streamvault.airflow.restoring import check_restore  # noqa: PLC0415  (only runs need it)
+        from streamvault.airflow.helpers import check_restore  # noqa: PLC0415  (only runs need it)
 
         return check_restore(checked_params(get_current_context()))
 
     @task
     def report(restored: dict[str, Any]) -> str:
-        from streamvault.airflow.restoring import describe_restore  # noqa: PLC0415
+        from streamvault.airflow.helpers import describe_restore  # noqa: PLC0415
 
         text = describe_restore(restored, read_back=get_current_context()["params"]["read_back"])
         print(text)

@@ -1,10 +1,16 @@
-"""Report of the demo."""
+"""Options and report of the demo."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
+
+from streamvault.common.options import FILE, FOLDER, CommandLine
 from streamvault.common.report import Report
+from streamvault.sparkrun.opening import Distributed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,3 +55,21 @@ class DemoReport(Report):
     kept: str = ""
     page: str = ""
     total_seconds: float = 0.0
+
+
+class DemoOptions(Distributed):
+    """Options of *demo*."""
+
+    keep: Annotated[
+        Path | None,
+        Field(description="Keep the streams and a copy of the archive in this folder."),
+        FOLDER,
+    ] = None
+    report: Annotated[
+        Path | None,
+        Field(description="Also archive a growing stream, and write a report about it to this HTML file."),
+        FILE,
+    ] = None
+    events: Annotated[
+        int, Field(ge=10, le=1_000_000, description="Number of events to generate."), CommandLine(metavar="N")
+    ] = 2_000

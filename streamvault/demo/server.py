@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from streamvault.common.children import python_command, start_python
 from streamvault.common.errors import Failed
+from streamvault.common.processes import python_command, start_python
 
 HOST = "127.0.0.1"
 

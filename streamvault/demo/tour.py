@@ -14,27 +14,24 @@ from pathlib import Path
 import boto3
 
 from streamvault.common.errors import Conflict, Failed
-from streamvault.common.modes import make_folders
+from streamvault.common.options import verb
+from streamvault.common.processes import make_folders
 from streamvault.common.progress import Progress
-from streamvault.common.sizes import bytes_text, count_text
-from streamvault.common.verb import verb
-from streamvault.demo.growth import CLICKS, ROUNDS, grow
-from streamvault.demo.options import DemoOptions
-from streamvault.demo.report import DemoReport, Proof
+from streamvault.common.units import bytes_text, count_text
+from streamvault.demo.report import DemoOptions, DemoReport, Proof
 from streamvault.demo.server import environment, s3_server
-from streamvault.demo.stream import compare, events_of, fill
+from streamvault.demo.stream import CLICKS, ROUNDS, compare, events_of, fill, grow
 from streamvault.exporter.export import export_stream
-from streamvault.exporter.task import export_range
-from streamvault.importer.fill import fill_segment
+from streamvault.exporter.run import export_range
+from streamvault.importer.fill import fill_segment, verify_range
 from streamvault.importer.import_ import import_stream
 from streamvault.importer.reports import ImportReport
-from streamvault.importer.verify import verify_range
 from streamvault.lake.handoff import write_table
-from streamvault.layouts.object_keys import event_key
+from streamvault.layouts.keys import event_key
 from streamvault.manifests.verbs.check import check_archive
 from streamvault.report.write import check_packages, write_report
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import open_runner
+from streamvault.sparkrun.runner import Master
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream

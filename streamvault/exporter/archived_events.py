@@ -12,14 +12,13 @@ from itertools import chain
 
 from streamvault.common.neighbours import holes
 from streamvault.common.progress import Progress
+from streamvault.layouts.keys import GenerationSpan, Place, PlaceAddress
 from streamvault.layouts.layout import Compression, Layout, LayoutName, StoredRange, open_layout
-from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.layouts.place import Place, PlaceAddress
-from streamvault.manifests.archive.range_bytes import damaged_range, read_verified
-from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
-from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.damage import damaged_range, read_verified
+from streamvault.manifests.plan import FinishedSpan, RangeEntry, leave_row
 from streamvault.sparkrun.runner import Runner
-from streamvault.streamstore.arithmetic.splitting import EventBlock, open_splitter
+from streamvault.streamstore.events import EventBlock, open_splitter
 from streamvault.streamstore.model import SegmentId
 
 

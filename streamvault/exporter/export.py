@@ -8,29 +8,32 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
 
+from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
-from streamvault.common.times import moment_text
-from streamvault.common.verb import verb
-from streamvault.exporter.cleanup import clean_up_again
-from streamvault.exporter.options import ExportOptions
-from streamvault.exporter.plan import PlannedGeneration, draft_plan, settle_plan
-from streamvault.exporter.plan_options import has_other_defaults, stored_as, with_ends
-from streamvault.exporter.reports import ExportReport
-from streamvault.exporter.run import ExportRun
-from streamvault.exporter.task import export_range
+from streamvault.common.units import moment_text
+from streamvault.exporter.plan import (
+    PlannedGeneration,
+    draft_plan,
+    has_other_defaults,
+    settle_plan,
+    stored_as,
+    with_ends,
+)
+from streamvault.exporter.reports import ExportOptions, ExportReport
+from streamvault.exporter.run import ExportRun, clean_up_again, export_range
+from streamvault.layouts.keys import GenerationSpan, line_folder
 from streamvault.layouts.layout import layout_of, open_layout
-from streamvault.layouts.object_keys import GenerationSpan, line_folder
 from streamvault.layouts.windows import check_window
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.format.archived_range import ArchivedRange, load_index_code
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.archived_range import ArchivedRange, load_index_code
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
+from streamvault.manifests.plan import Plan
 from streamvault.manifests.verbs.costs import cost_of_export
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.comparing import StillHeld, bytes_before, check_gaps, held_below, never_archived
-from streamvault.reading.estimate import estimate_parts
+from streamvault.reading.reader import estimate_parts
 from streamvault.reading.reader_groups import reported_groups
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner

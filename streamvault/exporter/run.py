@@ -1,4 +1,4 @@
-"""The run of one generation: tasks, proof, commit, sweep. Ranges finished by earlier runs are not moved again."""
+"""The run of one generation: tasks, proof, commit, sweep, and what is cleaned up after it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,185 @@ from dataclasses import dataclass
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
-from streamvault.exporter.cleanup import clean_up
 from streamvault.exporter.plan import record_end
-from streamvault.exporter.task import ExportTask, export_range
-from streamvault.manifests.archive.agreement import by_segment
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.archive.rows import FinishedSpan, find_rows, leave_row
-from streamvault.manifests.archive.sweeping import prove
-from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
-from streamvault.manifests.format.entries import GapEntry, PlannedSegment, SegmentEntry
-from streamvault.manifests.format.field_types import segment_key
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.layouts.keys import WORK, GenerationSpan, Place, PlaceAddress, parse_work
+from streamvault.layouts.layout import Compression, LayoutName, StoredRange, open_layout
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.archived_range import ArchivedRange, segment_digest
+from streamvault.manifests.deleting import SweepTask, prove, remove_strays, tasks_of
+from streamvault.manifests.files import segment_key
+from streamvault.manifests.history import Generation, by_segment
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.manifest import GapEntry, Manifest, PlannedSegment, SegmentEntry
 from streamvault.manifests.options import ArchivingOptions
-from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.manifests.plan import (
+    FinishedSpan,
+    Plan,
+    RangeEntry,
+    current_plan,
+    ended_plans,
+    find_plan,
+    find_rows,
+    leave_row,
+    remove_work,
+)
+from streamvault.objectstore.store import AccessDenied, ObjectStoreUnavailable
 from streamvault.reading.comparing import StillHeld, check_gaps, held_below
 from streamvault.reading.identity import check_same_stream, check_witness
 from streamvault.reading.proof import SegmentChain, prove_all
-from streamvault.reading.ranges import NotEvents
-from streamvault.reading.spans import Span
+from streamvault.reading.reader import LargeEventReader, NotEvents, RunReader, read_range
+from streamvault.reading.spans import SegmentSpan, Span
+from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
 from streamvault.streamstore.errors import InvalidCut, NoSuchStream
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.uri import StoreAddress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportTask(SegmentSpan):
+    """Arguments of a task that moves one range: its span, and where it is written.
+
+    Attributes:
+        archive: address of the archive.
+        generation: the plan's generation.
+        attempt: the plan's attempt.
+        layout: the plan's layout.
+        compression: the plan's compression.
+        window: maximum data buffered in memory (bytes).
+    """
+
+    archive: PlaceAddress
+    generation: int
+    attempt: int
+    layout: LayoutName
+    compression: Compression
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Result of a task.
+
+    Attributes:
+        segment: the range's segment.
+        row: the finished range; None if no event begins in the span, or the guess was wrong.
+        read: what the task itself has read of the source. The row may be another one's, which was first.
+    """
+
+    segment: SegmentId
+    row: FinishedSpan | None
+    read: tuple[RangeEntry, ...] = ()
+
+
+def export_range(task: ExportTask) -> Exported:
+    """Move one range. Repeated and concurrent calls write the same objects.
+
+    Raises:
+        NotEvents: a range that begins at a known boundary does not consist of events.
+        InvalidCut: the segment's end in this generation is inside an event.
+    """
+    place = task.archive.open_data()
+    with task.source.lend() as source:
+        row = read_range(source, task, lambda run: _write(place, task, run))
+    if row is None:
+        return Exported(task.segment, None)
+    generation = GenerationSpan.of(task.generation)
+    left = leave_row(task.archive.open(), generation, task.segment, row, attempt=task.attempt)
+    return Exported(task.segment, left, row.ranges)
+
+
+def _write(place: Place, task: ExportTask, run: RunReader | LargeEventReader) -> RangeEntry:
+    layout = open_layout(task.layout, task.compression)
+    if isinstance(run, LargeEventReader):
+        event = StoredRange(task.segment, run.start, run.start + run.length)
+        written = layout.write_large(place, event, run.data(), task.window)
+    else:
+        written = layout.write_run(place, task.segment, run.blocks(), task.window)
+    return RangeEntry(start=run.start, end=run.end, events=run.count, digest=run.digest, **written._asdict())
+
+
+def clean_up(archive: Archive, span: GenerationSpan, progress: Progress, *, strays: bool) -> None:
+    """Delete the strays of a published generation, if there may be any, and the work files of its runs.
+
+    Any later run may repeat it.
+    """
+    if strays:
+        try:
+            _sweep(archive, span)
+        except AccessDenied:
+            progress.warn(
+                "deletion is not allowed; stray objects remain, which readers skip, until a login that may delete runs"
+                f" 'streamvault check {archive.uri} --repair'"
+            )
+        except ObjectStoreUnavailable as error:
+            progress.warn(f"stray objects could not be deleted; they are harmless: {error}")
+    remove_work_files(archive, span, progress)
+
+
+def clean_up_again(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
+    """Like `clean_up`, for a generation that an earlier run published: its plan remains if that run was interrupted."""
+    if find_plan(archive.place, span) is not None:
+        clean_up(archive, span, progress, strays=True)
+
+
+def _sweep(archive: Archive, span: GenerationSpan) -> None:
+    def sweep(listing: Listing) -> None:
+        if span not in listing.spans:
+            return  # merged or expired meanwhile, so the objects no longer follow its index
+        archive.check_contiguous(listing)  # the bytes between its cuts are no other generation's
+        published = archive.load_span(span)
+        tasks = list(tasks_of([published], archive.address, lambda _: ()))
+        tasks += _in_other_layouts(archive, published)
+        with open_runner("inline[4]") as runner:
+            for _ in runner.run(remove_strays, tasks):
+                pass
+
+    archive.stable(sweep)
+
+
+def _in_other_layouts(archive: Archive, published: Generation) -> Iterator[SweepTask]:
+    """Yield the tasks that sweep what plans that were given up have left in another layout.
+
+    What begins between the generation's cuts is in its layout; no other generation is in force there, now or later,
+    unless a conversion of several generations has been begun there.
+    """
+    manifest = published.manifest
+    if overlapping_plans(archive, manifest.span):
+        return
+    _, attempt = current_plan(archive.place, manifest.span)
+    plans = ended_plans(archive.place, manifest.span, attempt)
+    for layout in {plan.layout for plan in plans} - {manifest.layout}:
+        for entry in manifest.segments:
+            if entry.start < entry.end:
+                segment = segment_key(entry.name)
+                yield SweepTask(archive.address, layout, segment, entry.start, entry.end, ranges=())
+
+
+def overlapping_plans(archive: Archive, span: GenerationSpan) -> list[GenerationSpan]:
+    """Return the generations that overlap a published one and have a plan: one of the two is merged.
+
+    Two conversions may have read the old archive before and after a compaction. The run of such a plan may yet publish
+    objects between the same cuts, in any layout. A plan that is made after this look is dropped, because its run finds
+    the generation published (`exporter.plan.settle`).
+    """
+    found = filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK)))
+    return [one for one in found if one != span and one.first <= span.last and span.first <= one.last]
+
+
+def remove_work_files(archive: Archive, span: GenerationSpan, progress: Progress) -> None:
+    """Delete a published generation's plan and rows.
+
+    If deletion is not allowed, or the server becomes unavailable, they remain, which is harmless: the generation is
+    published, and a later run may delete them.
+    """
+    try:
+        remove_work(archive.place, span)
+    except AccessDenied:
+        progress.warn(f"deletion is not allowed; the work files of generation {span.last} remain under _work/")
+    except ObjectStoreUnavailable as error:
+        progress.warn(f"the work files of generation {span.last} remain under _work/ for now: {error}")
+
 
 BEGIN_ANEW = "Another run's plan or row says so. It is given up: run the same command again, which begins it anew."
 
@@ -62,7 +217,7 @@ class ExportRun:
         archive: the archive.
         source: address of the stream's store, for tasks.
         plan: the generation's plan.
-        attempt: number of the plan, see `layouts.object_keys.work_folder`.
+        attempt: number of the plan, see `layouts.keys.work_folder`.
         options: how tasks archive; what the plan has, they take from it.
         seen: gets the ranges that this run itself reads from the source, with the digests of what it has read.
     """

@@ -11,11 +11,10 @@ from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
 from streamvault.importer.options import RestoreOptions
 from streamvault.importer.plan import Content, RestorePlan
-from streamvault.manifests.archive.damage import Lost, Remains, find_remains
-from streamvault.manifests.archive.range_bytes import RangeBytes
-from streamvault.manifests.archive.selection import RangePart
-from streamvault.manifests.format.field_types import segment_key
-from streamvault.reading.archive_source import ArchiveState, source_parts
+from streamvault.manifests.damage import Lost, RangeBytes, Remains, find_remains
+from streamvault.manifests.files import segment_key
+from streamvault.manifests.history import RangePart
+from streamvault.reading.sources import ArchiveState, source_parts
 from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.model import Retention, SegmentId, StreamCut
 

@@ -3,34 +3,236 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import product
+from typing import get_args
 
-from streamvault.common.errors import Damaged
+from streamvault.common.errors import Damaged, Usage
+from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
-from streamvault.common.times import moment_text
-from streamvault.common.verb import verb
-from streamvault.importer.archived_groups import ArchivedGroups
-from streamvault.importer.from_archive import Selection
-from streamvault.importer.import_warnings import warnings_of
-from streamvault.importer.options import ImportOptions
-from streamvault.importer.own_name import check_not_source, tagged
-from streamvault.importer.ownership import unfinished_import
-from streamvault.importer.planner import PlannedRestore, Planner, generation_at, open_source
-from streamvault.importer.reader_groups import group_warnings
+from streamvault.common.units import age_text, moment_text
+from streamvault.importer.from_archive import Selection, generation_of
+from streamvault.importer.options import ImportOptions, Numbers, Offsets
+from streamvault.importer.plan import RestorePlan, check_filler, plan_restore, scaling_warnings
+from streamvault.importer.reader_groups import ArchivedGroups, group_warnings
 from streamvault.importer.reports import ImportReport, renumbered
-from streamvault.importer.run import RESTORE_TASKS, ImportRun
-from streamvault.manifests.archive.selection import check_boundaries
-from streamvault.manifests.format.archived_range import load_index_code
+from streamvault.importer.run import RESTORE_TASKS, ImportRun, Restored
+from streamvault.importer.target import TargetTaken, unfinished_import
+from streamvault.manifests.archive import Archive, NoSuchArchive
+from streamvault.manifests.archived_range import load_index_code
+from streamvault.manifests.history import check_boundaries, select_parts
+from streamvault.manifests.listing import Listing
 from streamvault.manifests.options import POLL_SECONDS
-from streamvault.manifests.verbs.cold import NeededPart, touch
 from streamvault.manifests.verbs.costs import cost_of_import
 from streamvault.manifests.verbs.reports import damage_reports
-from streamvault.objectstore.errors import InArchiveClass
+from streamvault.manifests.verbs.warm import NeededPart, touch
+from streamvault.objectstore.store import InArchiveClass
+from streamvault.reading.sources import ArchiveState
 from streamvault.sparkrun.opening import open_runner
-from streamvault.streamstore.arithmetic.framing import filler_text
-from streamvault.streamstore.open_stream import open_stream
+from streamvault.streamstore.cuts import parse_cut
+from streamvault.streamstore.framing import filler_text
+from streamvault.streamstore.model import RetentionKind
+from streamvault.streamstore.own import MOST_TAGS, RESTORED
+from streamvault.streamstore.uri import OpenStream, open_stream
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRestore:
+    """What is restored, and the plan."""
+
+    selection: Selection
+    plan: RestorePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans the restore of an archive.
+
+    Attributes:
+        archive: the archive, or a table's copy of it.
+        options: which part of it is restored, and how.
+        master: where damaged ranges are looked for, see `ImportOptions.skip_damaged`.
+        progress: is told of that.
+    """
+
+    archive: Archive
+    options: ImportOptions
+    master: str
+    progress: Progress
+
+    def select(self, generation: int | None) -> Selection:
+        """Select what is restored up to a generation; None for the newest."""
+        source = ArchiveState(self.archive, history := self.archive.history(generation))
+        cuts = (self.options.from_cut, self.options.to_cut)
+        from_cut, to_cut = (parse_cut(cut, history.stream, history.sealed_end) for cut in cuts)
+        selected = Selection(source, select_parts(history, from_cut, to_cut), from_cut, to_cut)
+        return selected.without_damaged(self.master, self.progress) if self.options.skip_damaged else selected
+
+    def plan(self, generation: int | None) -> PlannedRestore:
+        """Plan the restore up to a generation; None for the newest."""
+        selection = self.select(generation)
+        plan = plan_restore(selection.content(self.options), self.options)
+        check_filler(plan, self.options.filler_limit)
+        return PlannedRestore(selection, plan)
+
+    def plan_unfinished(self, import_id: str | None) -> PlannedRestore | None:
+        """Plan an unfinished import; None if there is none, or it has another archive or other options."""
+        generation = generation_of(import_id) if import_id else None
+        if generation is None:
+            return None
+        try:
+            planned = self.plan(generation)
+        except (NoSuchArchive, Usage):
+            return None  # this archive never had the generation, or it has expired, or the cuts lie beyond it
+        return planned if planned.plan.import_id == import_id else None
+
+    def check_same_options(self, import_id: str | None, plan: RestorePlan, where: str) -> None:
+        """Reject options that are not those with which the target's unfinished import of the same content was begun.
+
+        The target's tag has a digest of them. Cuts cannot be found from it.
+
+        Args:
+            import_id: the target's unfinished import; empty or None if there is none.
+            plan: the plan with the given options.
+            where: the target, for the message.
+
+        Raises:
+            Usage: they are not; the message has the unfinished import's.
+        """
+        generation = generation_of(import_id) if import_id and import_id != plan.import_id else None
+        if generation is None or self.options.generation not in {None, generation}:
+            return
+        try:
+            selection = self.select(generation)
+        except (NoSuchArchive, Usage):
+            return  # it is of another archive, or has other cuts
+        for offsets, numbers in product(get_args(Offsets), get_args(Numbers)):
+            other = self.options.model_copy(update={"offsets": offsets, "numbers": numbers})
+            if other != self.options and selection.import_id(other) == import_id:
+                raise Usage(
+                    f"an unfinished import has other options: --offsets {offsets}, --numbers {numbers}",
+                    where=where,
+                    todo="Give these options to resume it, or choose another name. To give it up, end its run, then "
+                    "delete the stream, unless something else has written to it.",
+                )
+
+
+def open_source(uri: str, options: ImportOptions) -> Archive:
+    """Open the archive, or a table that holds a copy of it."""
+    archive, table = Archive.open(uri), options.table
+    if options.layout is None:
+        if table is not None:
+            raise Usage("--table requires --layout table", where=repr(table))
+        return archive
+    if table is None:
+        tables = archive.tables()
+        if len(tables) != 1:
+            todo = f"Choose one with --table: {', '.join(tables)}." if tables else "Create one: 'streamvault handoff'."
+            what = "the archive has several tables" if tables else "the archive has no table"
+            raise Usage(what, where=archive.uri, todo=todo)
+        table = tables[0]
+    return archive.table_archive(table.rpartition(".")[2])
+
+
+def generation_at(archive: Archive, moment: datetime) -> int:
+    """Return the last generation in force whose tail was taken by then.
+
+    Raises:
+        NoSuchArchive: there is no archive, or all its generations are newer.
+    """
+    archive.manifest()  # raises if there is no archive
+
+    def find(listing: Listing) -> int:
+        created = None
+        for span in reversed(listing.spans):
+            manifest = archive.read_manifest(span)
+            originals = [(one.generation, one.created) for one in manifest.replaces]
+            for number, created in reversed(originals or [(manifest.generation, manifest.created)]):
+                if created <= moment:
+                    return number
+        oldest = "" if created is None else f"; the oldest is from {moment_text(created)}"
+        todo = "'streamvault timeline' lists what can be restored."
+        raise NoSuchArchive(
+            f"no generation is from {moment_text(moment)} or earlier{oldest}", where=archive.uri, todo=todo
+        )
+
+    return archive.stable(find)
+
+
+def warnings_of(planned: PlannedRestore, gaps: Sequence[GapReport], moment: datetime | None) -> Iterator[str]:
+    """Yield what the user is warned of.
+
+    Args:
+        planned: what is restored.
+        gaps: its gaps.
+        moment: the time up to which it is restored; None if none was given.
+    """
+    selection, plan = planned.selection, planned.plan
+    history = selection.source.history
+    if moment is not None:
+        created = history.newest.created
+        before = age_text((moment - created).total_seconds())
+        taken = f"the tail of generation {history.generation} was taken {before} before {moment_text(moment)}"
+        yield f"{taken}, at {moment_text(created)}; events written in between are not restored"
+    if selection.from_cut is None and history.first > 1:
+        gone = "generation 1 has" if history.first == 2 else f"generations 1 to {history.first - 1} have"
+        yield f"the beginning is missing: {gone} expired, so the archive begins with generation {history.first}"
+    for gap in gaps:
+        yield f"gap in the archive: {gap.segment} bytes {gap.start} to {gap.end}: {gap.reason}"
+    if filled := sum(segment.gap_bytes for segment in plan.segments.values()):
+        yield f"{filled} bytes of gaps lie between archived events; --offsets keep puts events of zero bytes there"
+    yield from scaling_warnings(history.description.configuration, plan.configuration)
+    yield from _retention_warning(plan)
+    if plan.replay.moved:
+        most = max(moved.ulps for moved in plan.replay.moved)
+        yield (
+            f"{len(plan.replay.moved)} key-range boundaries move by up to {most} ulps, "
+            "so that the segments keep their numbers"
+        )
+
+
+def _retention_warning(plan: RestorePlan) -> Iterator[str]:
+    """Warn of events that the store may delete under the restored retention policy."""
+    policy = plan.configuration.retention
+    if policy.kind is RetentionKind.SIZE and plan.bytes > policy.minimum:
+        what = f"keeps {policy.minimum} of {plan.bytes} restored bytes: the store may delete the oldest events at once"
+    elif policy.kind is RetentionKind.TIME:
+        kept = age_text(policy.minimum / 1000)
+        what = f"keeps events for {kept}, counted from the restore: the store deletes them after that"
+    else:
+        return
+    yield f"the archived retention policy {what}; --retention off restores the stream without it"
+
+
+def tagged(plan: RestorePlan, *, is_own_name: bool) -> RestorePlan:
+    """Return the plan with a tag that tells the restored stream from the archived one of the same name and address.
+
+    In a cluster that was rebuilt, nothing else may differ.
+    """
+    tags = tuple(tag for tag in plan.configuration.tags if not tag.startswith(RESTORED))
+    if is_own_name and len(tags) < MOST_TAGS:
+        tags += (RESTORED + plan.import_id,)
+    return replace(plan, configuration=replace(plan.configuration, tags=tags))
+
+
+def check_not_source(target: OpenStream, found: Restored, plan: RestorePlan) -> None:
+    """Reject a stream that looks restored, and is the archived one itself.
+
+    A stream that was restored under its own name has a tag, or other segment numbers.
+
+    Raises:
+        TargetTaken: it is the archived stream.
+    """
+    is_renumbered = any(old != new for old, new in found.segments.items())
+    if not is_renumbered and RESTORED + plan.import_id not in target.describe().configuration.tags:
+        raise TargetTaken(
+            "this is the archived stream itself, and nothing was restored into it",
+            where=target.uri,
+            todo="Give the restored stream another name.",
+        )
 
 
 @verb(ImportOptions)

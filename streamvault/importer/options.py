@@ -9,11 +9,11 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Usage
 from streamvault.common.options import SIZE, TIME, CommandLine, Options, Rehearsed, moment
-from streamvault.common.times import parse_moment
+from streamvault.common.units import parse_moment
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import Fingerprints, Window
-from streamvault.sparkrun.options import Distributed
-from streamvault.streamstore.arithmetic.cut_option import FromCut, ToCut
+from streamvault.sparkrun.opening import Distributed
+from streamvault.streamstore.cuts import FromCut, ToCut
 
 Numbers = Literal["keep", "map"]
 Offsets = Literal["keep", "shift"]

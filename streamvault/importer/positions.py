@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamvault.common.errors import Failed
-from streamvault.streamstore.arithmetic.counterparts import common_counterparts
-from streamvault.streamstore.arithmetic.cuts import info_of
+from streamvault.streamstore.cuts import common_counterparts, info_of
 from streamvault.streamstore.model import (
     Epoch,
     SegmentId,
@@ -16,8 +15,8 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import OpenStream
 
 
 class NoCounterpart(Failed):

@@ -1,4 +1,8 @@
-"""The stream that an import restores into: created by it, or its own unfinished one.
+"""The stream that an import restores into: created by it, or its own unfinished one; who owns it, and what it holds.
+
+Ownership of a target: a stream tag names the unfinished import, a lease beside it shows whether it still runs.
+
+The name of an import, an *import id*, is the same for the same source and options; so is that of a copy or a replica.
 
 An import may be paused before any of these calls while another run of it ends, and while a user configures, writes to
 or deletes the restored stream. So each call is conditional on what the import saw: scales and truncations name
@@ -10,18 +14,26 @@ message.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.importer.from_archive import generation_of
-from streamvault.importer.ownership import first_segment_id, marked_import
-from streamvault.importer.plan import RestorePlan
-from streamvault.importer.replay import MAP_NUMBERS, ScaleStep
-from streamvault.streamstore.arithmetic.counterparts import counterparts
-from streamvault.streamstore.arithmetic.cuts import segments_between
-from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, StreamExists
+from streamvault.importer.plan import MAP_NUMBERS, RestorePlan, ScaleStep, check_filler
+from streamvault.streamstore.cuts import counterparts, is_before, segments_between
+from streamvault.streamstore.errors import (
+    InvalidCut,
+    NoSuchScope,
+    NoSuchSegment,
+    NoSuchStream,
+    ScaleRefused,
+    StreamExists,
+    StreamSealed,
+)
+from streamvault.streamstore.lease import Heartbeat, Lease, LeaseHeld, last_heartbeat
+from streamvault.streamstore.ledger import Ledger, LedgerNameTaken
 from streamvault.streamstore.model import (
     Epoch,
     ScaleKind,
@@ -32,7 +44,6 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import (
     FILLED,
     FROM,
@@ -41,14 +52,124 @@ from streamvault.streamstore.own import (
     OWN,
     RESTORED,
     SWEPT,
+    TARGET_LEASE,
+    TARGET_LEDGER,
     UNFINISHED,
     filled_tags,
     is_own,
     own_stream,
+    stream_beside,
+    tag_of,
 )
-from streamvault.streamstore.services.lease import Lease
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import is_same_store
+from streamvault.streamstore.uri import OpenStream, is_same_store
+
+
+class TargetBusy(LeaseHeld):
+    """Another import is restoring into this target."""
+
+
+def lease_stream(target: StreamName) -> StreamName:
+    """Return the name of the stream that holds the target's lease, in the same scope."""
+    return stream_beside(target, TARGET_LEASE)
+
+
+def take_lease(target: OpenStream, import_id: str, *, wait_seconds: float = 0.0) -> Lease:
+    """Acquire the lease on a target; wait up to ``wait_seconds`` for a live import to end.
+
+    Raises:
+        TargetBusy: a live import holds it.
+    """
+    held = TargetBusy(
+        "another import, copy or replication is writing to this stream",
+        where=target.uri,
+        todo="Wait for it, or choose another name.",
+    )
+    return Lease.take(target.store, lease_stream(target.name), import_id, held=held, wait_seconds=wait_seconds)
+
+
+@contextmanager
+def finishing_under_lease(target: OpenStream, import_id: str) -> Iterator[Lease]:
+    """Hold the lease on a target until it is finished; then the lease is deleted.
+
+    Raises:
+        TargetBusy: a live import holds it.
+    """
+    lease = take_lease(target, import_id)
+    try:
+        yield lease
+    except BaseException:
+        # Once policies are set, the mark is gone and only the lease shows which import the target belongs to.
+        lease.release(remove=not lease.is_finishing)
+        raise
+    lease.release(remove=True)
+
+
+@contextmanager
+def reporting_lost_lease(lease: Lease) -> Iterator[None]:
+    """Report a lost lease instead of its consequences: the store rejects a late run's requests in many ways.
+
+    Raises:
+        LeaseHeld: the lease was lost.
+    """
+    try:
+        yield
+    except (Conflict, InvalidCut, NoSuchSegment, NoSuchStream, ScaleRefused, StreamSealed):
+        lease.confirm()
+        raise
+
+
+def remove_leftovers(target: OpenStream) -> None:
+    """Delete the lease and the ledger that late or killed runs have left beside a finished target.
+
+    Nothing is deleted while another process holds the lease.
+    """
+    ledger = Ledger(target.store, stream_beside(target.name, TARGET_LEDGER), target.name)
+    if not target.store.exists(lease_stream(target.name)) and not target.store.exists(ledger.name):
+        return
+    with suppress(TargetBusy):
+        lease = take_lease(target, "")
+        try:
+            if unfinished_import(target) == "":
+                with suppress(LedgerNameTaken):
+                    ledger.newest(create=False)
+                ledger.delete()
+        finally:
+            lease.release(remove=True)
+
+
+def marked_import(described: StreamDescription) -> str:
+    """Return the import id in a stream's mark; empty if the stream has no mark."""
+    return tag_of(described.configuration, UNFINISHED)
+
+
+def unfinished_import(target: OpenStream) -> str | None:
+    """Return the id of the unfinished import that a target belongs to, whether or not that import still runs.
+
+    Returns:
+        The id; empty if the target belongs to no unfinished import; None if the target does not exist.
+    """
+    if not target.exists() or (described := target.find()) is None:
+        return None
+    if marked := marked_import(described):
+        return marked
+    # The last steps of an import remove the tag; it is unfinished until the lease is gone.
+    record = finishing_record(target.store, described)
+    return record.work if record is not None else ""
+
+
+def first_segment_id(described: StreamDescription) -> str:
+    """Tell a stream from others of the same name: after a deletion, a new stream has higher segment numbers."""
+    return str(min(described.epochs[0].segments))
+
+
+def finishing_record(store: StreamStore, described: StreamDescription) -> Heartbeat | None:
+    """Return the last record of a target's lease if its holder, alive or dead, was finishing this very stream."""
+    record = last_heartbeat(store, lease_stream(described.name))
+    if record is None or not record.finishing or record.about != first_segment_id(described):
+        return None
+    return record
+
 
 OTHER_NAME = "Choose another name. Delete the stream only if its events are elsewhere, too."
 
@@ -68,7 +189,7 @@ class Target:
         marked: whether it has the mark of an unfinished import. If not, an earlier run has verified it and set its
             policies, and only the seal may be missing.
         epoch: its newest epoch.
-        first_segment_id: see `importer.ownership.first_segment_id`.
+        first_segment_id: see `importer.target.first_segment_id`.
     """
 
     def __init__(
@@ -407,3 +528,106 @@ def _written_since(described: StreamDescription, plan: RestorePlan) -> str:
 
 def _text(epoch: Epoch) -> str:
     return ", ".join(f"{segment} [{held.low!r}, {held.high!r})" for segment, held in epoch.segments.items())
+
+
+T = TypeVar("T")
+
+LOOKS = 10
+"""How often a stream is looked at if it is truncated meanwhile."""
+
+
+def look_again(look: Callable[[], T], *changed: type[Exception]) -> T:
+    """Return what a look finds; look again if an error shows that the stream has changed meanwhile."""
+    for _ in range(LOOKS - 1):
+        with suppress(*changed):
+            return look()
+    return look()
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What an unfinished target holds at one moment.
+
+    Look at it before the source: whatever runs of the same work have appended, the source has.
+
+    Attributes:
+        stream: the target.
+        described: its description.
+        ends: its segment → the segment's end (bytes), of those that are not truncated.
+    """
+
+    stream: OpenStream
+    described: StreamDescription
+    ends: Mapping[SegmentId, int]
+
+    @classmethod
+    def find(cls, stream: OpenStream) -> Unfinished | None:
+        """Look at a target; None if it does not exist, or is a user's stream."""
+        return look_again(lambda: cls._find(stream), NoSuchSegment)
+
+    @classmethod
+    def _find(cls, stream: OpenStream) -> Unfinished | None:
+        try:
+            described = stream.describe()
+            if not is_own(described.configuration):
+                return None
+            live = segments_between(described, described.head, described.tail)
+            ends = {info.segment: info.write_offset for info in stream.store.segment_info(stream.name, list(live))}
+        except (NoSuchStream, NoSuchScope):
+            return None
+        return cls(stream, described, ends)
+
+    def check(self, plan: RestorePlan) -> Mapping[SegmentId, SegmentId]:
+        """Check that only runs of the same work can have changed the target, as far as its shape shows.
+
+        Args:
+            plan: its final content.
+
+        Returns:
+            The plan's segment → the target's.
+
+        Raises:
+            TargetTaken: it was sealed, scaled, truncated or written to.
+        """
+        where = self.stream.uri
+        if self.described.sealed:
+            raise TargetTaken("the unfinished stream was sealed", where=where, todo=OTHER_NAME)
+        segments = matching(self.described.epochs, plan)
+        if segments is None:
+            if not has_data(self.described):
+                return {}  # it only uses up numbers, and will be created again
+            raise TargetTaken("the unfinished stream was scaled by another process", where=where, todo=OTHER_NAME)
+        checked = {segments[old] for old in segments if plan.segments[old].spans}
+        if segments.keys() >= plan.head.offsets.keys():
+            head = StreamCut(self.described.name, renamed(plan.head.offsets, segments))
+            if not is_before(self.described, self.described.head, head):
+                raise TargetTaken(
+                    "the unfinished stream was truncated by another process", where=where, todo=OTHER_NAME
+                )
+            if is_before(self.described, head, self.described.tail):  # else it is behind the source's head
+                checked = set(segments_between(self.described, head, self.described.tail))
+        for old, new in segments.items():
+            end = plan.segments[old].end
+            if new in checked and self.ends.get(new, 0) > end:
+                what = f"the unfinished stream was written to by another process; the source has {end} bytes"
+                where = f"{self.stream.store.uri}/{new.in_stream(self.described.name)} offset {end}"
+                raise TargetTaken(what, where=where, todo=OTHER_NAME)
+        return segments
+
+
+def check_missing_filler(plan: RestorePlan, limit: int, unfinished: Unfinished | None) -> None:
+    """Check how much filler a target still needs.
+
+    Args:
+        plan: its final content.
+        limit: see `TargetOptions.filler_limit`.
+        unfinished: what it holds already; None if it does not exist.
+
+    Raises:
+        Usage: it is more than the limit.
+    """
+    held: Mapping[SegmentId, int] = {}
+    if unfinished is not None:
+        segments = counterparts(plan.replay.epochs, unfinished.described.epochs) or {}
+        held = {old: unfinished.ends.get(new, plan.segments[old].end) for old, new in segments.items()}
+    check_filler(plan, limit, held)

@@ -11,15 +11,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from streamvault.common.errors import Conflict
-from streamvault.importer.ownership import first_segment_id
+from streamvault.importer.target import first_segment_id
 from streamvault.joining.placing import TargetScale
-from streamvault.joining.record import StitchLog
+from streamvault.joining.planning import StitchLog
 from streamvault.streamstore.errors import NoSuchStream, ScaleRefused, StreamChanged, StreamSealed
+from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.model import Epoch, ScaleKind, StreamConfiguration, StreamDescription, StreamName
-from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.own import MOST_TAGS
-from streamvault.streamstore.scale_note import MEANWHILE, ScaleNote, noted, ranges_digest, users_configuration
-from streamvault.streamstore.services.lease import Lease, LeaseHeld
+from streamvault.streamstore.own import MEANWHILE, MOST_TAGS, ScaleNote, noted, ranges_digest, users_configuration
+from streamvault.streamstore.uri import OpenStream
 
 _CHANGED = (ScaleRefused, StreamChanged, StreamSealed, NoSuchStream)
 """Errors of a stream that is scaled, configured, sealed or deleted meanwhile."""

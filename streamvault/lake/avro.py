@@ -11,9 +11,17 @@ from typing import Any
 import pyarrow as pa
 
 from streamvault.common.errors import Usage
-from streamvault.lake.column_types import MOST_DIGITS, arrow_type, check_type, has_decimals, hive_type, misfit
 from streamvault.lake.payloads import NotDecoded, Parsed, also, checked_times
-from streamvault.lake.recorded import TableColumn, columns_for
+from streamvault.lake.table import (
+    MOST_DIGITS,
+    TableColumn,
+    arrow_type,
+    check_type,
+    columns_for,
+    has_decimals,
+    hive_type,
+    misfit,
+)
 
 _PLAIN = {
     "boolean": pa.bool_(),

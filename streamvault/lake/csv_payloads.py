@@ -10,8 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from streamvault.lake.arrays import none_of
-from streamvault.lake.column_types import arrow_type, misfit
 from streamvault.lake.payloads import (
     DATE,
     NotDecoded,
@@ -24,12 +22,13 @@ from streamvault.lake.payloads import (
     checked_times,
     convert_each,
     decimal_in,
+    none_of,
     not_times,
     plain_decimals,
     spread,
     without_marks,
 )
-from streamvault.lake.recorded import TableColumn
+from streamvault.lake.table import TableColumn, arrow_type, misfit
 
 _VALUE = r'(?:"(?:[^"]|"")*"(?:[^",][^,]*)?|[^",][^,]*|)'
 _CLOSED = rf"\A{_VALUE}(?:,{_VALUE})*\z"

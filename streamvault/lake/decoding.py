@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamvault.lake.avro import AvroPayloads
-from streamvault.lake.column_types import arrow_type, misfit
 from streamvault.lake.csv_payloads import CsvPayloads
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.payloads import PayloadParser, also, as_time, convert_each, not_times
-from streamvault.lake.recorded import ERROR, EVENT_TIME, TableColumn, TableOptions
+from streamvault.lake.table import ERROR, EVENT_TIME, TableColumn, TableOptions, arrow_type, misfit
 
 MAX_TEXT = 300
 """Maximum characters of a recorded error."""

@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.csv
 
 from streamvault.common.errors import Usage
-from streamvault.lake.column_types import hive_type, unfit
 from streamvault.lake.csv_payloads import count_values
-from streamvault.lake.options import Decode
 from streamvault.lake.payloads import unmarked
-from streamvault.lake.recorded import TableColumn, columns_for
-from streamvault.streamstore.arithmetic.framing import NotAnEvent
-from streamvault.streamstore.arithmetic.splitting import EventSplitter
+from streamvault.lake.reports import Decode
+from streamvault.lake.table import TableColumn, columns_for, hive_type, unfit
+from streamvault.streamstore.events import EventSplitter
+from streamvault.streamstore.framing import NotAnEvent
 
 P = TypeVar("P")
 Block = bytes | memoryview

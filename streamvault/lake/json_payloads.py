@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.json
 from pydantic_core import from_json
 
-from streamvault.lake.arrays import none_of
-from streamvault.lake.column_types import arrow_type, has_decimals, misfit
 from streamvault.lake.payloads import (
     DATE,
     TIME,
@@ -30,11 +28,12 @@ from streamvault.lake.payloads import (
     decimal_in,
     infinite_in,
     joined,
+    none_of,
     parse_parts,
     spread,
     without_marks,
 )
-from streamvault.lake.recorded import TableColumn
+from streamvault.lake.table import TableColumn, arrow_type, has_decimals, misfit
 
 _READ_AS = {pa.date32(): pa.string(), pa.timestamp("us"): pa.string(), pa.float32(): pa.float64()}
 """Types that Arrow's parser does not read as this package does: dates and times have more notations, and a large number

@@ -9,13 +9,12 @@ from urllib.parse import unquote
 
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.lake.plan import files_of, published_plan
-from streamvault.lake.recorded import TableOptions, find_options, fix_options
+from streamvault.lake.table import TableOptions, find_options, fix_options
 from streamvault.layouts.isolated import NotDecodable
-from streamvault.layouts.object_keys import table_data, table_file_key, table_files
-from streamvault.layouts.place import PlaceAddress
+from streamvault.layouts.keys import PlaceAddress, table_data, table_file_key, table_files
 from streamvault.layouts.table import NotDescribed, read_facts
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.history import Generation
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.history import Generation
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,101 @@
-"""Report of *handoff*."""
+"""Options and report of *handoff*; options of *ddl* and *cat*."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
+
+from streamvault.common.options import SIZE, CommandLine, Options, Rehearsed, load_file
 from streamvault.common.report import Cost, GapReport, RunReport
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.options import SMALLEST_RANGE, LargestEvent, Window
+from streamvault.sparkrun.opening import Distributed
+from streamvault.streamstore.cuts import FromCut, ToCut
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES
+
+TableFormat = Literal["iceberg", "parquet"]
+Decode = Literal["none", "json", "csv", "avro"]
+Engine = Literal["athena", "trino", "hive"]
+
+
+class DdlOptions(Options):
+    """Which table, and what it is made of: the options of *ddl*, and some of those of *handoff*."""
+
+    table: Annotated[
+        str | None,
+        Field(description="The table's name, instead of scope and stream."),
+        CommandLine(metavar="[DATABASE.]NAME", environment=False),
+    ] = None
+    format: Annotated[
+        TableFormat | None,
+        Field(description="Format of a new table. [default: iceberg]"),
+        CommandLine(environment=False),
+    ] = None
+    decode: Annotated[Decode | None, Field(description="Decode the payloads, and make columns of their fields.")] = None
+    columns_schema: Annotated[str | None, CommandLine(metavar="FILE", load=load_file)] = Field(
+        None,
+        alias="schema",
+        description='The columns: JSON {"field": "type"}, or an Avro schema; else they are inferred from a sample.',
+    )
+    event_time: Annotated[
+        str | None,
+        Field(description="Add a column event_time from this field; the unit of numbers is s, ms, us or ns."),
+        CommandLine(metavar="FIELD[:UNIT]"),
+    ] = None
+    raw: Annotated[bool, Field(description="Also register a table over the objects of layout events.")] = False
+    root: Annotated[
+        str | None, Field(description="Where the table is stored, if not in the archive."), CommandLine(metavar="ROOT")
+    ] = None
+
+
+class HandoffOptions(DdlOptions, Distributed, Rehearsed):
+    """Options of *handoff*."""
+
+    scoped: ClassVar = {"source": "stream or archive"}
+
+    catalog: Annotated[
+        str | None,
+        Field(description="glue, rest:URI, sql:URI or a name in PyIceberg's configuration."),
+        CommandLine(metavar="CATALOG"),
+    ] = None
+    projection: Annotated[
+        bool, Field(description="Parquet in Glue: use partition projection instead of partitions.")
+    ] = False
+    target_size: Annotated[
+        int | None,
+        Field(
+            ge=SMALLEST_RANGE, description="How much of the stream goes into one file of a new table. [default: 256MiB]"
+        ),
+        SIZE,
+    ] = None
+    window: Window = WINDOW
+    largest_event: LargestEvent = LARGEST_EVENT_BYTES
+
+
+class CatOptions(Options):
+    """Which events *cat* writes."""
+
+    from_cut: FromCut = None
+    to_cut: ToCut = None
+    generation: Annotated[
+        int | None,
+        Field(ge=1, description="Write the events up to this generation instead of the newest."),
+        CommandLine(metavar="G"),
+    ] = None
+    unverified: Annotated[
+        bool,
+        Field(description="Write events as they are read; a range read in full is verified only after its last event."),
+    ] = False
+
+
+class ReadOptions(CatOptions):
+    """Options of `read_archive`, some of which no command line has."""
+
+    columns: Annotated[Sequence[str] | None, Field(description="Which columns to compute; all if not given.")] = None
+    window: Annotated[int, Field(description="Maximum data to buffer in memory (bytes)."), SIZE] = WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

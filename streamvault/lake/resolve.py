@@ -13,29 +13,30 @@ import pyarrow as pa
 
 from streamvault.common.errors import Conflict, Usage
 from streamvault.lake.avro import avro_columns
-from streamvault.lake.column_types import arrow_type, check_type, hive_type, unfit
 from streamvault.lake.decoding import parser_of, time_field
-from streamvault.lake.from_archive import ArchiveOrigin
-from streamvault.lake.from_stream import StreamOrigin
 from streamvault.lake.inference import infer_columns
 from streamvault.lake.location import TablePlace
-from streamvault.lake.options import DdlOptions, Decode, HandoffOptions
-from streamvault.lake.origin import Origin
-from streamvault.lake.recorded import (
+from streamvault.lake.origins import ArchiveOrigin, StreamOrigin
+from streamvault.lake.plan import Origin
+from streamvault.lake.reports import DdlOptions, Decode, HandoffOptions
+from streamvault.lake.table import (
     TableColumn,
     TableOptions,
     TimeUnit,
+    arrow_type,
     check_same,
+    check_type,
     columns_for,
     find_options,
+    hive_type,
     plain_name,
+    unfit,
 )
 from streamvault.lake.task import check_sample
-from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.archive_source import ArchiveState
-from streamvault.streamstore.open_stream import open_stream
-from streamvault.streamstore.uri import is_stream, parse_stream
+from streamvault.reading.sources import ArchiveState
+from streamvault.streamstore.uri import is_stream, open_stream, parse_stream
 
 TARGET_SIZE = 256 * 1024 * 1024
 """Default segment bytes per file; query engines work best with files of 128 to 512 MB."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.object_keys import RangeKey
+from streamvault.layouts.keys import RangeKey
 from streamvault.objectstore.store import ObjectInfo
 from streamvault.streamstore.model import HEADER_BYTES
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import joined
-from streamvault.common.underway import task_progress
+from streamvault.common.progress import task_progress
 from streamvault.layouts.chain import (
     MAX_CHAINS,
     ChainedObject,
@@ -23,17 +23,14 @@ from streamvault.layouts.chain import (
     strict,
     walk,
 )
+from streamvault.layouts.keys import EVENT_KEYS, Place, RangeKey
 from streamvault.layouts.layout import Layout, StoredRange, WrittenRange
-from streamvault.layouts.object_keys import EVENT_KEYS, RangeKey
-from streamvault.layouts.place import Place
-from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, parts_of, put_all
-from streamvault.objectstore.errors import NoSuchObject, WrongSize
-from streamvault.objectstore.large import put_same_large
-from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, parts_of, put_all, put_same_large
+from streamvault.objectstore.store import NoSuchObject, ObjectStore, WrongSize
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
 if TYPE_CHECKING:
-    from streamvault.streamstore.arithmetic.splitting import (
+    from streamvault.streamstore.events import (
         EventBlock,  # imports numpy, which read-only commands do not need
     )
 

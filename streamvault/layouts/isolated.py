@@ -25,8 +25,8 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from streamvault.common.children import python_command, start_python
 from streamvault.common.errors import ShortOf, shortage
+from streamvault.common.processes import python_command, start_python
 
 READ, BATCH, FACTS, DONE, ERROR, SHORT = b"R", b"B", b"F", b"D", b"E", b"S"
 

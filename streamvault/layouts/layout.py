@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, get_args
 
 from streamvault.common.errors import Usage
 from streamvault.layouts.chain import RangeCheck
-from streamvault.layouts.object_keys import MAX_INT63, RangeKeys, parse_segment
-from streamvault.layouts.place import Place
+from streamvault.layouts.keys import MAX_INT63, Place, RangeKeys, parse_segment
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.objectstore.store import ObjectInfo, ObjectStore
 from streamvault.streamstore.model import ContentKind, SegmentId
 
 if TYPE_CHECKING:
-    from streamvault.streamstore.arithmetic.splitting import (
+    from streamvault.streamstore.events import (
         EventBlock,  # imports numpy, which read-only commands do not need
     )
 

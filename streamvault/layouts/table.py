@@ -17,13 +17,11 @@ import pyarrow.compute as pc
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts.isolated import NotDecodable, RemoteFile, decoded
+from streamvault.layouts.keys import Place, TableFileKey, parse_table_file, table_data, table_file_key, table_files
 from streamvault.layouts.layout import RangeReader, StoredRange, table_layout
-from streamvault.layouts.object_keys import TableFileKey, parse_table_file, table_data, table_file_key, table_files
-from streamvault.layouts.place import Place
-from streamvault.layouts.table_rows import numbers_of
+from streamvault.layouts.table_decoder import numbers_of
 from streamvault.objectstore.bulk import WINDOW_BYTES
-from streamvault.objectstore.errors import NoSuchObject, WrongSize
-from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.store import NoSuchObject, ObjectStore, WrongSize
 from streamvault.streamstore.model import HEADER_BYTES
 
 BATCH_ROWS = 16 * 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamvault.common.errors import Usage
-from streamvault.common.sizes import bytes_text
+from streamvault.common.units import bytes_text
 
 WINDOW = 64 * 1024 * 1024
 """Default window (bytes): a range of the default size."""

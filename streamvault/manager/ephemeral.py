@@ -1,5 +1,12 @@
 """Ephemeral streams: they exist while a block of a program runs.
 
+Deletes a stream that nobody needs any more, so that a call that comes late deletes nothing else.
+
+First a tag fences it: it replaces the configuration that was looked at, so it fails if anybody has changed the stream
+since, and whoever finds it leaves the stream alone. Then the stream is looked at once more, and again when it is sealed
+and nothing can be written to it any more. Seal and deletion name its first epoch, so a stream that is created again
+under its name stays.
+
 A tag on the stream names its owner and says after how many seconds without a renewal it has expired. A lease beside it
 is the renewal: its holder appends a record every two seconds, which names the owner and the stream. The tag alone
 shows nothing, as it can be copied to another stream; a sweep needs both. Renewing the tag itself was rejected: Pravega
@@ -10,20 +17,51 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from streamvault.common.errors import Conflict, Problem, Usage
-from streamvault.importer.ownership import first_segment_id
-from streamvault.manager.removal import remove_stream
-from streamvault.streamstore.errors import StreamChanged, StreamExists, StreamSealed
+from streamvault.importer.plan import fitting_configuration
+from streamvault.importer.target import first_segment_id
+from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StreamChanged, StreamExists, StreamSealed
+from streamvault.streamstore.lease import PATIENCE_SECONDS, Heartbeat, Lease, LeaseHeld
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamDescription, StreamName
-from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.own import EPHEMERAL, EPHEMERAL_LEASE, stream_beside, tag_of
-from streamvault.streamstore.services.lease import PATIENCE_SECONDS, Heartbeat, Lease, LeaseHeld
-from streamvault.streamstore.uri import parse_stream
+from streamvault.streamstore.own import EPHEMERAL, EPHEMERAL_LEASE, MOST_TAGS, OWN, SWEPT, stream_beside, tag_of
+from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.uri import OpenStream, parse_stream
+
+
+def remove_stream(
+    store: StreamStore, seen: StreamDescription, check: Callable[[StreamDescription], None] = lambda _: None
+) -> None:
+    """Fence a stream, check it, seal and delete it. A stream that is gone meanwhile is no error.
+
+    Args:
+        store: its store.
+        seen: the stream, as it was when it was decided to delete it.
+        check: looks at the fenced stream, and at the sealed one, and raises if it must stay.
+
+    Raises:
+        StreamChanged: it was configured, or created again, since.
+        StreamSealed: it was sealed since.
+    """
+    with suppress(NoSuchStream, NoSuchScope):
+        if not seen.sealed:  # the configuration of a sealed stream cannot change any more
+            store.update_stream(seen.name, fenced(seen), was=seen.configuration)
+        check(store.describe(seen.name))
+        store.seal(seen.name, first=seen.epochs[0])
+        check(store.describe(seen.name))
+        store.delete(seen.name, first=seen.epochs[0])
+
+
+def fenced(seen: StreamDescription) -> StreamConfiguration:
+    """Return a stream's configuration with the tags of one that is being deleted. It does not make the store scale."""
+    fitting = fitting_configuration(seen.configuration, len(seen.tail.offsets))
+    others = (tag for tag in seen.configuration.tags if tag not in {OWN, SWEPT})
+    return replace(fitting, tags=(OWN, SWEPT, *others)[:MOST_TAGS])
+
 
 LONGEST_SECONDS = 600.0
 """The longest expiry: a sweep watches for so long."""

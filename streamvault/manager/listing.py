@@ -4,15 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamvault.common.at_once import each_of
 from streamvault.common.errors import Problem
-from streamvault.manager.reports import StreamSummary
-from streamvault.manager.roles import role_of
-from streamvault.streamstore.arithmetic.cuts import live_between
+from streamvault.common.servers import each_of
+from streamvault.manager.reports import StreamRole, StreamSummary
+from streamvault.mirrors.replica import REPLICA
+from streamvault.streamstore.cuts import live_between
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import StreamDescription, StreamName
+from streamvault.streamstore.own import (
+    APPEND_LEASE,
+    APPEND_LEDGER,
+    CONSUMER_LEASE,
+    EPHEMERAL,
+    EPHEMERAL_LEASE,
+    MOVED_TO,
+    SOURCE_SEAL,
+    SPARK_LEDGER,
+    SWEEP_NOTES,
+    SWEPT,
+    TARGET_LEASE,
+    TARGET_LEDGER,
+    UNFINISHED,
+    is_own,
+    tag_of,
+)
+from streamvault.streamstore.queue import MARK
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_scope
+
+LEASES = (TARGET_LEASE, CONSUMER_LEASE, EPHEMERAL_LEASE, APPEND_LEASE)
+LEDGERS = (TARGET_LEDGER, SOURCE_SEAL, SPARK_LEDGER, APPEND_LEDGER, SWEEP_NOTES)
+
+
+def role_of(described: StreamDescription) -> StreamRole:
+    """Return what a stream is. Of internal streams without a tag of their kind, the name's prefix decides."""
+    configuration, name = described.configuration, described.name.stream
+    if not is_own(configuration):
+        return "ephemeral" if tag_of(configuration, EPHEMERAL) else "stream"
+    roles: dict[StreamRole, bool] = {
+        "swept": SWEPT in configuration.tags,
+        "tombstone": bool(tag_of(configuration, MOVED_TO)),
+        "replica": tag_of(configuration, UNFINISHED).startswith(REPLICA),
+        "unfinished": bool(tag_of(configuration, UNFINISHED)),
+        "queue": MARK in configuration.tags,
+        "lease": name.startswith(LEASES),
+        "ledger": name.startswith(LEDGERS),
+    }
+    return next((role for role, is_one in roles.items() if is_one), "internal")
+
 
 LOOKS = 5
 """How often a stream is looked at if it is truncated meanwhile."""

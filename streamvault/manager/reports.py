@@ -1,10 +1,13 @@
-"""Reports of the verbs over the streams of a store."""
+"""Reports and options of the verbs over the streams of a store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
+
+from streamvault.common.options import DURATION, Rehearsed
 from streamvault.common.report import Report, RunReport
 
 StreamRole = Literal[
@@ -85,3 +88,16 @@ class SweepReport(RunReport):
     scope: str
     leftovers: tuple[SweepEntry, ...]
     scaled: tuple[str, ...] = ()
+
+
+class SweepOptions(Rehearsed):
+    """Options of *sweep*."""
+
+    older_than: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="Delete what sweeps have found unchanged for this long: 1d, 1h, 15m or 30s; 0s at once.",
+        ),
+        DURATION.destroying(),
+    ] = 3600.0

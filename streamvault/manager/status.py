@@ -8,17 +8,17 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from streamvault.common.at_once import each_of
 from streamvault.common.errors import Problem
-from streamvault.manager.leftovers import subjects_of
-from streamvault.manager.roles import role_of
+from streamvault.common.servers import each_of
+from streamvault.manager.listing import role_of
+from streamvault.manager.sweep import subjects_of
 from streamvault.mirrors.replica import Replica
-from streamvault.reading.open_source import open_source
 from streamvault.reading.source import bytes_after
+from streamvault.reading.sources import open_source
 from streamvault.report.reports import LeaseStatus, QueueStatus, ReplicaStatus
 from streamvault.requests.show import show_queue
+from streamvault.streamstore.lease import PATIENCE_SECONDS, find_beating, is_dead, last_heartbeat
 from streamvault.streamstore.model import StreamCut, StreamDescription, StreamName
-from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import (
     APPEND_LEASE,
     CONSUMER_LEASE,
@@ -30,9 +30,8 @@ from streamvault.streamstore.own import (
     stream_beside,
     tag_of,
 )
-from streamvault.streamstore.services.lease import PATIENCE_SECONDS, find_beating, is_dead, last_heartbeat
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import StoreAddress
+from streamvault.streamstore.uri import OpenStream, StoreAddress
 
 PURPOSES = {
     TARGET_LEASE: "import or mirror",

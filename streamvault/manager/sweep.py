@@ -1,29 +1,432 @@
-"""The *sweep* command: deletes what killed runs have left in a scope."""
+"""The *sweep* command: finds and deletes what killed runs have left in a scope.
+
+Which internal streams of a scope are leftovers, and how each is deleted so that a late call harms nothing.
+
+For each kind it is known what its deletion would lose. A lease that nobody holds loses nothing, unless its record says
+that an import was finishing. A ledger is needed as long as its stream is there. The target of an unfinished import has
+nothing that the archive has not, if the archive still gives that very import. A replica, or the target of a copy, may
+have events that no other stream has any more: they always stay.
+
+What sweeps have seen of a scope's leftovers, and since when they have not changed.
+
+Nothing in a leftover says how old it is: heartbeats have no time, and another machine's clock may be wrong. So each
+sweep notes in a ledger what it sees, and a later one finds out how long nothing has changed. The times are those of
+sweeps' own clocks. A clock that jumps makes the grace of `--older-than` shorter or longer; that a leftover may be
+deleted at all is shown otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
+from typing import Any, get_args
 
-from streamvault.common.at_once import each_of
-from streamvault.common.errors import Problem, Usage
-from streamvault.common.times import duration_text
-from streamvault.common.verb import verb
-from streamvault.importer.ownership import lease_stream
+from streamvault.common.errors import Conflict, Damaged, Problem, Usage
+from streamvault.common.options import verb
+from streamvault.common.progress import Progress
+from streamvault.common.servers import each_of
+from streamvault.common.units import duration_text
+from streamvault.importer.fill import FillTask, TargetSegment, compare_all
+from streamvault.importer.from_archive import generation_of
+from streamvault.importer.import_ import Planner
+from streamvault.importer.options import ImportOptions, Numbers, Offsets
+from streamvault.importer.plan import RestorePlan, plan_restore
+from streamvault.importer.target import Unfinished, first_segment_id, has_data, lease_stream, marked_import, origin_tag
 from streamvault.joining.room import give_back
-from streamvault.manager.leftovers import Leftovers, MustStay, Removal, subjects_of
-from streamvault.manager.notes import SweepNotes
-from streamvault.manager.options import SweepOptions
-from streamvault.manager.reports import StreamRole, SweepEntry, SweepReport
-from streamvault.manager.roles import role_of
-from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
+from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease, remove_stream
+from streamvault.manager.listing import LEASES, role_of
+from streamvault.manager.reports import StreamRole, SweepEntry, SweepOptions, SweepReport
+from streamvault.manifests.archive import Archive
+from streamvault.mirrors.copy import COPY
+from streamvault.objectstore.bulk import WINDOW_BYTES
+from streamvault.objectstore.store import ObjectStoreError
+from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
+from streamvault.streamstore.lease import Heartbeat, Lease, LeaseHeld, is_dead, last_heartbeat, watch_silence
+from streamvault.streamstore.ledger import Ledger, LedgerConflict
 from streamvault.streamstore.model import StreamDescription, StreamName
-from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.own import EPHEMERAL, UNFINISHED, is_listed, tag_of
-from streamvault.streamstore.scale_note import ScaleNote
-from streamvault.streamstore.services.lease import LeaseHeld
+from streamvault.streamstore.own import (
+    APPEND_LEDGER,
+    CONSUMER_LEASE,
+    EPHEMERAL,
+    FROM,
+    LONGEST_TAG,
+    SOURCE_SEAL,
+    SPARK_LEDGER,
+    SWEEP_NOTES,
+    TARGET_LEDGER,
+    TARGET_PROBE,
+    UNFINISHED,
+    ScaleNote,
+    is_listed,
+    is_own,
+    stream_beside,
+    tag_of,
+)
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import StoreAddress, parse_scope
+from streamvault.streamstore.uri import OpenStream, StoreAddress, parse_scope
+
+BY_HAND = "Repeat its command to finish it; delete it yourself only if its events are elsewhere, too."
+
+
+class MayBeOnlyCopy(Conflict):
+    """An unfinished target may have events that nothing else has any more."""
+
+
+def check_restorable(stream: OpenStream, described: StreamDescription, *, read: bool) -> None:
+    """Check that the archive from which an unfinished target is restored still gives that very import.
+
+    The import's name is a digest of what was archived and of what is restored of it, so the same name says the same
+    content. The target is compared with it as before each run of the import; with ``read``, all that it holds is.
+
+    Args:
+        stream: the target.
+        described: the target, as it is now; it may have been sealed by a sweep.
+        read: read the target's bytes and the archive's.
+
+    Raises:
+        MayBeOnlyCopy: it does not, or this cannot be found out.
+        Conflict: something else has changed the target.
+    """
+    begun = marked_import(described)
+    origin = tag_of(described.configuration, FROM).partition(":")[2]
+    if generation_of(begun) is None:
+        raise MayBeOnlyCopy(
+            "an unfinished copy may have events that its source has lost", where=stream.uri, todo=BY_HAND
+        )
+    if not origin or origin_tag(stream.name, origin) not in described.configuration.tags:
+        raise MayBeOnlyCopy("nothing shows from which archive it is restored", where=stream.uri, todo=BY_HAND)
+    try:
+        plan = _plan(origin, begun)
+    except Problem as problem:
+        raise _unreadable(stream, problem) from None
+    unfinished = Unfinished.find(stream)
+    if plan is None or unfinished is None:
+        what = f"its archive {origin} no longer has exactly what is restored"
+        raise MayBeOnlyCopy(what, where=stream.uri, todo=BY_HAND)
+    segments = replace(unfinished, described=replace(unfinished.described, sealed=False)).check(plan)
+    if not read:
+        return
+    live = {segments[old]: planned for old, planned in plan.segments.items() if segments.get(old) in unfinished.ends}
+    try:
+        for info in stream.store.segment_info(stream.name, list(live)):
+            target, planned = TargetSegment(stream.address, stream.name, info.segment), live[info.segment]
+            task = FillTask(target, WINDOW_BYTES, planned.head, planned.spans, content=plan.content)
+            compare_all(stream.store, task, info.start_offset, info.write_offset)
+    except (Damaged, ObjectStoreError) as problem:
+        raise _unreadable(stream, problem) from None
+
+
+def _unreadable(stream: OpenStream, problem: Problem) -> MayBeOnlyCopy:
+    what = f"its archive cannot be read ({problem.what})"
+    return MayBeOnlyCopy(what, where=stream.uri, todo=BY_HAND)
+
+
+def _plan(origin: str, begun: str) -> RestorePlan | None:
+    """Plan an import of an archive as it was begun; None if the archive does not give it any more."""
+    archive = Archive.open(origin)
+    archive.check_open(archive.listing())
+    planner = Planner(archive, ImportOptions(), "inline", Progress())
+    selection = planner.select(generation_of(begun))
+    for offsets, numbers in product(get_args(Offsets), get_args(Numbers)):
+        options = ImportOptions(offsets=offsets, numbers=numbers)
+        if selection.import_id(options) == begun:
+            return plan_restore(selection.content(options), options)
+    return None
+
+
+Removal = Callable[[], None]
+"""Deletes a leftover; raises a `Problem` if it must stay after all."""
+
+ABOUT = "of:"
+"""Prefix of the tag on a ledger; the stream that it is about follows."""
+
+
+class MustStay(Conflict):
+    """A stream is no leftover, or nothing shows that it is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """The leftovers of a scope.
+
+    Attributes:
+        streams: returns a stream of the scope by its name.
+        list_names: lists the names of all streams of the scope, as they are now.
+        subjects: lease → the stream beside which it is, of the streams that there were when the sweep began.
+        gone: streams that a dry run would have deleted.
+    """
+
+    streams: Callable[[StreamName], OpenStream]
+    list_names: Callable[[], Iterator[StreamName]]
+    subjects: Mapping[StreamName, StreamName]
+    gone: set[StreamName] = field(default_factory=set)
+
+    def ephemeral(self, described: StreamDescription) -> Removal:
+        """Examine an ephemeral stream: it is deleted once its owner has not renewed it for as long as its tag says.
+
+        Raises:
+            MustStay: it is in use, or nothing shows whose it is.
+        """
+        stream, tag = self.streams(described.name), EphemeralTag.of(described.configuration)
+        lease_name = ephemeral_lease(described.name)
+        record = last_heartbeat(stream.store, lease_name)
+        if tag is None or not tag.is_owned(described, record):
+            raise MustStay("its tag is not that of the owner of this stream", where=stream.uri)
+
+        def remove() -> None:
+            if record is None or not is_dead(record):
+                watch_silence(stream.store, lease_name, tag.seconds, held=_held(stream))
+            with self._holding(stream, lease_name) as lease:
+                found = stream.describe()
+                if EphemeralTag.of(found.configuration) != tag or not tag.is_owned(found, lease.former):
+                    raise MustStay("it is another stream now", where=stream.uri)
+                lease.confirm()
+                remove_stream(stream.store, found)
+
+        return remove
+
+    def lease(self, described: StreamDescription) -> Removal:
+        """Examine a lease: it is deleted if nobody holds it, and nothing needs its record.
+
+        Raises:
+            MustStay: its stream needs it, or it is no lease.
+        """
+        stream = self.streams(described.name)
+        _check_small(stream, described)
+        self._check_lease(stream, last_heartbeat(stream.store, described.name), self.subjects.get(described.name))
+
+        def remove() -> None:
+            with self._holding(stream, described.name) as lease:
+                # the stream may have been made since, by a run that has died, too
+                names = self.list_names() if lease.former is not None and lease.former.finishing else iter(())
+                beside = (name for name in names if described.name in _leases(name))
+                subject = next(beside, self.subjects.get(described.name))
+                self._check_lease(stream, lease.former, subject)
+
+        return remove
+
+    def _check_lease(self, stream: OpenStream, record: Heartbeat | None, subject: StreamName | None) -> None:
+        segment = stream.describe()
+        if record is None and not segment.sealed and any(segment.tail.offsets.values()):
+            raise MustStay("its last record is not that of a lease", where=stream.uri)
+        if subject is None or stream.name == stream_beside(subject, CONSUMER_LEASE):
+            return
+        found = self._find(subject)
+        if found is None:
+            return
+        if stream.name == ephemeral_lease(subject):
+            if EphemeralTag.of(found.configuration) is not None:
+                raise MustStay(f"it shows whose {subject} is", where=stream.uri)
+        elif is_own(found.configuration):
+            raise MustStay(f"it belongs to {subject}, which stays", where=stream.uri)
+        elif record is not None and record.finishing and record.about in ("", first_segment_id(found)):
+            raise MustStay(f"the last step of {subject} is missing; repeat its command", where=stream.uri)
+
+    def ledger(self, described: StreamDescription) -> Removal:
+        """Examine a ledger: it is deleted if the stream that it is about is gone.
+
+        Raises:
+            MustStay: the stream is there, or it is no ledger.
+        """
+        stream = self.streams(described.name)
+        _check_small(stream, described)
+        ledger, about = self._open_ledger(stream, described)
+        self._check_ledger(stream, about)
+
+        def remove() -> None:
+            # of a target: its lease keeps away whoever would use this ledger for a new target of that name
+            holding = self._holding(self.streams(about), lease_stream(about)) if _is(described, TARGET_LEDGER) else None
+            if holding is None:
+                self._check_ledger(stream, about)
+                ledger.retire()
+                return
+            with holding as lease:
+                self._check_ledger(stream, about)
+                lease.confirm()
+                ledger.retire()
+
+        return remove
+
+    def _open_ledger(self, stream: OpenStream, described: StreamDescription) -> tuple[Ledger, StreamName]:
+        """Read a ledger; return it with the stream that it is about, which tag, name and record show."""
+        about = _about(described)
+        record: dict[str, Any] | None = None
+        if about is not None:
+            ledger = Ledger(stream.store, described.name, about)
+            record = ledger.newest(create=False)
+        also = str((record or {}).get("app", "")) if _is(described, SPARK_LEDGER) else ""
+        if about is None or not (
+            _is(described, SOURCE_SEAL)
+            # that of an append that was refused has no record
+            or (_is(described, APPEND_LEDGER) and (record is None or "stage" in record))
+            or (_is(described, TARGET_LEDGER) and described.name == stream_beside(about, TARGET_LEDGER))
+            or (also and described.name == stream_beside(about, SPARK_LEDGER, also))
+        ):
+            raise MustStay("nothing shows which stream it is about", where=stream.uri)
+        return ledger, about
+
+    def _check_ledger(self, stream: OpenStream, about: StreamName) -> None:
+        """Check that the stream is gone. A stream that is created again has another ledger of who sealed it."""
+        found = self._find(about)
+        if found is None:
+            return
+        is_seal = stream.name.stream.startswith(SOURCE_SEAL)
+        if not is_seal or stream.name == stream_beside(about, SOURCE_SEAL, first_segment_id(found)):
+            raise MustStay(f"it is about {about}, which is still there", where=stream.uri)
+
+    def target(self, described: StreamDescription) -> Removal:
+        """Examine an unfinished target: it is deleted if it is empty, or if its archive has all that it holds.
+
+        Raises:
+            MustStay: it may have events that nothing else has.
+        """
+        stream = self.streams(described.name)
+        self._check_target(described)
+
+        def remove() -> None:
+            with self._holding(stream, lease_stream(described.name)) as lease:
+                found = stream.describe()
+                if found.epochs[0] != described.epochs[0] or not tag_of(found.configuration, UNFINISHED):
+                    raise MustStay("it is another stream now", where=stream.uri)
+                self._check_target(found, read=True)
+                lease.confirm()
+
+                def check(fenced: StreamDescription) -> None:
+                    lease.confirm()
+                    self._check_target(fenced, read=fenced.tail != found.tail)
+
+                remove_stream(stream.store, found, check)
+
+        return remove
+
+    def _check_target(self, described: StreamDescription, *, read: bool = False) -> None:
+        work = marked_import(described)
+        if generation_of(work) is None and not work.startswith(COPY):
+            # only an import or a copy is not finished once its target is fenced
+            raise MustStay("its run may still be active; repeat its command", where=str(described.name))
+        if has_data(described):
+            check_restorable(self.streams(described.name), described, read=read)
+
+    def probe(self, described: StreamDescription) -> Removal:
+        """Examine a stream on which policies were tried: it is empty, and a cut-over makes another one.
+
+        Raises:
+            MustStay: it is no such stream.
+        """
+        stream = self.streams(described.name)
+        if not _is(described, TARGET_PROBE) or has_data(described):
+            raise MustStay("it is not known what it is", where=stream.uri)
+        return lambda: remove_stream(stream.store, described)
+
+    def _find(self, name: StreamName) -> StreamDescription | None:
+        return None if name in self.gone else self.streams(name).find()
+
+    @contextmanager
+    def _holding(self, stream: OpenStream, name: StreamName) -> Iterator[Lease]:
+        """Hold a lease as whoever looks after what its dead holder has left; delete it if the block succeeds."""
+        lease = Lease.take(stream.store, name, None, held=_held(stream))
+        try:
+            yield lease
+        except BaseException:
+            lease.release(remove=lease.former is None)
+            raise
+        lease.release(remove=True)
+
+
+def subjects_of(names: Iterator[StreamName], own: set[StreamName]) -> dict[StreamName, StreamName]:
+    """Return lease → the stream beside which it is, for the leases among a scope's internal streams."""
+    return {lease: name for name in names for lease in _leases(name) if lease in own}
+
+
+def _leases(name: StreamName) -> tuple[StreamName, ...]:
+    return tuple(stream_beside(name, prefix) for prefix in LEASES)
+
+
+def _held(stream: OpenStream) -> LeaseHeld:
+    return LeaseHeld("it is in use", where=stream.uri)
+
+
+def _is(described: StreamDescription, prefix: str) -> bool:
+    return described.name.stream.startswith(prefix)
+
+
+def _about(described: StreamDescription) -> StreamName | None:
+    """The stream that a ledger's tag names, of the same scope; None if it names none."""
+    with suppress(InvalidName):
+        tag = tag_of(described.configuration, ABOUT)
+        if len(ABOUT + tag) >= LONGEST_TAG:
+            return None  # the end of a long name may be missing
+        about = StreamName.parse(tag)
+        return about if about.scope == described.name.scope else None
+    return None
+
+
+def _check_small(stream: OpenStream, described: StreamDescription) -> None:
+    if len(described.epochs) != 1 or len(described.epochs[0].segments) != 1:
+        raise MustStay("it has the name of a lease or a ledger, and is none", where=stream.uri)
+
+
+MOST = 4000
+"""How many leftovers are noted; others wait until some of these are gone."""
+
+
+class SweepNotes:
+    """The notes of a scope.
+
+    Args:
+        store: its store.
+        scope: the scope.
+        writable: whether this sweep notes what it sees; a dry run only reads.
+
+    Raises:
+        LedgerNameTaken: another stream has the name of the notes.
+    """
+
+    def __init__(self, store: StreamStore, scope: str, *, writable: bool) -> None:
+        self.name = StreamName(scope, SWEEP_NOTES)
+        self._ledger = Ledger(store, self.name, self.name)
+        self._writable = writable
+        known = (self._ledger.newest(create=False) or {}).get("seen", {})
+        self._known: dict[str, tuple[str, float]] = {name: (state, since) for name, (state, since) in known.items()}
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    def unchanged_seconds(self, *seen: StreamDescription) -> float:
+        """Note streams that belong together; return for how long sweeps have seen them like this (seconds)."""
+        now, name, state = time.time(), seen[0].name.stream, _state(seen)
+        known, since = self._known.get(name, ("", now))
+        if known != state or since > now:
+            since = now
+        if len(self._seen) < MOST:
+            self._seen[name] = (state, since)
+        return now - since
+
+    def save(self, kept: set[StreamName]) -> None:
+        """Replace the notes by what this sweep has seen and not deleted. Those of another sweep hold."""
+        seen = {name: noted for name, noted in self._seen.items() if StreamName(self.name.scope, name) in kept}
+        if not self._writable or (seen and seen == self._known):
+            return
+        with suppress(LedgerConflict):
+            if seen:
+                self._ledger.newest()
+                self._ledger.record({"seen": seen})
+            else:
+                self._ledger.retire()
+
+
+def _state(seen: tuple[StreamDescription, ...]) -> str:
+    """A digest of what changes if anybody works on streams."""
+    state = [
+        [str(one.name), [str(each) for each in one.tail.offsets.items()], sorted(one.configuration.tags), one.sealed]
+        for one in seen
+    ]
+    return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:20]
+
 
 NEVER: frozenset[StreamRole] = frozenset({"stream", "queue", "tombstone"})
 """What no sweep looks at: users' streams, queues, and what `move` leaves for readers to find."""

@@ -9,13 +9,12 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field
 
 from streamvault.common.options import DURATION, PERCENT, SIZE, TEXTS, CommandLine, Options, Rehearsed, Watched
-from streamvault.common.sizes import size_text
+from streamvault.common.units import size_text
+from streamvault.layouts.keys import line_folder
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.object_keys import line_folder
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
-from streamvault.objectstore.cold import Tier
-from streamvault.objectstore.errors import InvalidKey
-from streamvault.sparkrun.options import Distributed
+from streamvault.objectstore.store import InvalidKey, Tier
+from streamvault.sparkrun.opening import Distributed
 from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind
 
 RANGE_SIZE = 64 * 1024 * 1024

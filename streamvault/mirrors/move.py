@@ -6,35 +6,38 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from streamvault.common.errors import Conflict
+from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import CarriedGroup
-from streamvault.common.verb import verb
-from streamvault.importer.ownership import (
+from streamvault.importer.fill import Differs
+from streamvault.importer.plan import plan_restore
+from streamvault.importer.reader_groups import group_warnings
+from streamvault.importer.reports import renumbered
+from streamvault.importer.run import RESTORE_TASKS, ImportRun
+from streamvault.importer.target import (
+    check_other_stream,
     finishing_under_lease,
     first_segment_id,
     remove_leftovers,
     take_lease,
     unfinished_import,
 )
-from streamvault.importer.plan import plan_restore
-from streamvault.importer.reader_groups import group_warnings
-from streamvault.importer.reports import renumbered
-from streamvault.importer.run import RESTORE_TASKS, ImportRun
-from streamvault.importer.target import check_other_stream
-from streamvault.importer.verify import Differs
-from streamvault.mirrors.carried_groups import CarryingGroups
-from streamvault.mirrors.content import mirrored_content
-from streamvault.mirrors.cutover import cut_over, promotion_warnings, taking_over
-from streamvault.mirrors.options import MoveOptions
-from streamvault.mirrors.record import Record
-from streamvault.mirrors.replica import REPLICA, Replica, replica_id, replica_tag
+from streamvault.mirrors.promote import cut_over, promotion_warnings, taking_over
+from streamvault.mirrors.replica import (
+    REPLICA,
+    CarryingGroups,
+    Record,
+    Replica,
+    forget_seal,
+    mirrored_content,
+    replica_id,
+    replica_tag,
+)
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.reports import MoveReport
-from streamvault.mirrors.sealing import forget_seal
-from streamvault.reading.stream_source import StreamSource
+from streamvault.mirrors.reports import MoveOptions, MoveReport
+from streamvault.reading.sources import StreamSource
 from streamvault.sparkrun.opening import Tasks
-from streamvault.streamstore.arithmetic.counterparts import counterparts
-from streamvault.streamstore.arithmetic.cuts import later_of
+from streamvault.streamstore.cuts import counterparts, later_of
 from streamvault.streamstore.errors import (
     GoneBefore,
     NoSuchScope,
@@ -44,10 +47,10 @@ from streamvault.streamstore.errors import (
     StreamChanged,
     StreamExists,
 )
+from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamDescription
-from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.own import LONGEST_TAG, MOVED_TO, OWN, REPLICA_OF, is_own, tag_of
-from streamvault.streamstore.services.lease import Lease
+from streamvault.streamstore.uri import open_stream
 
 
 @verb(MoveOptions)

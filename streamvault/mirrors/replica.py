@@ -9,33 +9,279 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from time import monotonic
 from typing import Any
 
-from streamvault.common.errors import Conflict, Failed, Problem
-from streamvault.importer.options import KeptRetention, TargetOptions
-from streamvault.importer.ownership import first_segment_id, marked_import, unfinished_import
-from streamvault.importer.plan import fitting_configuration
-from streamvault.importer.target import TargetTaken
-from streamvault.mirrors.ends import check_ends
-from streamvault.mirrors.record import Record
-from streamvault.reading.source import Source
-from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, ScaleRefused, StreamChanged
-from streamvault.streamstore.model import Retention, StreamConfiguration, StreamDescription
-from streamvault.streamstore.open_stream import OpenStream
+from streamvault.common.errors import Conflict, Failed, Overtaken, Problem
+from streamvault.common.report import CarriedGroup
+from streamvault.common.units import moment_text
+from streamvault.importer.options import KeptRetention, Offsets, TargetOptions
+from streamvault.importer.plan import Content, fitting_configuration
+from streamvault.importer.positions import TargetPositions
+from streamvault.importer.reader_groups import (
+    NotedGroup,
+    check_keeps_offsets,
+    create_groups,
+    noted_groups,
+    planned_groups,
+)
+from streamvault.importer.target import (
+    TargetTaken,
+    Unfinished,
+    first_segment_id,
+    look_again,
+    marked_import,
+    unfinished_import,
+)
+from streamvault.manifests.manifest import Configuration
+from streamvault.reading.reader_groups import SourceGroup, source_groups
+from streamvault.reading.source import Source, SourceState, bytes_after
+from streamvault.reading.sources import StreamSource
+from streamvault.streamstore.byte_source import SourceTruncated
+from streamvault.streamstore.cuts import counterparts, is_before, later_of, segments_between
+from streamvault.streamstore.errors import (
+    AccessDenied,
+    NoSuchScope,
+    NoSuchSegment,
+    NoSuchStream,
+    ScaleRefused,
+    SegmentTruncated,
+    StreamChanged,
+)
+from streamvault.streamstore.events import EventSplitter
+from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.lease import Lease
+from streamvault.streamstore.ledger import Ledger, LedgerConflict
+from streamvault.streamstore.model import (
+    ANY_EVENT_BYTES,
+    HEADER_BYTES,
+    MAX_EVENT_BYTES,
+    Retention,
+    SegmentId,
+    SegmentInfo,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
 from streamvault.streamstore.own import (
     LONGEST_TAG,
     MOST_TAGS,
     REPLICA_OF,
+    SOURCE_SEAL,
     TARGET_LEDGER,
     is_own,
     stream_beside,
     tag_of,
     users_tags,
 )
-from streamvault.streamstore.services.lease import Lease
-from streamvault.streamstore.services.ledger import Ledger, LedgerConflict
+from streamvault.streamstore.uri import OpenStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The newest record of a replica's ledger.
+
+    Attributes:
+        work: the replica's name, see `importer.plan.RestorePlan.import_id`.
+        source: URI of the source.
+        stream: the source's scope and name.
+        offsets: as for `replicate_stream`.
+        numbers: likewise.
+        filler_limit: likewise.
+        keep_head: likewise.
+        head: the cut at which the replica began; shifted offsets are relative to it.
+        configuration: the source's configuration, see `manifests.manifest.Configuration`.
+        sealed: whether the source was sealed by its user.
+        tail: the source's tail that the replica has reached; None if it has reached none.
+        ends: the replica's segment → its end (bytes) at that tail.
+        taken: when that tail was taken, RFC 3339; empty if there is none.
+        sealing: whether a promotion has begun to seal the source; if it is promoted, whether that was done.
+        skipping: whether a round has begun to append filler in place of what the source has truncated.
+        promoted: whether a promotion has begun to finish the replica.
+        target: which stream of the replica's name the record is about (`importer.target.first_segment_id`); empty
+            while it is still to be created.
+        source_head: the source's head when `tail` was taken; None if there is none.
+        closing: segments of the replica that a promotion is replacing by new ones of the same key ranges.
+        claim: which run was the last to begin a cut-over; a running replication then gives way to it.
+        source_first: which stream of the source's name a cut-over seals (`importer.target.first_segment_id`); empty
+            if none was begun.
+        retention: the promoted stream's retention policy: the source's ("keep") or none ("off").
+        reader_groups: the source's reader groups when `tail` was taken or before, see
+            `mirrors.replica.NotedGroup`; None if they were never asked for.
+    """
+
+    work: str
+    source: str
+    stream: str
+    offsets: str
+    numbers: str
+    filler_limit: int
+    keep_head: bool
+    head: Mapping[str, int]
+    configuration: Mapping[str, Any]
+    sealed: bool
+    tail: Mapping[str, int] | None = None
+    ends: Mapping[str, int] = field(default_factory=dict)
+    taken: str = ""
+    sealing: bool = False
+    skipping: bool = False
+    promoted: bool = False
+    target: str = ""
+    source_head: Mapping[str, int] | None = None
+    closing: Sequence[str] = ()
+    claim: str = ""
+    source_first: str = ""
+    retention: str = "keep"
+    reader_groups: Sequence[Mapping[str, Any]] | None = None
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Record:
+        """Build from `to_json`."""
+        return cls(**document)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    @property
+    def source_configuration(self) -> StreamConfiguration:
+        """The source's configuration."""
+        return Configuration.model_validate_json(json.dumps(self.configuration)).value()
+
+    @property
+    def target_options(self) -> dict[str, Any]:
+        """How the source became the replica, as `TargetOptions` has it."""
+        return {"offsets": self.offsets, "numbers": self.numbers, "filler_limit": self.filler_limit}
+
+    @property
+    def taken_at(self) -> datetime | None:
+        """When the tail was taken."""
+        return datetime.fromisoformat(self.taken) if self.taken else None
+
+    @property
+    def taken_text(self) -> str:
+        """The same for reports; empty if there is none."""
+        return moment_text(self.taken_at) if self.taken_at else ""
+
+    @property
+    def is_promoting(self) -> bool:
+        """Whether a promotion has begun to change the replica, so that no replication may."""
+        return self.promoted or bool(self.closing)
+
+    def is_about(self, described: StreamDescription) -> bool:
+        """Whether this is the stream that the record is about, not one that was made again under its name."""
+        known = {str(segment) for epoch in described.epochs for segment in epoch.segments}
+        return self.target in ("", first_segment_id(described)) and self.ends.keys() <= known
+
+    def end_cut(self, replica: StreamName) -> StreamCut:
+        """Return `ends` as a cut of the replica."""
+        return StreamCut(replica, {SegmentId.parse(segment): end for segment, end in self.ends.items()})
+
+
+def configuration_document(described: StreamDescription) -> Mapping[str, Any]:
+    """Return a source's configuration as `Record.configuration` has it."""
+    return Configuration.of(described.configuration).document()
+
+
+_HEADER = struct.Struct(">q")
+
+REPLICATE_ONCE_MORE = "Replicate once more when the source can be reached."
+KEEP = "It can still be read. If the source can be reached, replicate into another stream."
+
+
+def check_ends(replica: OpenStream, record: Record) -> StreamDescription:
+    """Check that a replica holds nothing but a beginning of its source; return it.
+
+    Every tail of the source is an event boundary, so only what was appended after the recorded one is read.
+
+    Args:
+        replica: the replica.
+        record: the newest record of its ledger.
+
+    Raises:
+        Failed: it may have filler that is still to be truncated; it has less than the ledger says; or it ends inside
+            an event, as a round that was appending a large one was killed.
+    """
+    # a late run of the replication may truncate it
+    return look_again(lambda: _check_ends(replica, record), NoSuchSegment, SegmentTruncated)
+
+
+def _check_ends(replica: OpenStream, record: Record) -> StreamDescription:
+    todo = KEEP if record.is_promoting else REPLICATE_ONCE_MORE
+    store, name, described = replica.store, replica.name, replica.describe()
+    if record.tail is None or record.skipping or not record.is_about(described):
+        raise Failed(
+            "the replica begins with filler, as no round has ended since it began, or since its source was truncated",
+            where=replica.uri,
+            todo=todo,
+        )
+    reached = later_of(described, record.end_cut(name), described.head)
+    short = Failed("the replica has fewer bytes than its ledger says", where=replica.uri, todo=KEEP)
+    if not is_before(described, reached, described.tail):
+        raise short
+    between = segments_between(described, reached, described.tail)
+    for info in store.segment_info(name, list(between)):
+        start = max(info.start_offset, between[info.segment][0])
+        where = f"{store.uri}/{info.segment.in_stream(name)}"
+        if info.write_offset < start:
+            raise short
+        whole = _whole_up_to(replica, info, start, info.write_offset)
+        if whole < info.write_offset and not _holds_bytes(replica, info, start, whole):
+            raise Failed(
+                "the replica ends inside an event, of which the rest is at the source",
+                where=f"{where} offset {whole}",
+                todo=todo,
+            )
+    return described
+
+
+def _whole_up_to(replica: OpenStream, info: SegmentInfo, start: int, end: int) -> int:
+    """Return up to where whole events follow one another from ``start`` on.
+
+    Memory: a few blocks and an event of 8 MiB.
+    """
+    at = start
+    while at < end:
+        splitter = EventSplitter(at, info.segment.in_stream(replica.name))
+        try:
+            for block in replica.store.read(replica.name, info.segment, at, end):
+                for _ in splitter.feed(block):
+                    pass
+        except NotAnEvent as error:
+            if not error.length or error.offset + error.length > end:
+                return error.offset
+            at = error.offset + error.length
+        else:
+            return splitter.offset
+    return at
+
+
+def _holds_bytes(replica: OpenStream, info: SegmentInfo, start: int, torn: int) -> bool:
+    """Whether a segment that ends inside an event, if it holds events, is one of a byte stream, which has none to tear.
+
+    What the ledger has recorded of it tells: a source's tail never lies inside an event. Of a segment of which nothing
+    was recorded, it is the event's size: only events of more than 8 MiB are appended in pieces.
+
+    Args:
+        replica: the replica.
+        info: the segment.
+        start: up to where the ledger has recorded it (bytes).
+        torn: where the event would begin.
+    """
+    if start > info.start_offset:
+        return _whole_up_to(replica, info, info.start_offset, start) < start
+    if info.write_offset - torn < HEADER_BYTES:
+        return True
+    blocks = replica.store.read(replica.name, info.segment, torn, torn + HEADER_BYTES)
+    header = b"".join(bytes(block) for block in blocks)
+    return not MAX_EVENT_BYTES < _HEADER.unpack(header)[0] <= ANY_EVENT_BYTES
+
 
 REPLICA = "replica."
 """Prefix of a replica's name (`importer.plan.RestorePlan.import_id`)."""
@@ -221,7 +467,7 @@ class Replica:
 
         Raises:
             TargetTaken: it was sealed.
-            Failed: as `mirrors.ends.check_ends`.
+            Failed: as `mirrors.replica.check_ends`.
         """
         if self.stream.describe().sealed:
             todo = "It can still be read. If the source still exists, replicate into another stream."
@@ -347,3 +593,241 @@ def promoted_configuration(record: Record, open_segments: int) -> StreamConfigur
     if record.retention == "off":
         configuration = replace(configuration, retention=Retention())
     return fitting_configuration(replace(configuration, tags=tags), open_segments)
+
+
+SEALING = "sealing"
+"""Whether a cut-over seals the source, in the records of the ledger beside it."""
+
+
+def seal_source(stream: OpenStream, described: StreamDescription) -> None:
+    """Seal a stream for a cut-over, if it still is the one described, and say beside it that it was a cut-over.
+
+    Raises:
+        AccessDenied: the store refuses the seal, or the ledger that says who seals. The stream is open then.
+        StreamChanged: it was deleted and created again.
+    """
+    ledger = _ledger(stream, first_segment_id(described))
+    if not described.sealed:
+        _note_seal(ledger)
+    try:
+        stream.store.seal(stream.name, first=described.epochs[0])
+    except AccessDenied:
+        with suppress(LedgerConflict):  # of another cut-over, which may seal it
+            ledger.record({SEALING: False})  # who seals it later is its user
+        raise
+
+
+def is_sealed_by_user(source: Source, described: StreamDescription) -> bool:
+    """Return whether a source is sealed, and not by a cut-over."""
+    if not described.sealed or not isinstance(source, StreamSource):
+        return described.sealed
+    known = _ledger(source.stream, first_segment_id(described)).newest(create=False)
+    return known is None or not known[SEALING]
+
+
+def forget_seal(stream: OpenStream, first: str) -> None:
+    """Delete the ledger that says who sealed a stream, once the stream is deleted.
+
+    Args:
+        stream: the stream.
+        first: which stream of this name it was (`importer.target.first_segment_id`).
+    """
+    ledger = _ledger(stream, first)
+    ledger.newest(create=False)
+    ledger.delete()
+
+
+def _ledger(stream: OpenStream, first: str) -> Ledger:
+    """The ledger of who seals the stream; a stream that is created again has another one."""
+    return Ledger(stream.store, stream_beside(stream.name, SOURCE_SEAL, first), stream.name)
+
+
+def _note_seal(ledger: Ledger) -> None:
+    """Record that a cut-over seals a source; each one has a record of its own, which only it takes back."""
+    while True:
+        ledger.newest()
+        with suppress(LedgerConflict):  # another cut-over was quicker
+            return ledger.record({SEALING: True})
+
+
+class Reach:
+    """How far a replica has come.
+
+    Args:
+        source: the source.
+        replica: the replica; its record, if it has one, says where it began.
+        offsets: whether its offsets are the source's, or count from where it began.
+    """
+
+    def __init__(self, source: Source, replica: Replica, offsets: Offsets) -> None:
+        self._source = source
+        self._replica = replica
+        self._offsets = offsets
+
+    def beginning(self, described: StreamDescription) -> StreamCut:
+        """Return the cut of the source at which the replica began, or begins: a source's head.
+
+        Args:
+            described: the source.
+        """
+        record = self._replica.record
+        return described.head if record is None else StreamCut.from_json(record.head, self._source.name)
+
+    def cut(self, described: StreamDescription, unfinished: Unfinished | None) -> StreamCut:
+        """Return the cut of the source up to which the replica has its bytes.
+
+        Args:
+            described: the source.
+            unfinished: the replica; None if there is none.
+        """
+        beginning = self.beginning(described)
+        if unfinished is None:
+            return beginning
+        copied = unfinished.described
+        reached = self.cut_of(copied, copied.tail, described)
+        return beginning if reached is None else later_of(described, reached, beginning)
+
+    def cut_of(self, copied: StreamDescription, cut: StreamCut, described: StreamDescription) -> StreamCut | None:
+        """Return the source's cut that corresponds to a replica's; None if a segment has no counterpart.
+
+        Args:
+            copied: the replica.
+            cut: a cut of it.
+            described: the source.
+        """
+        segments = counterparts(described.epochs, copied.epochs)
+        names = {} if segments is None else {new: old for old, new in segments.items()}
+        if not names.keys() >= cut.offsets.keys():
+            return None
+        record = self._replica.record
+        bases = StreamCut.from_json(record.head, self._source.name).offsets if record is not None else {}
+        shifted = bases if self._offsets == "shift" else {}
+        reached = {names[s]: offset + shifted.get(names[s], 0) for s, offset in cut.offsets.items()}
+        return StreamCut(self._source.name, reached)
+
+    def behind(self) -> int:
+        """Return how many bytes the source has that the replica does not have."""
+        while True:
+            unfinished = Unfinished.find(self._replica.stream)
+            look = self._source.look()
+            try:
+                return bytes_after(look, self.cut(look.described, unfinished))
+            except (SourceTruncated, Overtaken):
+                continue
+
+    def check_complete(self) -> None:
+        """Check that the replica ends where its source ends.
+
+        Raises:
+            Failed: it does not.
+        """
+        described = self._source.look().described
+        copied = self._replica.stream.describe()
+        if len(described.epochs) != len(copied.epochs) or self.cut_of(copied, copied.tail, described) != described.tail:
+            raise Failed(
+                "the replica does not end where its source ends",
+                where=f"{self._replica.uri}: {json.dumps(copied.tail.to_json())}",
+                todo="Run the same command again.",
+            )
+
+
+def mirrored_content(
+    look: SourceState,
+    *,
+    import_id: str,
+    first_head: StreamCut,
+    from_cut: StreamCut | None = None,
+    to_cut: StreamCut | None = None,
+) -> Content:
+    """Return what a mirror gets.
+
+    Args:
+        look: the source.
+        import_id: see `importer.plan.RestorePlan`.
+        first_head: where the mirror began, maybe in an earlier run; see `Content.bases`.
+        from_cut: begin at this cut, or where the head has moved beyond it; None for the head.
+        to_cut: end at this cut; None for the tail.
+
+    Raises:
+        InvalidCut, SourceTruncated, Overtaken: as `SourceState.parts` and `SourceState.reading`.
+    """
+    described = look.described
+    head, tail = begin_of(described, from_cut), to_cut or described.tail
+    with look.reading("replicated"):
+        parts = look.parts(head, tail)
+    return Content(
+        described=described,
+        generation=0,
+        head=head,
+        tail=tail,
+        parts=parts,
+        bases={segment: first_head.offsets.get(segment, 0) for segment in parts},
+        sealed=described.sealed and to_cut is None,
+        import_id=import_id,
+        check_gap=look.check_gap,
+        kind=look.content,
+    )
+
+
+def begin_of(described: StreamDescription, from_cut: StreamCut | None) -> StreamCut:
+    """Return where a mirror begins: at a cut, but not before the head, for every key.
+
+    Raises:
+        InvalidCut: the cut is not of the stream.
+    """
+    return described.head if from_cut is None else later_of(described, from_cut, described.head)
+
+
+class CarryingGroups:
+    """The reader groups of a source that are to be created on a target.
+
+    Their positions are read when this is created, before the source's end is looked at, and again by `refresh`.
+
+    Args:
+        source: the source.
+        target: the stream that is made of it.
+        offsets: whether the source's offsets are kept, ``"keep"`` or ``"shift"``.
+        strict: see `source_groups`.
+
+    Raises:
+        ReaderGroupsNotOffered: a store does not support reader groups.
+        Usage: offsets are shifted.
+        UnreadableReaderGroup: as `source_groups`.
+        AccessDenied: the login may not read a group.
+    """
+
+    def __init__(self, source: OpenStream, target: OpenStream, offsets: str, *, strict: bool = False) -> None:
+        source.store.reader_groups()
+        target.store.reader_groups()
+        check_keeps_offsets(offsets)
+        self._source = source
+        self._target = target
+        self._strict = strict
+        self._groups: tuple[SourceGroup, ...] = ()
+        self._read = 0.0
+        self.refresh()
+
+    def refresh(self, seconds: float = 0.0) -> None:
+        """Read the positions again if that was not done for so many seconds.
+
+        Raises:
+            UnreadableReaderGroup, AccessDenied: as when this is created.
+        """
+        if seconds and monotonic() - self._read < seconds:
+            return
+        self._groups = source_groups(self._source.store, self._source.name, strict=self._strict)
+        self._read = monotonic()
+
+    def planned(self) -> tuple[CarriedGroup, ...]:
+        """Return the report of a dry run, when there need not be a target yet."""
+        return planned_groups(self._groups, self._target)
+
+    def noted(self, source: StreamDescription) -> tuple[NotedGroup, ...]:
+        """Translate the groups into those of the target, given the source as it is now."""
+        if not self._groups:
+            return ()
+        return noted_groups(self._groups, source, TargetPositions.of(source.epochs, self._source.uri, self._target))
+
+    def carry(self, source: StreamDescription, *, dry_run: bool = False) -> tuple[CarriedGroup, ...]:
+        """Create the groups on the target, given the source as it is now; see `create_groups`."""
+        return self.planned() if dry_run else create_groups(self.noted(source), self._target)

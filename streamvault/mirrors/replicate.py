@@ -8,30 +8,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from streamvault.common.errors import Problem, Usage
-from streamvault.common.joint_run import pause
+from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import CarriedGroup
-from streamvault.common.retries import Retrier
-from streamvault.common.rounds import Round, repeat_rounds
-from streamvault.common.times import now_utc
-from streamvault.common.verb import verb
+from streamvault.common.units import now_utc
+from streamvault.common.waiting import Retrier, Round, pause, repeat_rounds
 from streamvault.importer.plan import fitting_configuration, scaling_warnings
 from streamvault.importer.reader_groups import recorded_groups
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import TargetTaken, check_other_stream
-from streamvault.mirrors.carried_groups import CarryingGroups
-from streamvault.mirrors.options import REPLICATE_EVERY, ReplicateOptions
-from streamvault.mirrors.replica import Replica, ReplicaPromoted, replica_tag
+from streamvault.mirrors.replica import CarryingGroups, Replica, ReplicaPromoted, replica_tag
 from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.reports import ReplicateReport
-from streamvault.reading.archive_source import ArchiveSource
-from streamvault.reading.open_source import open_source
-from streamvault.reading.stream_source import StreamSource
+from streamvault.mirrors.reports import REPLICATE_EVERY, ReplicateOptions, ReplicateReport
+from streamvault.reading.sources import ArchiveSource, StreamSource, open_source
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
-from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.own import REPLICA_OF, OwnStream, tag_of
+from streamvault.streamstore.uri import open_stream
 
 LONG_REST_SECONDS = 10.0
 """Between rounds that are so far apart the lease is released, so that a cut-over does not wait for the next one.

@@ -8,14 +8,12 @@ from functools import cache
 
 from streamvault.common.errors import Usage
 from streamvault.importer.positions import TargetPositions
-from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive import Archive
 from streamvault.mirrors.reports import TranslateReport, Translation
 from streamvault.reading.reader_groups import look_at_group
-from streamvault.streamstore.arithmetic.cut_option import Cut
-from streamvault.streamstore.arithmetic.cuts import EndOf, live_ends, with_ends
+from streamvault.streamstore.cuts import Cut, EndOf, live_ends, with_ends
 from streamvault.streamstore.model import Epoch, EventPointer, StreamCut, StreamName
-from streamvault.streamstore.open_stream import OpenStream, open_stream
-from streamvault.streamstore.uri import is_stream
+from streamvault.streamstore.uri import OpenStream, is_stream, open_stream
 
 
 def translate(

@@ -6,9 +6,8 @@ import math
 from contextlib import suppress
 from itertools import islice
 
-from streamvault.common.retries import pauses
-from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, ObjectStoreUnavailable
-from streamvault.objectstore.store import ObjectStore
+from streamvault.common.waiting import pauses
+from streamvault.objectstore.store import AlreadyExists, NoSuchObject, ObjectStore, ObjectStoreUnavailable
 
 TRIES = 6
 FIRST_PAUSE = 0.1

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from obstore.store import MemoryStore
 
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.objectstore.scheme import Scheme, parse_path
 from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import Scheme, parse_path
 
 if TYPE_CHECKING:
     from streamvault.objectstore.uri import RootAddress

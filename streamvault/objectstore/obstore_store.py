@@ -10,17 +10,23 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import MemoryStore, S3Store
 
 from streamvault.common.errors import Problem
-from streamvault.objectstore.errors import (
+from streamvault.objectstore.store import (
+    PAGE,
+    SMALL,
+    STREAM_BYTES,
     AlreadyExists,
+    ByteStream,
     NoSuchObject,
+    ObjectInfo,
+    ObjectStore,
     ObjectStoreError,
     ObjectStoreUnavailable,
     TooLarge,
     UnorderedListing,
     WrongSize,
+    check_key,
+    check_prefix,
 )
-from streamvault.objectstore.paths import check_key, check_prefix
-from streamvault.objectstore.store import PAGE, SMALL, STREAM_BYTES, ByteStream, ObjectInfo, ObjectStore
 
 if TYPE_CHECKING:
     from obstore import Attributes, BytesStream, GetOptions, GetResult, ObjectMeta  # not there at run time

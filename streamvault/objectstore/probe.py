@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from streamvault.objectstore.errors import (
+from streamvault.objectstore.store import (
     AccessDenied,
     AlreadyExists,
+    ObjectStore,
     ObjectStoreError,
     ObjectStoreUnavailable,
     UnorderedListing,
 )
-from streamvault.objectstore.store import ObjectStore
 
 _NAMES = ("0", "0-0", "0.0", "00", "A", "_", "a")
 """Test names in byte order; most other orders sort at least one differently."""

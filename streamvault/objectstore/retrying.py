@@ -1,4 +1,4 @@
-"""Object store wrapper that retries."""
+"""Wrappers of object stores: one retries, one counts requests and bytes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from threading import Lock
+from typing import Any, TypeVar, cast
 
 from tenacity import stop_before_delay
 
 from streamvault.common.errors import Problem
-from streamvault.common.retries import attempts, is_transient
-from streamvault.common.underway import S3
+from streamvault.common.progress import S3
+from streamvault.common.waiting import attempts, is_transient
 from streamvault.objectstore.bulk import holds
-from streamvault.objectstore.checksums import KeptChecksums
-from streamvault.objectstore.errors import (
+from streamvault.objectstore.store import (
+    PAGE,
+    SMALL,
     AlreadyExists,
+    ByteStream,
+    KeptChecksums,
     NoSuchHost,
     NoSuchObject,
+    ObjectInfo,
+    ObjectStore,
     ObjectStoreError,
     ObjectStoreUnavailable,
     ServerBusy,
 )
-from streamvault.objectstore.store import SMALL, ByteStream, ObjectInfo, ObjectStore
 
 T = TypeVar("T")
 
@@ -184,3 +189,41 @@ class RetryingStore(ObjectStore):
         except ObjectStoreUnavailable as error:
             took = time.monotonic() - began
             raise type(error)(f"{error.what}, gave up after {took:.0f} s", where=error.where, todo=error.todo) from None
+
+
+class CountedStore:
+    """Counts the requests to a store, also those that fail: of listings and deletions, one for each 1,000 keys.
+
+    Attributes:
+        requests: how many were made.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.requests = 0
+        self._store = store
+        self._lock = Lock()
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store whose requests are counted."""
+        return cast("ObjectStore", self)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            self._add(-(-len(args[0]) // PAGE) if name == "delete" else 1)
+            result = found(*args, **options)
+            return self._pages(result) if name == "list" else result
+
+        return call if callable(found) else found
+
+    def _pages(self, entries: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+        for seen, entry in enumerate(entries):
+            if seen and seen % PAGE == 0:
+                self._add(1)
+            yield entry
+
+    def _add(self, requests: int) -> None:
+        with self._lock:
+            self.requests += requests

@@ -1,17 +1,79 @@
-"""The object store interface and its contract.
+"""The object store interface and its contract: objects, their checksums, archive classes and locks.
 
 `ObstoreStore` implements it for S3 and memory, `FolderStore` for a local folder; `RetryingStore` and `CountedStore`
 wrap any of them. `tests/contract/object_store.py` tests the contract.
+
+Validation of keys and prefixes.
+
+One rule for every store: a valid key is valid on S3, on MinIO and as a file name, and stays below the root.
 """
 
 from __future__ import annotations
 
+import base64
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from typing import Any, Literal, TypeVar
 
-from streamvault.objectstore.checksums import KeptChecksums
+from streamvault.common.errors import Absent, Conflict, Damaged, Failed, Usage
+
+B = TypeVar("B", bound=bytes | bytearray | memoryview)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptChecksums:
+    """What a store says of an object without reading it.
+
+    Attributes:
+        size: bytes.
+        crc64nvme: CRC64NVME of all of its bytes, in base64 as S3 has it; empty if the store keeps none.
+        sha256: SHA-256 of all of its bytes, in base64; empty if the store keeps none.
+    """
+
+    size: int
+    crc64nvme: str = ""
+    sha256: str = ""
+
+
+class RunningChecksum:
+    """The CRC64NVME of consecutive blocks, so far."""
+
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, block: bytes | bytearray | memoryview) -> None:
+        """Append a block."""
+        self._value = _model().calc(block, self._value)
+
+    def of(self, blocks: Iterable[B]) -> Iterator[B]:
+        """Yield the blocks; each is appended first."""
+        for block in blocks:
+            self.update(block)
+            yield block
+
+    @property
+    def text(self) -> str:
+        """The value in base64, as S3 has it."""
+        return base64.b64encode(self._value.to_bytes(8)).decode()
+
+
+def crc64nvme(data: bytes | bytearray | memoryview) -> str:
+    """Return the CRC64NVME of some bytes in base64, as S3 has it."""
+    found = RunningChecksum()
+    found.update(data)
+    return found.text
+
+
+@cache
+def _model() -> Any:
+    from anycrc import Model  # noqa: PLC0415  (15 ms, which only what writes chunks needs)
+
+    return Model("CRC64-NVME")
+
 
 SMALL = 64 * 1024 * 1024
 """Default size limit of `get` (bytes); an archive's plans, manifests, rows and marks are smaller."""
@@ -180,3 +242,220 @@ class ObjectStore(ABC):
     @abstractmethod
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, in bulk requests where supported; missing keys are ignored."""
+
+
+class ObjectStoreError(Failed):
+    """Base class of object store errors."""
+
+
+class ObjectStoreUnavailable(ObjectStoreError):
+    """The store did not answer, throttled or failed until the retries were exhausted. A later retry may succeed."""
+
+    transient = True
+
+
+class NoSuchHost(ObjectStoreUnavailable):
+    """The endpoint's host name does not exist."""
+
+
+class ServerBusy(ObjectStoreUnavailable):
+    """The server answers, but throttles or fails."""
+
+
+class AccessDenied(ObjectStoreError):
+    """The credentials are invalid or lack permission (a read-only bucket)."""
+
+
+class NoSuchBucket(Absent, ObjectStoreError):
+    """The bucket does not exist, or neither the root folder nor the one that it would be created in."""
+
+    @classmethod
+    def of(cls, where: str) -> NoSuchBucket:
+        """Build the error for a bucket."""
+        todo = "Check its name and the endpoint; a new one must be created first."
+        return cls("no such bucket", where=where, todo=todo)
+
+
+class NoSuchObject(ObjectStoreError):
+    """No object has this key."""
+
+
+class InArchiveClass(ObjectStoreError):
+    """An object is in an archive class (S3 Glacier) and cannot be read until it is restored."""
+
+    retriable = False
+
+    @classmethod
+    def of(cls, class_name: str, where: str) -> InArchiveClass:
+        """Build the error for an object that no restore was requested for."""
+        todo = "Restore it with 'streamvault warm', which may take hours; then run this again."
+        return cls(f"an object is in the archive class {class_name}".rstrip(), where=where, todo=todo)
+
+
+class OutOfSpace(ObjectStoreError):
+    """The store is full."""
+
+
+class UnorderedListing(ObjectStoreError):
+    """The server does not list keys in byte order, so it cannot hold an archive."""
+
+    @classmethod
+    def at(cls, root: str) -> UnorderedListing:
+        """Build the error for a root (a URI)."""
+        todo = "It cannot hold an archive; use another server."
+        return cls("the server does not list keys in byte order", where=root, todo=todo)
+
+
+class WrongSize(ObjectStoreError):
+    """An object is shorter than the requested range, or its size differs from the listing."""
+
+    @classmethod
+    def short(cls, start: int, end: int, where: str) -> WrongSize:
+        """Build the error for an object that ends before the bytes ``[start, end)`` do."""
+        return cls(f"the object is too short for bytes {start} to {end}", where=where)
+
+
+class TooLarge(Damaged):
+    """An object is larger than anything an archive stores under its key."""
+
+    @classmethod
+    def of(cls, size: int, at_most: int, where: str) -> TooLarge:
+        """Build the error for an object of ``size`` bytes where ``at_most`` were expected."""
+        return cls(f"the object has {size} bytes instead of at most {at_most}", where=where)
+
+
+class AlreadyExists(Conflict):
+    """An object with this key already exists."""
+
+
+class InvalidRoot(Usage):
+    """The root is neither ``s3://BUCKET/PREFIX`` nor ``file:///FOLDER``."""
+
+
+class InvalidKey(Usage):
+    """The key is not allowed (absolute, ``..``, control characters, an empty part)."""
+
+
+Warmth = Literal["readable", "cold", "coming"]
+
+Tier = Literal["Bulk", "Standard", "Expedited"]
+"""Speed and price of a restore."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object and whether it can be read.
+
+    Attributes:
+        key: the key below the root.
+        size: bytes.
+        class_name: the store's name of its class.
+        warmth: ``readable``, ``cold`` (needs a restore request), or ``coming`` (restore in progress).
+    """
+
+    key: str
+    size: int
+    class_name: str
+    warmth: Warmth
+
+    def problem(self, root: str) -> InArchiveClass:
+        """Return the error for reading it now; ``root`` is the root's URI."""
+        where = f"{root}/{self.key}"
+        if self.warmth == "coming":
+            todo = "S3 is restoring it: wait with 'streamvault warm --wait', or import with --wait-for-warm."
+            return InArchiveClass(f"an object is in the archive class {self.class_name}", where=where, todo=todo)
+        return InArchiveClass.of(self.class_name, where)
+
+
+class ColdStorage:
+    """What of a root must be restored before it is read. This one is of stores where everything is readable.
+
+    Attributes:
+        uri: the root's URI.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def objects(self, folder: str, after: str, stop: str, *, first_page: bool = False) -> Iterator[StoredObject]:
+        """Iterate over a folder's objects between two keys, in order; one page of 1,000 is held at a time.
+
+        Args:
+            folder: the folder below the root, with trailing slash; empty for the whole root.
+            after: list only keys that sort after this one.
+            stop: list only keys that sort before this one.
+            first_page: stop after the first page.
+        """
+        del folder, after, stop, first_page
+        return iter(())
+
+    def ask(self, objects: Iterable[StoredObject], days: int, tier: Tier) -> int:
+        """Request the restore of objects for some days, concurrently; return the number of new requests.
+
+        Repeating it is harmless: restores in progress continue. One page of objects is held at a time.
+        """
+        del objects, days, tier
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock that prevents the deletion of an object.
+
+    Attributes:
+        key: the object's key below the root.
+        reason: ``legal hold``, ``retention (GOVERNANCE)`` or ``retention (COMPLIANCE)``.
+        until: when the retention ends; None for a legal hold, which lasts until it is removed.
+    """
+
+    key: str
+    reason: str
+    until: datetime | None = None
+
+
+class ObjectLocks(ABC):
+    """The locks of the objects below a root; opened by `RootAddress.open_locks`."""
+
+    @abstractmethod
+    def lock_of(self, key: str) -> Lock | None:
+        """Return the lock of one object, or None. A missing permission raises and is never mistaken for "no lock".
+
+        Raises:
+            AccessDenied: no permission to read locks.
+        """
+
+    @abstractmethod
+    def first_lock(self, keys: Iterable[str]) -> Lock | None:
+        """Return the first lock found on any of the objects, or None. Sends one request per object, concurrently.
+
+        Keys are consumed lazily, so memory use is constant.
+
+        Raises:
+            AccessDenied: no permission to read the objects.
+            ObjectStoreError: the objects cannot be read.
+        """
+
+
+MAX_KEY = 900
+"""Maximum length (characters). S3 allows 1,024 bytes; the rest is for the root's prefix."""
+
+# Parts of 1 to 255 characters, none of them "." or "..".
+_PART = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9_.=+@:,~ -]{1,255}"
+_PATH = re.compile(rf"{_PART}(?:/{_PART})*")
+
+
+def is_path(text: str) -> bool:
+    """Return whether a text is a valid relative path, without leading or trailing slash."""
+    return len(text) <= MAX_KEY and _PATH.fullmatch(text) is not None
+
+
+def check_key(key: str) -> None:
+    """Raise `InvalidKey` unless a key is relative, stays below the root and has only characters all stores preserve."""
+    if not is_path(key):
+        raise InvalidKey("invalid key", where=repr(key[:200]))
+
+
+def check_prefix(prefix: str) -> None:
+    """Raise `InvalidKey` unless a prefix is empty or a valid path with a trailing slash."""
+    if prefix and not (prefix.endswith("/") and is_path(prefix[:-1])):
+        raise InvalidKey("invalid prefix (it must end in '/')", where=repr(prefix[:200]))

@@ -16,14 +16,13 @@ from typing import NamedTuple
 
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.common.neighbours import holes
-from streamvault.common.sizes import bytes_text
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.range_bytes import RangeBytes, read_part, read_verified
-from streamvault.manifests.format.archived_range import ArchivedRange, digest_of
-from streamvault.manifests.format.entries import GapEntry
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.common.units import bytes_text
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.archived_range import ArchivedRange, digest_of
+from streamvault.manifests.damage import RangeBytes, read_part, read_verified
+from streamvault.manifests.history import Generation
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.manifest import GapEntry, Manifest
 from streamvault.reading.identity import (
     WITNESS_BYTES,
     bytes_differ,
@@ -32,7 +31,7 @@ from streamvault.reading.identity import (
     last_at_each_key,
     other_stream,
 )
-from streamvault.streamstore.arithmetic.cuts import is_before, later_of, sealed_ends, segments_between
+from streamvault.streamstore.cuts import is_before, later_of, sealed_ends, segments_between
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.own import describe_source, filled_places

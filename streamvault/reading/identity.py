@@ -20,12 +20,11 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import PlainSerializer, PlainValidator
 
 from streamvault.common.errors import Conflict
-from streamvault.manifests.format.archived_range import digest_of
-from streamvault.manifests.format.entries import EpochEntry, Witness
-from streamvault.manifests.format.field_types import segment_key
-from streamvault.manifests.format.manifest import GenerationModel
+from streamvault.manifests.archived_range import digest_of
+from streamvault.manifests.files import segment_key
+from streamvault.manifests.manifest import EpochEntry, GenerationModel, Witness
 from streamvault.reading.source import SourceState
-from streamvault.streamstore.arithmetic.cuts import is_before, later_of, segments_between, successions
+from streamvault.streamstore.cuts import is_before, later_of, segments_between, successions
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTooShort, SegmentTruncated
 from streamvault.streamstore.model import Epoch, SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore

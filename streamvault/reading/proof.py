@@ -13,7 +13,7 @@ from functools import partial
 
 from streamvault.common.errors import Failed
 from streamvault.common.neighbours import joined
-from streamvault.manifests.archive.rows import FinishedSpan, Gap, RangeEntry
+from streamvault.manifests.plan import FinishedSpan, Gap, RangeEntry
 from streamvault.reading.spans import Span, span_of, spans_of
 from streamvault.streamstore.model import SegmentId
 

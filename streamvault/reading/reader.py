@@ -1,21 +1,25 @@
-"""Reads one range of a segment: its events, its digest, and what is truncated meanwhile."""
+"""Reads ranges of a segment: the events that begin in a span, their digests, and what is truncated meanwhile."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from streamvault.common.underway import task_progress
-from streamvault.manifests.archive.rows import Gap
+from streamvault.common.errors import Failed, Problem
+from streamvault.common.progress import task_progress
+from streamvault.manifests.manifest import Manifest
+from streamvault.manifests.plan import FinishedSpan, Gap, Plan, RangeEntry
+from streamvault.manifests.verbs.costs import Part
 from streamvault.reading.identity import check_gone
-from streamvault.reading.spans import SegmentSpan
-from streamvault.streamstore.arithmetic.framing import NotAnEvent
-from streamvault.streamstore.arithmetic.splitting import EventBlock, no_event, open_splitter
-from streamvault.streamstore.arithmetic.walking import EventWalk
-from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.reading.spans import SegmentSpan, count_spans
+from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.events import EventBlock, EventSplitter, no_event, open_splitter
+from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.walking import EventWalk, find_start
 
 TRUNCATED = "truncated at the source during the run"
 
@@ -211,3 +215,146 @@ class LargeEventReader:
         except (SegmentTruncated, NoSuchSegment):
             return
         yield EventBlock(self.start, memoryview(held), 1)
+
+
+class NotEvents(Failed):
+    """A segment's bytes are not events, or the range began inside an event."""
+
+
+def read_range(
+    store: StreamStore, planned: SegmentSpan, consume: Callable[[RunReader | LargeEventReader], RangeEntry]
+) -> FinishedSpan | None:
+    """Find where the range of a span begins, and process its runs.
+
+    Args:
+        store: the stream's store.
+        planned: the span.
+        consume: reads the blocks of a run, or the data of a large event, and returns its description.
+
+    Returns:
+        The finished range; None if no event begins in the span, or the guess was wrong.
+
+    Raises:
+        NotEvents: a range that begins at a known boundary does not consist of events.
+        InvalidCut: the segment's end in this run is inside an event.
+    """
+    if planned.content == "bytes":
+        planned = replace(planned, span=replace(planned.span, known=True), segment_end=planned.span.high)
+    found = _start(store, planned)
+    if found is None or found.start >= planned.span.high:
+        return None
+    reader = SegmentReader(store, planned, found.start)
+    try:
+        ranges = tuple(_ranges(reader, consume))
+    except NotAnEvent as error:
+        if not planned.span.known:
+            return None  # a wrong guess; the driver tries again from a proved boundary
+        raise not_events(error, planned.segment.in_stream(planned.stream)) from None
+    return FinishedSpan(
+        start=found.start,
+        end=reader.end,
+        ranges=tuple(one for one in ranges if one.start < one.end),
+        gaps=(*found.gaps, *reader.gaps),
+    )
+
+
+def _ranges(
+    reader: SegmentReader, consume: Callable[[RunReader | LargeEventReader], RangeEntry]
+) -> Iterator[RangeEntry]:
+    """Yield the result of each run, except for a large event that is truncated while it is read.
+
+    Raises:
+        NoSuchSegment: the store does not find the segment, although the stream should still have it.
+    """
+    for run in reader.runs():
+        try:
+            found = consume(run)
+        except (SegmentTruncated, NoSuchSegment):
+            if run.gone_until <= run.start:
+                raise
+        else:
+            yield found
+
+
+_BYTES = "For a byte stream, use `export --content bytes`."
+
+
+def not_events(error: NotAnEvent, where: str) -> Problem:
+    """Return the error to raise if no event begins where one must."""
+    if "cut" in error.what:
+        return InvalidCut(f"the stream cut lies inside an event ({error.what})", where=where)
+    if error.length:
+        todo = f"If the stream has such large events, increase --largest-event. {_BYTES}"
+        return NotEvents(error.what, where=where, todo=todo)
+    return NotEvents(error.what, where=where, todo=f"A cut must be between events. {_BYTES}")
+
+
+def find_range(planned: SegmentSpan) -> FinishedSpan | None:
+    """Read a range only to find where it begins and ends. See `read_range`."""
+    task_progress().only_reads()
+    with planned.source.lend() as store:
+        return read_range(store, planned, _only_read)
+
+
+def _only_read(run: RunReader | LargeEventReader) -> RangeEntry:
+    for _ in run.data() if isinstance(run, LargeEventReader) else run.blocks():
+        pass
+    return RangeEntry(start=run.start, end=run.end, events=run.count, digest=run.digest)
+
+
+def _start(store: StreamStore, planned: SegmentSpan) -> FinishedSpan | None:
+    """Return a row without content at the range's start; None if the start is not found."""
+    span = planned.span
+    if span.known:
+        return FinishedSpan(start=span.low, end=span.low, ranges=())
+    try:
+        start = find_start(store, planned.stream, planned.segment, span.low, planned.segment_end)
+    except SegmentTruncated as truncated:
+        start = truncated.start_offset
+        gap = Gap(start=span.low, end=start, reason=TRUNCATED)
+        return FinishedSpan(start=start, end=start, ranges=(), gaps=(gap,))
+    except NoSuchSegment:
+        return None  # the task that starts at the known boundary determines what is gone
+    return None if start is None else FinishedSpan(start=start, end=start, ranges=())
+
+
+SAMPLE_SEGMENTS = 8
+SAMPLE_BYTES = 1024 * 1024
+
+
+def estimate_parts(store: StreamStore, plan: Plan | Manifest, largest: int) -> tuple[list[Part], bool]:
+    """Estimate what a plan writes of each segment that has bytes between its cuts.
+
+    Args:
+        store: the stream's store.
+        plan: the plan.
+        largest: maximum payload of an event (bytes).
+
+    Returns:
+        The parts, with the maximum number of ranges, and whether the numbers of events are exact: the sample, of the
+        longest segments, contained all events.
+    """
+    gone = {gap.segment: gap.end for gap in plan.gaps}
+    bounds = [(segment, max(segment.start, gone.get(segment.name, 0)), segment.end) for segment in plan.segments]
+    held = sorted((one for one in bounds if one[1] < one[2]), key=lambda one: one[1] - one[2])
+    sampled: dict[str, tuple[int, int]] = {}
+    for segment, start, end in held[:SAMPLE_SEGMENTS] if plan.content == "events" else ():
+        splitter, events = EventSplitter(start, segment.name, largest=largest), 0
+        for block in store.read(plan.name, segment.id, start, min(end, start + SAMPLE_BYTES)):
+            events += sum(1 for _ in splitter.events(block))
+        size = splitter.offset - start
+        if splitter.pending:  # count the event at the sample's end as a whole: it may be much larger than the others
+            events, size = events + 1, size + splitter.next_length
+        sampled[segment.name] = events, size
+    events, size = (sum(column) for column in zip((0, 0), *sampled.values(), strict=True))
+    parts = []
+    for segment, start, end in held:
+        of, among = sampled.get(segment.name, (events, size))
+        count = round(of * (end - start) / among) if among else 0
+        parts.append(Part(count_spans(start, end, plan.range_size), count, end - start))
+    return parts, plan.content == "bytes" or size == sum(end - start for _, start, end in held)
+
+
+def estimate_events(store: StreamStore, plan: Plan | Manifest, largest: int) -> int:
+    """Estimate the number of events between a plan's cuts; arguments as for `estimate_parts`."""
+    return sum(part.events for part in estimate_parts(store, plan, largest)[0])

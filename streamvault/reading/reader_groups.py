@@ -13,10 +13,9 @@ from uuid import UUID
 
 from streamvault.common.errors import Usage
 from streamvault.common.report import CarriedGroup
-from streamvault.manifests.format.entries import GroupEntry
-from streamvault.manifests.format.jsonfile import one_line
-from streamvault.streamstore.arithmetic.cuts import info_of, is_before
-from streamvault.streamstore.arithmetic.group_cuts import cut_of
+from streamvault.manifests.files import one_line
+from streamvault.manifests.manifest import GroupEntry
+from streamvault.streamstore.cuts import cut_of, info_of, is_before
 from streamvault.streamstore.errors import InvalidCut, UnreadableReaderGroup
 from streamvault.streamstore.model import (
     SEGMENT_END,
@@ -26,8 +25,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.reader_groups import GroupPosition, ReaderGroup
-from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.store import GroupPosition, ReaderGroup, StreamStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from streamvault.streamstore.arithmetic.byte_source import ByteSource
-from streamvault.streamstore.arithmetic.cuts import later_of
+from streamvault.streamstore.byte_source import ByteSource
+from streamvault.streamstore.cuts import later_of
 from streamvault.streamstore.model import ContentKind, SegmentId, StreamCut, StreamDescription, StreamName
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from streamvault.common.sizes import events_text, generations_text
+from streamvault.common.units import events_text, generations_text
 from streamvault.report.history import MAX_MARKS, ArchiveHistory, DrawnPart, DrawnSegment, RestorePoint
 from streamvault.streamstore.model import KeyRange, SegmentId
 

@@ -14,14 +14,12 @@ from importlib.metadata import PackageNotFoundError, version
 from queue import Empty, SimpleQueue
 
 from streamvault.common.errors import Failed, Problem
-from streamvault.common.times import now_utc
-from streamvault.common.verb import verb
-from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.common.options import verb
+from streamvault.common.units import now_utc
 from streamvault.objectstore.probe import ProbedServer, probe_folder, probe_server
-from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.store import ObjectStore, ObjectStoreUnavailable
 from streamvault.objectstore.uri import RootAddress
-from streamvault.report.options import DoctorOptions
-from streamvault.report.reports import SetupCheck, SetupReport
+from streamvault.report.reports import DoctorOptions, SetupCheck, SetupReport
 from streamvault.sparkrun.java import java_home, java_version
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.model import StreamName

@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from itertools import accumulate, chain, islice
 from math import ceil
 
+from streamvault.layouts.keys import manifest_key
 from streamvault.layouts.layout import open_layout
-from streamvault.layouts.object_keys import manifest_key
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.format.manifest import Manifest
-from streamvault.objectstore.errors import AccessDenied
-from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.manifest import Manifest
+from streamvault.objectstore.store import AccessDenied
+from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamCut, StreamDescription
 
 MAX_MARKS = 5_000

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
 
-from streamvault.common.times import parse_moment
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.common.units import parse_moment
+from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.reports import Timeline
 from streamvault.report.charts import Chart, generations_chart, segments_chart
 from streamvault.report.history import FIRST_SPAN, RestorePoint, spans_of

@@ -14,10 +14,9 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
-from streamvault.common.sizes import bytes_text, count_text, events_text, usd_text
-from streamvault.common.times import seconds_moment_text
+from streamvault.common.units import bytes_text, count_text, events_text, seconds_moment_text, usd_text
 from streamvault.common.version import VERSION
-from streamvault.manifests.verbs.prices import list_prices
+from streamvault.manifests.verbs.costs import list_prices
 from streamvault.manifests.verbs.reports import ArchiveSummary
 from streamvault.report.charts import Chart, archive_charts, segments_chart, states_of
 from streamvault.report.history import ArchiveHistory, DrawnSegment, RestorePoint

@@ -6,20 +6,19 @@ from dataclasses import fields
 from datetime import datetime
 
 from streamvault.common.errors import Damaged, Failed, Problem
+from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LAYOUTS
-from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import Plan, current_plan
-from streamvault.manifests.archive.rows import count_rows
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.manifest import Manifest
+from streamvault.manifests.plan import Plan, count_rows, current_plan
 from streamvault.manifests.verbs.overview import Overview
 from streamvault.reading.identity import check_same_stream
 from streamvault.reading.spans import count_spans
 from streamvault.report.reports import ArchiveStatus
-from streamvault.streamstore.arithmetic.cuts import live_between
+from streamvault.streamstore.cuts import live_between
 from streamvault.streamstore.errors import NoSuchSegment
 from streamvault.streamstore.model import StreamDescription
-from streamvault.streamstore.open_stream import OpenStream
+from streamvault.streamstore.uri import OpenStream
 
 COMPARED = 4
 """Of how many segments of a stream the last bytes are compared with its archive's witness."""

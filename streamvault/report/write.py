@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -9,33 +10,48 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamvault.common.errors import Usage
-from streamvault.common.sizes import count_text
-from streamvault.common.verb import verb
-from streamvault.manifests.archive.archive import Archive, NoSuchArchive
-from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.common.errors import Failed, Usage
+from streamvault.common.options import verb
+from streamvault.common.units import count_text
+from streamvault.manifests.archive import Archive, NoSuchArchive
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.show import find_archives
-from streamvault.objectstore.errors import InvalidRoot
+from streamvault.objectstore.store import InvalidRoot
 from streamvault.objectstore.uri import RootAddress
-from streamvault.report.files import replace_file
-from streamvault.report.history import (
-    MAX_MARKS,
-    GatheredHistory,
-    gather_history,
-    read_history,
-    spans_of,
-)
-from streamvault.report.options import ReportOptions
-from streamvault.report.reports import PageReport
+from streamvault.report.history import MAX_MARKS, GatheredHistory, gather_history, read_history, spans_of
+from streamvault.report.reports import PageReport, ReportOptions
 from streamvault.report.status import unarchived_bytes
-from streamvault.streamstore.arithmetic.cuts import sealed_ends
+from streamvault.streamstore.cuts import sealed_ends
 from streamvault.streamstore.errors import InvalidName
-from streamvault.streamstore.open_stream import open_stream
-from streamvault.streamstore.uri import is_stream
+from streamvault.streamstore.uri import is_stream, open_stream
 
 if TYPE_CHECKING:
     from streamvault.report.page import ReportPage
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Write a file whole or not at all: beside it, then renamed. A pipe or a device (``/dev/stdout``) is written to.
+
+    Raises:
+        Failed: it cannot be written.
+    """
+    try:
+        if file.exists() and not file.is_file():  # root could put a file in the place of /dev/null
+            file.write_text(text, encoding="utf-8")
+            return
+        file = file.resolve()  # a link stays one
+        file.parent.mkdir(parents=True, exist_ok=True)
+        made = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+        try:
+            made.write_text(text, encoding="utf-8")
+            made.replace(file)
+        finally:
+            made.unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Failed(f"the file cannot be written ({reason})", where=str(file), todo="Use another folder.") from None
+
 
 MAX_SECTIONS = 25
 """Archives of a root that get a section with charts; of more, the page has the table only."""

@@ -1,5 +1,4 @@
 """Restores and deletions that are requested now and done later, through a durable queue.
 
-`model` defines the requests, `request` and `deletions` enqueue them, `handlers` carry out each kind, `work` processes a
-queue, `show` lists waiting and failed requests.
+`queue` defines the requests, `work` processes a queue, `show` requests a restore and lists waiting and failed requests.
 """

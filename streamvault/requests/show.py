@@ -1,4 +1,4 @@
-"""The *queue* command: list waiting and failed requests; put failed ones back, or drop them; skip foreign bytes."""
+"""The *request-restore* and *queue* commands: requests, waiting and failed ones; put failed ones back, or drop them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,37 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from streamvault.common.errors import Usage
-from streamvault.common.verb import verb
-from streamvault.requests.model import NotARequest, decode_failed, decode_request
-from streamvault.requests.options import SkipOptions
-from streamvault.requests.reports import ForeignBytes, QueueReport, WaitingRequest
-from streamvault.requests.streams import open_queue
-from streamvault.streamstore.services.fifo.backlog import NotAnEntry, outstanding
-from streamvault.streamstore.services.fifo.consumer import Consumer
-from streamvault.streamstore.services.fifo.entry import EntryTooLarge, QueueEntry
-from streamvault.streamstore.services.fifo.producer import Producer
-from streamvault.streamstore.services.fifo.segment import QueueSegment
+from streamvault.common.options import verb
+from streamvault.importer.options import RestoreOptions
+from streamvault.objectstore.uri import RootAddress
+from streamvault.requests.queue import (
+    NotARequest,
+    RestoreRequest,
+    check_queue,
+    decode_failed,
+    decode_request,
+    encode,
+    open_queue,
+)
+from streamvault.requests.reports import (
+    ForeignBytes,
+    QueueReport,
+    RequestOptions,
+    RequestReport,
+    SkipOptions,
+    WaitingRequest,
+)
+from streamvault.streamstore.model import StreamCut, StreamName
+from streamvault.streamstore.queue import (
+    Consumer,
+    EntryTooLarge,
+    NotAnEntry,
+    Producer,
+    QueueEntry,
+    QueueSegment,
+    outstanding,
+)
+from streamvault.streamstore.uri import parse_stream
 
 SHOWN = 100
 
@@ -192,3 +213,56 @@ def _row(entry: QueueEntry, now: float, text: str, error: str) -> WaitingRequest
         bytes=entry.end - entry.offset,
         reason=error,
     )
+
+
+@verb(RequestOptions)
+def request_restore(archive: str, stream: str, options: RequestOptions) -> RequestReport:
+    """Put a request for a restore in a queue; a worker of the queue processes it.
+
+    Only the arguments are checked now; the worker checks whether the archive exists.
+
+    Args:
+        archive: as for `import_stream`; this and the other arguments must be valid on the worker.
+        stream: the stream to create.
+        queue: the queue's URI, in the form of a stream's; the queue is created if it does not exist.
+        from_cut: as for `import_stream`.
+        to_cut: likewise.
+        generation: likewise.
+        at: likewise.
+        offsets: as for `import_stream`.
+        filler_limit: likewise (bytes).
+        numbers: likewise.
+        retention: likewise.
+        window: likewise (bytes).
+        read_back: likewise.
+        dry_run: only check the arguments.
+
+    Raises:
+        Usage: an argument is not valid.
+        NotAQueue: ``queue`` is another stream (exit code 4).
+        QueueFull: the queue is full.
+    """
+    _, scope, name = RootAddress.parse_archive(archive)
+    StreamName(scope, name)
+    parse_stream(stream)
+    cuts = {
+        name: StreamCut.from_json(cut, ends=True).to_json()
+        for name, cut in (("from_cut", options.from_cut), ("to_cut", options.to_cut))
+        if cut is not None
+    }
+    kept = {name: getattr(options, name) for name in RestoreOptions.keyword_fields()}
+    request = RestoreRequest(archive=archive, stream=stream, **{**kept, **cuts})
+    check_queue(options.queue, create=False)
+    stored = request.model_dump(mode="json", exclude_none=True)
+    if options.dry_run:
+        return RequestReport(queue=options.queue, request=stored, text=str(request), dry_run=True)
+    with open_queue(options.queue) as place:
+        waiting = place.waiting(create=True)
+        name_of_it = Producer(waiting).put(encode(request))
+        return RequestReport(
+            id=str(name_of_it),
+            queue=options.queue,
+            request=stored,
+            text=str(request),
+            outstanding_bytes=waiting.outstanding(),
+        )

@@ -12,23 +12,27 @@ from functools import partial
 from typing import Any
 
 from streamvault.common.errors import Problem
+from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import CarriedGroup
-from streamvault.common.retries import Retrier
-from streamvault.common.rounds import Round, repeat_rounds
-from streamvault.common.sizes import bytes_text, count_text
-from streamvault.common.verb import verb
+from streamvault.common.units import bytes_text, count_text
+from streamvault.common.waiting import Retrier, Round, repeat_rounds
 from streamvault.exporter.archived_events import rewrite_range
 from streamvault.exporter.export import Export
 from streamvault.exporter.reports import ExportReport
-from streamvault.exporter.task import export_range
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.replaced import compare_joined
+from streamvault.exporter.run import export_range
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.merging import compare_joined
 from streamvault.reading.comparing import compare_range
-from streamvault.rotation.compact.choose import choose_tiers
-from streamvault.rotation.compact.compact import Choose, Compaction
-from streamvault.rotation.options import CompactOptions, FollowOptions, RotateOptions
-from streamvault.rotation.reports import FollowedGeneration, FollowReport, RotateReport
+from streamvault.rotation.compact import Choose, Compaction, choose_tiers
+from streamvault.rotation.reports import (
+    CompactOptions,
+    FollowedGeneration,
+    FollowOptions,
+    FollowReport,
+    RotateOptions,
+    RotateReport,
+)
 from streamvault.rotation.rotate import Rotation
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.own import describe_source

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Conflict
 from streamvault.common.version import TOOL
-from streamvault.layouts.object_keys import truncation_key
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.marks import Truncation
-from streamvault.manifests.archive.range_bytes import RangeBytes
-from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.manifest import Manifest
-from streamvault.objectstore.errors import AccessDenied, AlreadyExists
+from streamvault.layouts.keys import truncation_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.damage import RangeBytes
+from streamvault.manifests.decisions import Truncation
+from streamvault.manifests.history import Generation
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.manifest import Manifest
+from streamvault.objectstore.store import AccessDenied, AlreadyExists
 from streamvault.reading.comparing import (
     CompareTask,
     Held,
@@ -28,7 +28,7 @@ from streamvault.reading.comparing import (
     never_archived,
 )
 from streamvault.reading.identity import check_same_stream
-from streamvault.streamstore.arithmetic.cuts import later_of, segments_between
+from streamvault.streamstore.cuts import later_of, segments_between
 from streamvault.streamstore.errors import StreamSealed
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.own import describe_source

@@ -9,12 +9,17 @@ from typing import Annotated, Any, cast
 from pydantic import BeforeValidator, Field, ValidationError, create_model
 
 from streamvault.common.errors import Problem, Usage
-from streamvault.common.options import Options, command_line
-from streamvault.common.verb import PublicVerb
-from streamvault.scopes.calls import ScopeCalls, StreamCalls
-from streamvault.scopes.entries import ALTERNATIVES, ListModel, entry_fields, overridden, with_options
-from streamvault.scopes.listing import ScopeListing
-from streamvault.scopes.toml import line_of, load_declared
+from streamvault.common.options import Options, PublicVerb, command_line
+from streamvault.scopes.calls import ScopeCalls, ScopeListing, StreamCalls
+from streamvault.scopes.entries import (
+    ALTERNATIVES,
+    ListModel,
+    entry_fields,
+    line_of,
+    load_declared,
+    overridden,
+    with_options,
+)
 
 FOR_DAGS = (
     *("pravega_conn_id", "target_conn_id", "aws_conn_id", "most_lag", "stop_after"),

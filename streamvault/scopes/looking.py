@@ -9,9 +9,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from streamvault.common.at_once import each_of
 from streamvault.common.errors import Absent, Conflict, Failed, Problem, Usage
-from streamvault.common.verb import PublicVerb
+from streamvault.common.options import PublicVerb
+from streamvault.common.servers import each_of
 from streamvault.manager.status import ScopeState, Servers, look_at_scope
 from streamvault.manifests.verbs.overview import Overview, overview_of
 from streamvault.manifests.verbs.show import NoSuchPlace, find_archives
@@ -27,11 +27,10 @@ from streamvault.report.reports import (
 )
 from streamvault.report.status import status_of, unarchived_bytes
 from streamvault.scopes.calls import StreamCalls
-from streamvault.scopes.toml import load_declared
+from streamvault.scopes.entries import load_declared
 from streamvault.scopes.uri import ScopePattern
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
-from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.uri import parse_stream
+from streamvault.streamstore.uri import OpenStream, parse_stream
 
 Matches = Callable[[str], bool]
 R = TypeVar("R")

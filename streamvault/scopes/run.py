@@ -14,14 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamvault.common.errors import Damaged, Failed, Problem, without_logins
-from streamvault.common.joint_run import JointRun
 from streamvault.common.memory import give_back_large_buffers
-from streamvault.common.options import Options
+from streamvault.common.options import Options, PublicVerb
 from streamvault.common.progress import ForwardedProgress, Progress
 from streamvault.common.report import Report
-from streamvault.common.verb import PublicVerb
-from streamvault.scopes.calls import StreamCalls
-from streamvault.scopes.listing import ScopeListing
+from streamvault.common.waiting import JointRun
+from streamvault.scopes.calls import ScopeListing, StreamCalls
 from streamvault.scopes.reports import ScopeReport, StreamFailure, StreamOutcome
 from streamvault.sparkrun.opening import sharing_runner
 from streamvault.streamstore.errors import GoneBefore

@@ -6,16 +6,15 @@ from dataclasses import replace
 from datetime import datetime
 
 from streamvault.common.errors import Usage
-from streamvault.common.times import moment_text, now_utc
-from streamvault.common.verb import verb
+from streamvault.common.options import verb
+from streamvault.common.units import moment_text, now_utc
 from streamvault.manifests.verbs.show import find_archives
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.comparing import never_archived
-from streamvault.report.files import replace_file
 from streamvault.report.metrics import metrics_text
-from streamvault.report.options import StatusOptions
-from streamvault.report.reports import StatusReport
+from streamvault.report.reports import StatusOptions, StatusReport
 from streamvault.report.status import status_of
+from streamvault.report.write import replace_file
 from streamvault.streamstore.uri import is_stream, sharing_stores
 
 

@@ -1,14 +1,16 @@
-"""URIs of scopes and patterns: ``pravega://HOST:PORT/SCOPE/``, ``ROOT/SCOPE/``, and with ``*`` in the last name."""
+"""URIs of scopes and patterns, and the verbs that take them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from functools import wraps
+from typing import Any, Self
 
 from streamvault.common.errors import Usage
-from streamvault.common.verb import PublicVerb
+from streamvault.common.options import Options, PublicVerb, arguments_of, in_keywords
+from streamvault.common.progress import Progress
 
 
 def is_scope(text: str) -> bool:
@@ -63,3 +65,42 @@ class ScopePattern:
     def member(self, name: str) -> str:
         """Return the URI of a stream of the scope, or of its archive."""
         return f"{self.scope}/{name}"
+
+
+def taking_scopes(function: Any) -> Any:
+    """Return a verb that also takes a scope or a pattern, if its options say so, and then returns a `ScopeReport`.
+
+    Its attribute ``declared`` runs it for the streams that a file declares. Any other function is returned as it is.
+    """
+    kind: type[Options] | None = getattr(function, "options_class", None)
+    if kind is None or not kind.scoped:
+        return function
+
+    @wraps(function)
+    def with_options(*given: Any) -> Any:
+        *arguments, options, progress = given
+        if not has_scope(function, arguments):
+            return function.with_options(*given)
+        from streamvault.scopes.calls import ScopeCalls  # noqa: PLC0415  (these import the engines)
+        from streamvault.scopes.run import run_calls  # noqa: PLC0415
+
+        return run_calls(function, ScopeCalls(function, list(map(str, arguments)), options), options, progress)
+
+    def declared(file: str, options: Any, progress: Progress) -> Any:
+        from streamvault.scopes.declared import DeclaredCalls  # noqa: PLC0415
+        from streamvault.scopes.run import run_calls  # noqa: PLC0415
+
+        return run_calls(function, DeclaredCalls(function, file, options), options, progress)
+
+    @wraps(function)
+    def public(*args: Any, **kwargs: Any) -> Any:
+        given = arguments_of(function, args, kwargs)
+        arguments = [given.pop(name) for name in function.argument_names]
+        if not has_scope(function, arguments):
+            return function(*args, **kwargs)
+        progress = given.pop("progress", None) or Progress()
+        with in_keywords(kind):
+            return with_options(*arguments, kind(**given), progress)
+
+    vars(public).update(with_options=with_options, declared=declared)
+    return public

@@ -12,6 +12,6 @@ the project's code with the job to a cluster, where only its dependencies must b
 
 from __future__ import annotations
 
-from streamvault.spark.registering import register
+from streamvault.spark.sources import register
 
 __all__ = ["register"]

@@ -12,15 +12,13 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Usage
-from streamvault.common.times import moment_text
+from streamvault.common.units import moment_text
 from streamvault.lake.read import read_part
-from streamvault.manifests.archive.archive import Archive, NoSuchArchive
-from streamvault.manifests.archive.history import History
-from streamvault.manifests.archive.selection import RangePart, check_boundaries, select_parts
+from streamvault.manifests.archive import Archive, NoSuchArchive
+from streamvault.manifests.history import History, RangePart, check_boundaries, select_parts
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark.batch_reader import BatchReader
-from streamvault.spark.options import NO_COLUMNS, SourceOptions
-from streamvault.spark.tables import options_for, schema_for
+from streamvault.spark.options import NO_COLUMNS, SourceOptions, options_for, schema_for
 from streamvault.streamstore.model import StreamCut, StreamName
 
 _START = ("from", "startingOffsets", "startingTimestamp")

@@ -1,17 +1,116 @@
-"""What the readers of batches have in common: filters, and one task for each part."""
+"""What the readers have in common: filters, bounds, and one task for each part.
+
+Bounds on the position of events, derived from a query's filters.
+
+Segments and ranges in which no event can pass are not read; Spark still applies the filters to the rows.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.types import StructType
 
-from streamvault.spark.bounds import Bounds
 from streamvault.spark.columns import arrow_schema
+from streamvault.streamstore.model import SegmentId
+
+_MOST = 1 << 63
+
+
+@dataclass
+class _Range:
+    """Possible values of an integer column.
+
+    Attributes:
+        low: the minimum.
+        high: the maximum plus 1.
+        among: the only possible values; None if not limited.
+    """
+
+    low: int = -_MOST
+    high: int = _MOST
+    among: frozenset[int] | None = None
+
+    def take(self, one: Filter) -> None:
+        """Narrow the values by a filter on the column; ignore other kinds of filters."""
+        match one:
+            case EqualTo(_, int(value)) | EqualNullSafe(_, int(value)):
+                self.low, self.high = max(self.low, value), min(self.high, value + 1)
+            case GreaterThan(_, int(value)):
+                self.low = max(self.low, value + 1)
+            case GreaterThanOrEqual(_, int(value)):
+                self.low = max(self.low, value)
+            case LessThan(_, int(value)):
+                self.high = min(self.high, value)
+            case LessThanOrEqual(_, int(value)):
+                self.high = min(self.high, value + 1)
+            case In(_, values):
+                among = frozenset(value for value in values if isinstance(value, int))
+                self.among = among if self.among is None else self.among & among
+            case _:
+                pass
+
+    def meets(self, low: int, high: int) -> bool:
+        """Return whether a value in ``[low, high)`` is possible."""
+        low, high = max(low, self.low), min(high, self.high)
+        if self.among is not None:
+            return any(low <= value < high for value in self.among)
+        return low < high
+
+
+@dataclass
+class Bounds:
+    """Positions of the events that may pass all filters; without filters, all positions."""
+
+    _columns: dict[str, _Range] = field(
+        default_factory=lambda: {name: _Range() for name in ("epoch", "segment", "offset")}
+    )
+
+    def take(self, filters: Iterable[Filter]) -> None:
+        """Narrow the positions by filters, all of which must pass."""
+        for one in filters:
+            attribute: Any = getattr(one, "attribute", ())
+            column = self._columns.get(str(attribute[0]).lower()) if len(attribute) == 1 else None
+            if column is not None:
+                column.take(one)
+
+    def meet_segment(self, segment: SegmentId) -> bool:
+        """Return whether events of a segment may pass."""
+        epoch, number = self._columns["epoch"], self._columns["segment"]
+        return epoch.meets(segment.epoch, segment.epoch + 1) and number.meets(segment.number, segment.number + 1)
+
+    def meet(self, segment: SegmentId, start: int, end: int) -> bool:
+        """Return whether events of a segment that begin in ``[start, end)`` may pass."""
+        return self.meet_segment(segment) and self._columns["offset"].meets(start, end)
+
+    def stop_at(self, end: int) -> int:
+        """Return the offset from which on no event can pass, at most ``end``."""
+        column = self._columns["offset"]
+        high = column.high if column.among is None else min(column.high, max(column.among, default=-1) + 1)
+        return min(end, high)
+
+    @property
+    def start_at(self) -> int:
+        """The offset before which no event can pass."""
+        column = self._columns["offset"]
+        return max(0, column.low, 0 if column.among is None else min(column.among, default=0))
+
 
 P = TypeVar("P")
 

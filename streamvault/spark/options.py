@@ -1,17 +1,29 @@
-"""Parse and validate the options of a data source."""
+"""Options of the data sources, for reading and writing a stream, from a query or from a table of SQL.
+
+Tables in SQL: Spark passes a table's options and location when it is created, but not when it is read or written.
+
+So they are kept in the metadata of the table's first column, which catalogs store with the columns. They are used to
+read only: what a query writes may have columns, and so the metadata, of the table that it reads.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
 from streamvault.common.errors import Usage
-from streamvault.common.sizes import parse_size
-from streamvault.common.times import parse_moment
+from streamvault.common.units import parse_moment, parse_size
+from streamvault.spark.columns import spark_schema
 from streamvault.streamstore.errors import InvalidCut
-from streamvault.streamstore.model import StreamCut, StreamName
+from streamvault.streamstore.model import StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_stream
 
 T = TypeVar("T")
@@ -20,7 +32,7 @@ _SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"
 """Options that Spark itself adds."""
 
 NO_COLUMNS = "(A table in SQL can only be read, and must be created without columns.)"
-"""What to do if a table has no options, see `streamvault.spark.tables`."""
+"""What to do if a table has no options, see `streamvault.spark.options`."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOOLEANS = {"true": True, "false": False}
@@ -194,3 +206,223 @@ def stream_of(options: SourceOptions) -> tuple[StoreAddress, StreamName]:
     scheme, separator, place = str(parts["controller"]).rstrip("/").partition("://")
     controller = f"{_SCHEMES.get(scheme.lower(), scheme)}{separator}{place}"
     return parse_stream(f"{controller}/{parts['scope']}/{parts['stream']}")
+
+
+_START = ("from", "startingOffsets", "start_stream_cut")
+_END = ("to", "endingOffsets", "end_stream_cut")
+_READ_OPTIONS = (
+    "path", "controller", "scope", "stream", *_START, *_END, "failOnDataLoss", "boundaries", "rangeSize",
+    "minPartitions", "columns", "maxBytesPerTrigger",
+)  # fmt: skip
+_FIXED_TO_READ = {
+    **FIXED,
+    "startingTimestamp": (
+        "",
+        "Pravega does not keep the time of an event",
+        "Give startingOffsets, or read an archive, whose generations have a time.",
+    ),
+}
+_RANGE_SIZE = 64 * 1024 * 1024
+_MIN_RANGE_SIZE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Parsed options of a read.
+
+    Attributes:
+        address: address of the stream's store.
+        stream: the stream.
+        from_cut: a cut, ``earliest`` or ``latest``.
+        to_cut: a cut, ``earliest`` or ``latest``.
+        fail_on_data_loss: whether the query fails if events were truncated.
+        boundaries: how segments are split: ``segment`` (not at all), ``walked`` or ``guessed``.
+        range_size: size of the parts of a segment (bytes).
+        min_partitions: about how many parts to make of all segments at least; None to go by the range size alone.
+        max_bytes: maximum size of a micro-batch; None for no limit.
+        columns: the requested columns; None for all.
+    """
+
+    address: StoreAddress
+    stream: StreamName
+    from_cut: StreamCut | str
+    to_cut: StreamCut | str
+    fail_on_data_loss: bool
+    boundaries: str
+    range_size: int
+    min_partitions: int | None
+    max_bytes: int | None
+    columns: list[str] | None
+
+    @contextmanager
+    def look(self) -> Iterator[tuple[StreamStore, StreamDescription]]:
+        """Lend the store, with the stream as it is now."""
+        with self.address.lend() as store:
+            yield store, store.describe(self.stream)
+
+    def split_size(self, total: int) -> int:
+        """Return the size of the parts of segments, if there are so many bytes in all."""
+        most = self.range_size if self.min_partitions is None else -(-total // self.min_partitions)
+        return max(_MIN_RANGE_SIZE, min(self.range_size, most))
+
+
+def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> Reading:
+    """Parse the options of a read.
+
+    Args:
+        given: the options from Spark.
+        streaming: whether it follows the stream; None if that is not known yet.
+
+    Raises:
+        Usage, InvalidCut, InvalidName: an option is not valid.
+    """
+    options = SourceOptions("pravega", given, _READ_OPTIONS, _FIXED_TO_READ)
+    address, stream = stream_of(options)
+    range_size = options.size("rangeSize") or _RANGE_SIZE
+    if range_size < _MIN_RANGE_SIZE:
+        raise options.wrong("rangeSize", f"the range size must be at least {_MIN_RANGE_SIZE} bytes")
+    max_bytes = options.size("maxBytesPerTrigger")
+    if max_bytes == 0:
+        raise options.wrong("maxBytesPerTrigger", "the limit must be positive")
+    if streaming and (options.text("end_stream_cut") or "").lower() == "latest":
+        todo = "Give unbounded, or use Trigger.AvailableNow."
+        raise options.wrong("end_stream_cut", "a query that follows a stream does not end at its tail", todo)
+    boundaries = options.choice("boundaries", ("segment", "walked", "guessed"))
+    min_partitions = options.number("minPartitions", least=1)
+    is_split = (
+        boundaries == "walked" or (max_bytes and streaming is not False) or (boundaries == "guessed" and not streaming)
+    )
+    if min_partitions and not is_split:
+        others = "boundaries=walked, or maxBytesPerTrigger" if streaming else "boundaries=walked or boundaries=guessed"
+        raise options.wrong("minPartitions", "a segment is one partition unless it is split", f"Also give {others}.")
+    return Reading(
+        address,
+        stream,
+        options.cut(stream, *_START, default="latest" if streaming else "earliest", unbounded="earliest"),
+        options.cut(stream, *_END, default="latest", unbounded="latest"),
+        options.flag("failOnDataLoss", default=True),
+        boundaries,
+        range_size,
+        min_partitions,
+        max_bytes,
+        options.words("columns"),
+    )
+
+
+_WRITE_OPTIONS = ("path", "controller", "scope", "stream", "lease", "transaction_timeout_ms", "txnAppId", "txnVersion")
+_FIXED_TO_WRITE = {
+    **FIXED,
+    "exactly_once": ("true", "a write is always one transaction", "Give true."),
+    "read_after_write_consistency": ("true", "a write ends when its events can be read", "Give true."),
+    "transaction_status_poll_interval_ms": ("", "the interval is not configurable", "Omit the option."),
+}
+_LEASE_SECONDS = 600
+"""Pravega's default maximum."""
+
+PAYLOADS, ROUTING_KEY = ("payload", "event"), "routing_key"
+"""Names of the columns; of the former one of both, the second of which is that of Pravega's own connector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Parsed options of a write.
+
+    Attributes:
+        address: address of the stream's store.
+        stream: the stream.
+        lease: how long a transaction stays open without a ping (seconds).
+        app: name of the writer; with `version` it names the write, so that a repetition writes nothing. Empty if the
+            write has no name; a streaming query has a default.
+        version: version of the write; None if the write has no name.
+        payload: index of the column with payloads.
+        routing_key: index of the column with routing keys; None if there is none.
+    """
+
+    address: StoreAddress
+    stream: StreamName
+    lease: int
+    app: str
+    version: int | None
+    payload: int
+    routing_key: int | None
+
+
+def write_options(given: Mapping[str, str], schema: StructType, *, overwrite: bool, streaming: bool = False) -> Writing:
+    """Parse the options of a write.
+
+    Raises:
+        Usage: an option is not valid, or the columns are not those of events.
+    """
+    options = SourceOptions("pravega", given, _WRITE_OPTIONS, _FIXED_TO_WRITE)
+    address, stream = stream_of(options)
+    if overwrite:
+        raise Usage("events cannot be overwritten", where=str(stream), todo="Use mode append.")
+    app, version = options.text("txnAppId"), options.number("txnVersion")
+    if streaming and version is not None:
+        raise options.wrong("txnVersion", "a streaming query numbers its own batches")
+    if not streaming and (app is None) != (version is None):
+        raise options.wrong(
+            "txnVersion" if version is None else "txnAppId",
+            "the option is missing",
+            "Give txnAppId and txnVersion together.",
+        )
+    payload, key = _columns(schema)
+    return Writing(address, stream, _lease(options), app or "", version, payload, key)
+
+
+def _lease(options: SourceOptions) -> int:
+    options.text("lease", "transaction_timeout_ms")  # only one of them
+    millis = options.number("transaction_timeout_ms", least=10_000)
+    return -(-millis // 1000) if millis else options.number("lease", least=10) or _LEASE_SECONDS
+
+
+def _columns(schema: StructType) -> tuple[int, int | None]:
+    names = schema.fieldNames()
+    payloads = [name for name in names if name in PAYLOADS]
+    others = [name for name in names if name not in {*PAYLOADS, ROUTING_KEY}]
+    if len(payloads) != 1 or others:
+        what = "unknown column" if payloads else f"the column {PAYLOADS[0]} is missing"
+        if len(payloads) > 1:
+            what, others = "the payload is given twice", payloads
+        todo = f"Select {PAYLOADS[0]} (binary or string) and, optionally, {ROUTING_KEY} (string)."
+        raise Usage(what, where=", ".join(others or names), todo=todo)
+    (name,) = payloads
+    payload = names.index(name)
+    key = names.index(ROUTING_KEY) if ROUTING_KEY in names else None
+    if not isinstance(schema[payload].dataType, BinaryType | StringType):
+        raise Usage(f"the column {name} is neither binary nor string", where=schema[payload].dataType.simpleString())
+    if key is not None and not isinstance(schema[key].dataType, StringType):
+        raise Usage(f"the column {ROUTING_KEY} is not a string", where=schema[key].dataType.simpleString())
+    return payload, key
+
+
+_KEPT = "streamvault.options"
+_OPTION = "option."
+_CREATION = frozenset({"owner", "provider"})
+"""Properties of a table that is being created, which come with its options."""
+_PLACE = frozenset({"path", "controller", "scope", "stream"})
+
+
+def schema_for(given: Mapping[str, str], columns: Callable[[Mapping[str, str]], list[str] | None]) -> StructType:
+    """Return the columns of a read, or of a table that is being created.
+
+    Args:
+        given: the options from Spark.
+        columns: returns the names of the requested columns, None for all, given the options of the read.
+    """
+    if not given.keys() >= _CREATION:
+        return spark_schema(columns(given))
+    # beside the options, there are the table's properties, by their own names
+    options = {name.removeprefix(_OPTION): text for name, text in given.items() if name.startswith(_OPTION)}
+    options |= {name: text for name, text in given.items() if name == "path"}
+    first, *others = spark_schema(columns(options)).fields
+    kept = StructField(first.name, first.dataType, first.nullable, {_KEPT: json.dumps(options)})
+    return StructType([kept, *others])
+
+
+def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """Return the options of a read: of a table, its own and the query's, which must not name another place."""
+    if not given.keys().isdisjoint(_PLACE):
+        return dict(given)
+    kept = (field.metadata[_KEPT] for field in schema.fields if _KEPT in (field.metadata or {}))
+    return {**json.loads(next(kept, "{}")), **given}

@@ -14,14 +14,13 @@ from itertools import pairwise
 import pyarrow as pa
 
 from streamvault.common.errors import Failed
-from streamvault.lake.batches import batch_of
+from streamvault.lake.read import batch_of
 from streamvault.reading.spans import spans_of
-from streamvault.spark.reading import Reading
-from streamvault.streamstore.arithmetic.cuts import is_before, segments_between
-from streamvault.streamstore.arithmetic.framing import NotAnEvent
-from streamvault.streamstore.arithmetic.splitting import EventBlock, EventSplitter
-from streamvault.streamstore.arithmetic.walking import EventWalk, find_start
+from streamvault.spark.options import Reading
+from streamvault.streamstore.cuts import is_before, segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.events import EventBlock, EventSplitter
+from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import (
     LARGEST_EVENT_BYTES,
     MAX_EVENT_BYTES,
@@ -32,6 +31,7 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.walking import EventWalk, find_start
 
 BATCH_ROWS = 64 * 1024
 """Maximum events of a batch; its size is that of a block of the store, 2 MiB, or of one larger event."""

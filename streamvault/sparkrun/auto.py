@@ -18,8 +18,7 @@ from typing import Self, TypeVar
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.sparkrun.inline import InlineRunner
-from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.runner import UNSEEN, Runner
+from streamvault.sparkrun.runner import UNSEEN, Master, Runner
 
 S = TypeVar("S")
 R = TypeVar("R")

@@ -12,10 +12,8 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from streamvault.common.errors import Problem
-from streamvault.common.progress import Progress
-from streamvault.common.underway import RunningTasks
-from streamvault.sparkrun.errors import task_failed
-from streamvault.sparkrun.runner import UNSEEN, Runner
+from streamvault.common.progress import Progress, RunningTasks
+from streamvault.sparkrun.runner import UNSEEN, Runner, task_failed
 
 S = TypeVar("S")
 R = TypeVar("R")

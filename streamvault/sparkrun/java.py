@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from streamvault.common.errors import Failed
-from streamvault.common.modes import make_folders
-from streamvault.sparkrun.errors import NoJava
+from streamvault.common.processes import make_folders
+from streamvault.sparkrun.runner import NoJava
 
 OLDEST_JAVA = 17
 """Minimum Java version of Spark 4."""

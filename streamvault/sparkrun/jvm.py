@@ -21,8 +21,8 @@ from py4j.protocol import Py4JError
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
-from streamvault.common.children import safe_environment
-from streamvault.sparkrun.errors import SparkFailed
+from streamvault.common.processes import safe_environment
+from streamvault.sparkrun.runner import SparkFailed
 
 EXIT_SECONDS = 3.0
 """How long the Java process may take to exit when asked to."""

@@ -11,14 +11,16 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from pydantic import AfterValidator, Field
+
+from streamvault.common.options import CommandLine, Watched
 from streamvault.common.progress import Progress
 from streamvault.objectstore.uri import SCHEMES
 from streamvault.sparkrun.auto import AutoRunner
 from streamvault.sparkrun.inline import InlineRunner, sharing_threads
-from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.runner import UNSEEN, Runner
+from streamvault.sparkrun.runner import UNSEEN, Master, Runner
 from streamvault.streamstore.uri import STORES
 
 S = TypeVar("S")
@@ -180,3 +182,21 @@ class Tasks:
     def seconds(self) -> float:
         """How long the verb has run, without the start of the runner."""
         return round(time.monotonic() - self._began - self.start_seconds, 3)
+
+
+def _valid(url: str) -> str:
+    Master.parse(url)
+    return url
+
+
+class Distributed(Watched):
+    """Options of a verb whose tasks run on Spark, or in threads of this process."""
+
+    master: Annotated[
+        str,
+        AfterValidator(_valid),
+        Field(
+            description="Where tasks run: a Spark master, inline (threads), or auto (threads, and Spark where it pays)."
+        ),
+        CommandLine(metavar="URL"),
+    ] = "auto"

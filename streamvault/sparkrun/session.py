@@ -22,13 +22,11 @@ from pyspark import SparkConf
 from pyspark.core.context import SparkContext
 
 from streamvault.common import logins
-from streamvault.sparkrun.code import ship_code
-from streamvault.sparkrun.errors import SparkFailed, last_line
 from streamvault.sparkrun.java import java_home
 from streamvault.sparkrun.jvm import Jvm, call_in_thread
-from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.runner import Master, SparkFailed, last_line
 from streamvault.sparkrun.sent import has_login
-from streamvault.sparkrun.settings import PAGES_FILE, environment_for, own_name, settings_for
+from streamvault.sparkrun.settings import PAGES_FILE, environment_for, own_name, settings_for, ship_code
 
 START_SECONDS = 180.0
 """How long a session may take to start; with a wrong standalone master Spark tries for 60 s."""

@@ -17,12 +17,9 @@ from pyspark import cloudpickle
 from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegistry
 
 from streamvault.common.errors import Problem
-from streamvault.common.progress import Progress
-from streamvault.common.underway import MappedTasks, RunningTasks, mapped_task
-from streamvault.sparkrun.errors import SparkFailed, task_failed
+from streamvault.common.progress import MappedTasks, Progress, RunningTasks, mapped_task
 from streamvault.sparkrun.jvm import call_in_thread
-from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.runner import UNSEEN, Runner
+from streamvault.sparkrun.runner import UNSEEN, Master, Runner, SparkFailed, task_failed
 from streamvault.sparkrun.session import Session, acquire, release
 
 S = TypeVar("S")

@@ -6,15 +6,50 @@ task specifications and stored in manifests. Nothing here accesses a store.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Self
 
 from streamvault.streamstore.errors import InvalidCut, InvalidName, SegmentTooShort
-from streamvault.streamstore.java_cut import is_java_cut, offsets_of_java_cut
+
+_BEGIN = "H4sI"
+_LONGEST = 16 * 1024 * 1024  # bytes; about 500,000 segments
+
+
+def is_java_cut(text: str) -> bool:
+    """Return whether a text begins as the Java client's text of a stream cut does: it is gzipped, in base64."""
+    return text.lstrip().startswith(_BEGIN)
+
+
+def offsets_of_java_cut(text: str) -> dict[str, int]:
+    """Return what ``io.pravega.client.stream.StreamCut.asText`` of the Java client 0.13 has printed.
+
+    That is ``0:scope/stream:numbers:epochs:offsets``; the last three are lists with commas.
+
+    Returns:
+        Segment, as ``scope/stream/N.#epoch.E`` → offset (bytes). The stream and the offsets may be invalid.
+
+    Raises:
+        InvalidCut: it is no such text, or not the whole.
+    """
+    try:
+        unzip = zlib.decompressobj(wbits=31)
+        plain = unzip.decompress(base64.b64decode(text.strip(), validate=True), _LONGEST)
+        version, stream, *lists = plain.decode().split(":")
+        numbers, epochs, offsets = ([int(one) for one in each.split(",")] for each in lists)
+        if version != "0" or not unzip.eof or min(*numbers, *epochs) < 0:
+            raise ValueError  # noqa: TRY301  (as for any other text)
+        cut = zip(numbers, epochs, offsets, strict=True)
+        return {f"{stream}/{number}.#epoch.{epoch}": offset for number, epoch, offset in cut}
+    except (ValueError, zlib.error):
+        todo = "Give the whole text that asText prints."
+        raise InvalidCut("not a whole stream cut of the Java client", where=text[:80], todo=todo) from None
+
 
 ContentKind = Literal["events", "bytes"]
 """What segments hold: events, each with a header, or bytes without structure (a byte stream)."""
@@ -256,7 +291,7 @@ class StreamCut:
         Args:
             value: a mapping of full segment names to offsets, the same as JSON text, or the text of ``asText``.
             stream: the stream the cut must belong to; None to take it from the segment names.
-            ends: accept `SEGMENT_END` as an offset; `streamstore.arithmetic.cuts.with_ends` replaces it.
+            ends: accept `SEGMENT_END` as an offset; `streamstore.cuts.with_ends` replaces it.
 
         Raises:
             InvalidCut: not such a mapping or text, a negative offset, or a segment of another stream.

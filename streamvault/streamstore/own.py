@@ -1,8 +1,22 @@
-"""Streamvault's internal streams, and how they are distinguished from users' streams.
+"""Streamvault's internal streams and its notes in tags, and how they are distinguished from users' streams.
+
+The note in the tags of a stream that is scaled for an append: what it gets back afterwards.
+
+While events are appended to a stream whose key ranges are finer than those of the sources, some of its segments are
+merged, and its policy lets the store scale nothing. The note is set together with that policy, before the first scale.
+So whoever finds it knows the policy and the key ranges before, even if the append was killed; and to those who only
+read the stream, it has the policy that its user has set.
+
+Streamvault's internal streams, and how they are distinguished from users' streams.
 
 Leases, ledgers, queues and the targets of unfinished imports carry the tag `OWN`. Only the tag counts, never the name:
 a stream that merely has a similar name belongs to its user. An ephemeral stream is its user's: commands that name it
 take it like any other, but scopes are listed without it, and its tag is never carried to another stream.
+
+The segment of an internal stream, to which leases, ledgers and queues append their records.
+
+Such a stream is created with the tag `OWN` and has one segment. Of two appends at the same offset one is rejected, so
+the store decides between writers; and whoever opened the stream deletes it only if it was not created again.
 """
 
 from __future__ import annotations
@@ -11,16 +25,104 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from streamvault.common.errors import Conflict
-from streamvault.streamstore.model import SegmentId, StreamName
-from streamvault.streamstore.scale_note import SCALED, users_configuration
+from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StreamChanged
+from streamvault.streamstore.model import (
+    KeyRange,
+    ScaleKind,
+    Scaling,
+    SegmentId,
+    SegmentInfo,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
+from streamvault.streamstore.store import SegmentAppender, StreamStore
 
-if TYPE_CHECKING:
-    from streamvault.streamstore.model import StreamConfiguration, StreamDescription
-    from streamvault.streamstore.store import StreamStore
+SCALED = "streamvault-scaled:"
+"""Prefix of the tag that has the note."""
+
+MEANWHILE = Scaling.never()
+"""The policy of a stream that is scaled for an append."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleNote:
+    """What a stream gets back.
+
+    Attributes:
+        first: which stream it is about, see `importer.target.first_segment_id`.
+        former: the epoch that has the key ranges.
+        made: the epoch that the newest scale for an append makes; the epochs between are of earlier ones.
+        ranges: tells the key ranges of that scale's new segments from others, see `ranges_digest`.
+        lease: name of the lease of the append that has set it, in the stream's scope.
+        scaling: the policy.
+    """
+
+    first: str
+    former: int
+    made: int
+    ranges: str
+    lease: str
+    scaling: Scaling
+
+    def tag(self) -> str:
+        """Return the tag."""
+        policy = self.scaling
+        fields = (self.first, self.former, self.made, self.ranges, self.lease)
+        return SCALED + ",".join(
+            map(str, (*fields, policy.kind.value, policy.target, policy.factor, policy.min_segments))
+        )
+
+    @classmethod
+    def of(cls, configuration: StreamConfiguration) -> ScaleNote | None:
+        """Return the note among a stream's tags; None if there is none."""
+        return next(filter(None, map(cls.parse, configuration.tags)), None)
+
+    @classmethod
+    def parse(cls, tag: str) -> ScaleNote | None:
+        """Parse the output of `tag`; None if it is another text."""
+        with suppress(ValueError):
+            if tag.startswith(SCALED):
+                first, former, made, ranges, lease, kind, *numbers = tag.removeprefix(SCALED).split(",")
+                target, factor, least = map(int, numbers)
+                if not 0 <= int(former) < int(made):
+                    raise ValueError
+                scaling = Scaling(ScaleKind(kind), target, factor, least)
+                return cls(first, int(former), int(made), ranges, lease, scaling)
+        return None
+
+
+def users_configuration(configuration: StreamConfiguration) -> StreamConfiguration:
+    """Return the configuration that a stream's user has set: without a note, and with the policy that is in it.
+
+    A policy that the user has set meanwhile is the user's.
+    """
+    note = ScaleNote.of(configuration)
+    if note is None:
+        return configuration
+    scaling = note.scaling if configuration.scaling == MEANWHILE else configuration.scaling
+    return replace(configuration, scaling=scaling, tags=_without_note(configuration))
+
+
+def noted(configuration: StreamConfiguration, note: ScaleNote) -> StreamConfiguration:
+    """Return the configuration of a stream that is scaled for an append."""
+    return replace(configuration, scaling=MEANWHILE, tags=(*_without_note(configuration), note.tag()))
+
+
+def ranges_digest(ranges: Iterable[KeyRange]) -> str:
+    """Return a short digest of key ranges, in any order."""
+    return hashlib.sha256(repr(sorted((held.low, held.high) for held in ranges)).encode()).hexdigest()[:16]
+
+
+def _without_note(configuration: StreamConfiguration) -> tuple[str, ...]:
+    return tuple(tag for tag in configuration.tags if not tag.startswith(SCALED))
+
 
 _FILLED = re.compile(r"([0-9]{1,9})\.#epoch\.([0-9]{1,9}):([0-9]{1,19})-([0-9]{1,19})")
 
@@ -213,3 +315,45 @@ def own_stream(store: StreamStore, described: StreamDescription) -> OwnStream:
         where=where,
         todo="Choose another stream, or let the import finish first.",
     )
+
+
+class OwnSegment:
+    """The only segment of an internal stream.
+
+    Attributes:
+        store: the stream's store.
+        name: the stream.
+        segment: its segment; after a deletion, the next stream of this name has another one.
+    """
+
+    def __init__(self, store: StreamStore, described: StreamDescription) -> None:
+        self.store = store
+        self.name = described.name
+        self.segment = next(iter(described.tail.offsets))
+        self._first = described.epochs[0]
+
+    @property
+    def where(self) -> str:
+        """The segment's full name, for messages."""
+        return f"{self.store.uri}/{self.segment.in_stream(self.name)}"
+
+    def info(self) -> SegmentInfo:
+        """Return the segment's current start and write offsets."""
+        return self.store.segment_info(self.name, [self.segment])[0]
+
+    def read(self, start: int, end: int) -> bytes:
+        """Read the bytes ``[start, end)``; errors as `StreamStore.read`."""
+        return self.store.read_bytes(self.name, self.segment, start, end)
+
+    def appender(self) -> SegmentAppender:
+        """Open the segment for one record at a time; errors as `StreamStore.appender`."""
+        return self.store.appender(self.name, self.segment, in_flight=1)
+
+    def truncate(self, offset: int) -> None:
+        """Move the stream's head up to an offset."""
+        self.store.truncate(StreamCut(self.name, {self.segment: offset}))
+
+    def delete(self) -> None:
+        """Delete the stream that was opened; another one of its name stays."""
+        with suppress(NoSuchStream, NoSuchScope, StreamChanged):
+            self.store.delete(self.name, first=self._first)

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
-from streamvault.streamstore.errors import InvalidName
-from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
+from streamvault.streamstore.model import StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 
 KEEP_SECONDS = 10.0
@@ -260,7 +260,7 @@ def _pravega_settings(uri: str, target: bool) -> Any:
 
 
 def _reach_pravega(settings: Any, seconds: float) -> str:
-    answer: str = import_module("streamvault.streamstore.pravega.reach").reach(settings, seconds)
+    answer: str = import_module("streamvault.streamstore.pravega.settings").reach(settings, seconds)
     return answer
 
 
@@ -417,3 +417,50 @@ def _close(place: Hashable, kept: _Kept) -> None:
             return
         del _kept[place]
     kept.store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    """A stream, which need not exist, in an open store.
+
+    Attributes:
+        store: the store.
+        address: opens the same store in a task.
+        name: the stream.
+    """
+
+    store: StreamStore
+    address: StoreAddress
+    name: StreamName
+
+    @property
+    def uri(self) -> str:
+        """The stream's URI."""
+        return f"{self.address.uri}/{self.name}"
+
+    def exists(self) -> bool:
+        """Return whether the stream exists."""
+        return self.store.exists(self.name)
+
+    def describe(self) -> StreamDescription:
+        """Describe the stream.
+
+        Raises:
+            NoSuchScope, NoSuchStream: it does not exist.
+        """
+        return self.store.describe(self.name)
+
+    def find(self) -> StreamDescription | None:
+        """Describe the stream; None if it does not exist."""
+        try:
+            return self.store.describe(self.name)
+        except (NoSuchScope, NoSuchStream):
+            return None
+
+
+@contextmanager
+def open_stream(uri: str, *, target: bool = False) -> Iterator[OpenStream]:
+    """Open the store of a stream's URI; arguments and errors are those of `parse_stream`."""
+    address, name = parse_stream(uri, target=target)
+    with address.open() as store:
+        yield OpenStream(store, address, name)

@@ -11,9 +11,9 @@ from streamvault import check_archive, export_stream, import_stream
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.spans import spans_of
-from streamvault.streamstore.arithmetic.walking import find_start
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.walking import find_start
 from tests.streams import append_events, digest_of, events_of
 from tests.unit.small_archives import NAME
 

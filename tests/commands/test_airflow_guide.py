@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from streamvault.airflow.rotations import Rotations
-from streamvault.streamstore.open_stream import open_stream
+from streamvault.airflow.lists import Rotations
+from streamvault.streamstore.uri import open_stream
 
 ROOT = Path(__file__).parents[2]
 AIRFLOW = """#!/bin/sh

@@ -31,19 +31,18 @@ from streamvault import (
     write_table,
 )
 from streamvault.common.errors import Conflict
-from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import settle_plan
+from streamvault.exporter.reports import ExportOptions
 from streamvault.exporter.run import ExportRun
-from streamvault.joining.events import fill
-from streamvault.joining.events.copying import EventCopying
+from streamvault.joining import event_keys
+from streamvault.joining.copy_events import EventCopying
 from streamvault.reading import identity
 from streamvault.reading.identity import AnotherSource
 from streamvault.spark.pravega_sink import PravegaStreamSink
-from streamvault.spark.pravega_source import PravegaDataSource
-from streamvault.spark.pravega_stream import PravegaStreamReader
+from streamvault.spark.pravega_source import PravegaDataSource, PravegaStreamReader
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.local.transactions import LocalTransactions
+from streamvault.streamstore.local.store import LocalTransactions
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -53,7 +52,7 @@ from streamvault.streamstore.model import (
     StreamCut,
     StreamName,
 )
-from streamvault.streamstore.transactions import Transaction, Transactions, Written
+from streamvault.streamstore.store import Transaction, Transactions, Written
 from tests.commands.joining.keyed import killed_at_stage
 from tests.commands.mirrors.streams import killed_at
 from tests.killed import Killed, killed
@@ -390,7 +389,7 @@ def stopped(at: str) -> Iterator[None]:
 def test_source_that_was_replaced_is_not_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str, others: str
 ) -> None:
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
     command, at = CONTINUED[name]
     place = Replaced(tmp_path)
     place.make(*OLD)
@@ -490,8 +489,8 @@ def test_source_that_is_replaced_between_batches_is_not_copied(
 ) -> None:
     place = Replaced(tmp_path)
     place.make(*OLD)
-    monkeypatch.setattr(fill, "BATCH_BYTES", 1)
-    monkeypatch.setattr(fill, "LEAST_BYTES", 1)
+    monkeypatch.setattr(event_keys, "BATCH_BYTES", 1)
+    monkeypatch.setattr(event_keys, "LEAST_BYTES", 1)
     real, batches = EventCopying._put, count(1)
 
     def filled(self: EventCopying, *arguments: Any) -> Any:

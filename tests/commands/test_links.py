@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from streamvault.cli import main
-from streamvault.objectstore.errors import ObjectStoreError
-from streamvault.objectstore.folder import store as store_module
-from streamvault.objectstore.folder.store import FolderStore
+from streamvault.objectstore import folder as store_module
+from streamvault.objectstore.folder import FolderStore
+from streamvault.objectstore.store import ObjectStoreError
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import make_stream

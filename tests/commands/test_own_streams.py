@@ -20,13 +20,12 @@ from streamvault import (
 )
 from streamvault.cli import main
 from streamvault.common.errors import Conflict
-from streamvault.importer.ownership import lease_stream, take_lease
+from streamvault.importer.target import lease_stream, take_lease
 from streamvault.rotation import rotate as rotating
-from streamvault.spark.ledger import WriteLog
-from streamvault.spark.pravega_sink import PravegaSink
+from streamvault.spark.pravega_sink import PravegaSink, WriteLog
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import OWN, OwnStream
-from streamvault.streamstore.services.fifo.segment import NotAQueue, QueueSegment
+from streamvault.streamstore.queue import NotAQueue, QueueSegment
 from tests.streams import append_events, opened
 from tests.unit.manager.leftovers import stopped_import
 from tests.unit.small_archives import NAME, Vault

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from streamvault.common.errors import Damaged, Failed
-from streamvault.exporter import task as exporting
-from streamvault.layouts.object_keys import decision_key
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.marks import Decision
-from streamvault.manifests.archive.rows import FinishedSpan
+from streamvault.exporter import run as exporting
+from streamvault.layouts.keys import decision_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.decisions import Decision
+from streamvault.manifests.plan import FinishedSpan
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore

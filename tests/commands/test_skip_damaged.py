@@ -14,9 +14,9 @@ from streamvault import check_archive, compact_archive, export_stream, import_st
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
-from streamvault.manifests.archive import damage as damaging
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests import damage as damaging
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.streamstore.model import EventPointer, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.own import LONGEST_TAG, FilledPlace, filled_places, filled_tags
 from tests.commands.importer import restores

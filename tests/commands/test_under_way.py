@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamvault import check_archive, convert_archive, import_stream
-from streamvault.common.progress import Progress
-from streamvault.common.underway import RunningTasks
+from streamvault.common.progress import Progress, RunningTasks
 from streamvault.layouts.layout import Compression, LayoutName
 from tests.unit.small_archives import KINDS, Vault, a_root
 

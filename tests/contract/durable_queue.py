@@ -11,22 +11,25 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streamvault.common.errors import Usage
-from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.streamstore import lease
 from streamvault.streamstore.errors import NoSuchStream
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
-from streamvault.streamstore.services import lease
-from streamvault.streamstore.services.fifo.consumer import Consumer, ConsumerBusy
-from streamvault.streamstore.services.fifo.entry import (
+from streamvault.streamstore.queue import (
     MAX_ENTRY_BYTES,
     NOTE_BYTES,
     OVERHEAD_BYTES,
     BadEntry,
+    Consumer,
+    ConsumerBusy,
     EntryTooLarge,
+    NotAQueue,
+    Producer,
     QueueEntry,
+    QueueFull,
+    QueueSegment,
     encode_entry,
 )
-from streamvault.streamstore.services.fifo.producer import Producer, QueueFull
-from streamvault.streamstore.services.fifo.segment import NotAQueue, QueueSegment
 from streamvault.streamstore.store import StreamStore
 from tests.contract.open_stores import Open, OpenStores
 
@@ -78,7 +81,7 @@ class DurableQueueContract(OpenStores):
 
     @pytest.fixture(autouse=True)
     def short_pauses(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("streamvault.streamstore.services.fifo.consumer.LONGEST_PAUSE", 0.05)
+        monkeypatch.setattr("streamvault.streamstore.queue.LONGEST_RETRY_PAUSE", 0.05)
 
     @pytest.fixture
     def name(self, scope_name: str) -> StreamName:
@@ -110,7 +113,7 @@ class DurableQueueContract(OpenStores):
         assert work_off(queue).contents == []
 
     def test_largest_entry_is_consumed(self, queue: QueueSegment, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("streamvault.streamstore.services.fifo.consumer.BATCH_BYTES", 1000)
+        monkeypatch.setattr("streamvault.streamstore.queue.BATCH_BYTES", 1000)
         largest = bytes(MAX_ENTRY_BYTES)
         put_all(queue, [b"before", largest, b"after"])
         handled = work_off(queue)
@@ -150,7 +153,7 @@ class DurableQueueContract(OpenStores):
         put_all(queue, numbers(25))
         assert [len(batch) for batch in work_off(queue, batch_entries=10).batches] == [10, 10, 5]
         put_all(queue, [bytes(400)] * 6)
-        monkeypatch.setattr("streamvault.streamstore.services.fifo.consumer.BATCH_BYTES", 1000)
+        monkeypatch.setattr("streamvault.streamstore.queue.BATCH_BYTES", 1000)
         assert [len(batch) for batch in work_off(queue).batches] == [2, 2, 2]
 
     def test_queue_is_created_once_and_other_streams_are_refused(

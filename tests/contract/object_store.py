@@ -12,16 +12,18 @@ from threading import Barrier
 import pytest
 
 from streamvault.objectstore.bulk import put_all
-from streamvault.objectstore.errors import (
+from streamvault.objectstore.probe import creates_only_in_parts, fit_server
+from streamvault.objectstore.store import (
+    STREAM_BYTES,
     AlreadyExists,
     InvalidKey,
     NoSuchObject,
+    ObjectInfo,
+    ObjectStore,
     ObjectStoreError,
     TooLarge,
     WrongSize,
 )
-from streamvault.objectstore.probe import creates_only_in_parts, fit_server
-from streamvault.objectstore.store import STREAM_BYTES, ObjectInfo, ObjectStore
 
 HOSTILE = [
     "",

@@ -12,9 +12,6 @@ from threading import Barrier, Event
 
 import pytest
 
-from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES, filler, frame
-from streamvault.streamstore.arithmetic.numbering import predict_order
 from streamvault.streamstore.errors import (
     InvalidCut,
     NoSuchScope,
@@ -31,6 +28,7 @@ from streamvault.streamstore.errors import (
     StreamExists,
     StreamSealed,
 )
+from streamvault.streamstore.framing import MAX_APPEND_BYTES, filler, frame
 from streamvault.streamstore.model import (
     KeyRange,
     Retention,
@@ -42,8 +40,9 @@ from streamvault.streamstore.model import (
     StreamCut,
     StreamName,
 )
+from streamvault.streamstore.numbering import predict_order
 from streamvault.streamstore.own import EPHEMERAL, OWN
-from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.store import SegmentAppender, StreamStore
 from tests.contract.open_stores import Open, OpenStores
 from tests.contract.transactions import TransactionsContract
 

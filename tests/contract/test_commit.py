@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from streamvault.common.errors import Conflict, Damaged, Usage
-from streamvault.layouts.object_keys import GenerationSpan, manifest_key, plan_key, ranges_key
-from streamvault.manifests.archive.archive import Archive, NoSuchArchive
-from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.jsonfile import seal
-from streamvault.manifests.format.manifest import IndexEntry, Manifest
-from streamvault.manifests.format.ranges import encode_ranges
+from streamvault.layouts.keys import GenerationSpan, manifest_key, plan_key, ranges_key
+from streamvault.manifests.archive import Archive, NoSuchArchive
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.files import seal
+from streamvault.manifests.index import encode_ranges
+from streamvault.manifests.manifest import IndexEntry, Manifest
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from tests.archives import LEFT, NAME, RIGHT, Hole, Made, generation, publish, two_generations

@@ -22,15 +22,14 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 from streamvault import compact_archive, write_table
 from streamvault.common.errors import Conflict, Damaged, Usage
-from streamvault.common.times import now_utc
+from streamvault.common.units import now_utc
 from streamvault.lake.catalogs import Catalog, CatalogFailed, glue, iceberg, open_catalog
 from streamvault.lake.catalogs.registration import fix_identity
 from streamvault.lake.location import TablePlace
-from streamvault.lake.options import TableFormat
-from streamvault.lake.recorded import find_options
-from streamvault.lake.reports import HandoffReport
-from streamvault.layouts.object_keys import GenerationSpan, manifest_key, ranges_key, table_data, table_identity_key
-from streamvault.manifests.archive.archive import Archive
+from streamvault.lake.reports import HandoffReport, TableFormat
+from streamvault.lake.table import find_options
+from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key, table_data, table_identity_key
+from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from tests.faults.commands import started
 from tests.killed import Killed, killed

@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from streamvault.common.errors import Conflict, Damaged, Failed
+from streamvault.layouts.keys import Place
 from streamvault.layouts.layout import Layout, StoredRange, WrittenRange, open_layout
-from streamvault.layouts.place import Place
-from streamvault.objectstore.checksums import crc64nvme
-from streamvault.objectstore.errors import NoSuchObject, WrongSize
-from streamvault.objectstore.folder.store import FolderStore
+from streamvault.objectstore.folder import FolderStore
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.objectstore.store import ObjectStore
-from streamvault.streamstore.arithmetic.splitting import EventBlock
+from streamvault.objectstore.store import NoSuchObject, ObjectStore, WrongSize, crc64nvme
+from streamvault.streamstore.events import EventBlock
 from streamvault.streamstore.model import SegmentId
 from tests.archives import runs
 from tests.metered import MeteredStore

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamvault.objectstore.folder.store import FolderStore
+from streamvault.objectstore.folder import FolderStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from tests.contract.object_store import ObjectStoreContract

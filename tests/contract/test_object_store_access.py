@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
+from streamvault.objectstore.store import AccessDenied, ObjectStoreError
 from streamvault.objectstore.uri import RootAddress
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.minio import limited

@@ -13,18 +13,18 @@ from urllib.parse import urlsplit
 import pytest
 
 from streamvault.common.errors import Problem
-from streamvault.objectstore.errors import (
+from streamvault.objectstore.probe import fit_server
+from streamvault.objectstore.s3.access import S3Access, StaticKeys
+from streamvault.objectstore.s3.scheme import WORTH_ASKING
+from streamvault.objectstore.store import (
     AccessDenied,
     InvalidRoot,
     NoSuchBucket,
     NoSuchObject,
+    ObjectStore,
     ObjectStoreError,
     ObjectStoreUnavailable,
 )
-from streamvault.objectstore.probe import fit_server
-from streamvault.objectstore.s3.access import S3Access, StaticKeys
-from streamvault.objectstore.s3.scheme import WORTH_ASKING
-from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from tests.servers.certificates import make_certificates
 from tests.servers.minio import MinioServer, read_only

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from botocore.exceptions import ClientError
 
-from streamvault.objectstore.checksums import crc64nvme
 from streamvault.objectstore.probe import creates_only_in_parts, fit_server
+from streamvault.objectstore.store import crc64nvme
 from streamvault.objectstore.uri import RootAddress
 from tests.pages import DOCS
 from tests.servers.s3 import S3Server

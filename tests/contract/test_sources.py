@@ -11,12 +11,11 @@ import pytest
 
 from streamvault import rotate_stream
 from streamvault.common.errors import Damaged, Overtaken
-from streamvault.manifests.archive.archive import NoSuchArchive
-from streamvault.reading.archive_source import ArchiveSource
-from streamvault.reading.open_source import open_source
+from streamvault.manifests.archive import NoSuchArchive
 from streamvault.reading.source import Source, SourcePart, SourceState, bytes_after
-from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
-from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.reading.sources import ArchiveSource, open_source
+from streamvault.streamstore.byte_source import SourceTruncated
+from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchScope
 from streamvault.streamstore.model import SegmentId, StreamCut
 from tests.streams import boundary, bytes_of

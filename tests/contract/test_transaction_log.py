@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from streamvault.common.errors import Conflict, Failed
-from streamvault.joining.events.record import BatchLog, BatchRecord
-from streamvault.joining.record import StitchLog, StitchRecord
+from streamvault.joining.copy_events import BatchLog, BatchRecord
+from streamvault.joining.planning import StitchLog, StitchRecord
 from streamvault.reading.identity import LastBytes, SourcePosition
-from streamvault.spark.ledger import WriteLog
-from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.spark.pravega_sink import WriteLog
+from streamvault.streamstore.framing import frame
+from streamvault.streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.services.ledger import Ledger, LedgerConflict, LedgerNameTaken
-from streamvault.streamstore.services.transaction_log import Entry, Stage, TransactionLog
-from streamvault.streamstore.transactions import Transaction, TransactionState
+from streamvault.streamstore.store import Transaction, TransactionState
+from streamvault.streamstore.transaction_log import Entry, Stage, TransactionLog
 from tests.faults.explorer.memory import Cluster, MemoryStreams
 from tests.streams import events_of, opened
 

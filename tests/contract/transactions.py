@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.errors import (
     NoSuchSegment,
     OffsetConflict,
@@ -18,9 +16,9 @@ from streamvault.streamstore.errors import (
     StreamSealed,
     TransactionEnded,
 )
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.transactions import Transaction, TransactionState, Written
+from streamvault.streamstore.store import SegmentAppender, StreamStore, Transaction, TransactionState, Written
 from tests.streams import events_of
 
 FIRST, SECOND = SegmentId(0, 0), SegmentId(0, 1)

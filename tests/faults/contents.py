@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamvault.layouts.object_keys import parse_record, parse_row
+from streamvault.layouts.keys import parse_record, parse_row
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from streamvault.importer.ownership import lease_stream
+from streamvault.importer.target import lease_stream
 from streamvault.streamstore.errors import RequestFailed
 from streamvault.streamstore.model import StreamName
 from tests.faults.commands import Command, Ended, run, started, wait_until

@@ -13,11 +13,11 @@ from datetime import timedelta
 import pytest
 
 from streamvault import check_archive, compact_archive, export_stream, import_stream
-from streamvault.common.times import now_utc
-from streamvault.manifests.archive import marks
-from streamvault.manifests.archive.archive import Archive
+from streamvault.common.units import now_utc
+from streamvault.manifests import decisions
+from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
-from streamvault.rotation.compact import compact as compacting
+from streamvault.rotation import compact as compacting
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
@@ -138,7 +138,7 @@ def test_killed_compaction_is_resumed(
     assert hit >= in_work / 2
     # published as if two hours ago, so that the replaced objects may be deleted
     with monkeypatch.context() as patch:
-        patch.setattr(marks, "now_utc", lambda: now_utc() - timedelta(hours=2))
+        patch.setattr(decisions, "now_utc", lambda: now_utc() - timedelta(hours=2))
         if ground.opened().listing().spans != ((1, GENERATIONS),):
             patch.setattr(compacting.Compaction, "clear", lambda _: None)
             compact_archive(ground.archive, master="inline[2]")

@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from streamvault.importer.ownership import marked_import
+from streamvault.importer.target import marked_import
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore

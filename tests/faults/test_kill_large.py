@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from streamvault.layouts.object_keys import chunk_key
+from streamvault.layouts.keys import chunk_key
 from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import run, started, wait_until

@@ -21,10 +21,15 @@ from pathlib import Path
 
 import pytest
 
-from streamvault.streamstore.services.fifo.consumer import Consumer
-from streamvault.streamstore.services.fifo.entry import MAX_ENTRY_BYTES, OVERHEAD_BYTES, QueueEntry, encode_entry
-from streamvault.streamstore.services.fifo.producer import Producer
-from streamvault.streamstore.services.fifo.segment import QueueSegment
+from streamvault.streamstore.queue import (
+    MAX_ENTRY_BYTES,
+    OVERHEAD_BYTES,
+    Consumer,
+    Producer,
+    QueueEntry,
+    QueueSegment,
+    encode_entry,
+)
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.pravega import PravegaServer
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamvault import check_archive, export_stream, import_stream
-from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import find_plan
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.plan import find_plan
 from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.arithmetic.cuts import is_before
+from streamvault.streamstore.cuts import is_before
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream

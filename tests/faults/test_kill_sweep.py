@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from streamvault import export_stream, sweep_scope
+from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
-from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.faults.commands import LIMIT, run, started, wait_until

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from streamvault.streamstore.arithmetic.framing import frame
-from streamvault.streamstore.arithmetic.splitting import EventSplitter
+from streamvault.streamstore.events import EventSplitter
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 

@@ -8,10 +8,10 @@ import threading
 import time
 from typing import Self
 
-from streamvault.streamstore.arithmetic.framing import frame
-from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.store import StreamStore
 from tests.streams import events_of
 

@@ -12,7 +12,7 @@ import pytest
 from moto.moto_api import state_manager
 
 from streamvault import import_stream
-from streamvault.objectstore.errors import InArchiveClass
+from streamvault.objectstore.store import InArchiveClass
 from tests.integration.test_warm import freeze
 from tests.servers.airflow import AirflowServer
 from tests.servers.s3 import S3Server

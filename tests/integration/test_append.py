@@ -14,8 +14,9 @@ import pytest
 from streamvault import append_streams, copy_stream, export_stream, join_streams
 from streamvault.joining.reports import StitchReport
 from streamvault.reading.identity import AnotherSource
-from streamvault.sparkrun.errors import TaskFailed
+from streamvault.sparkrun.runner import TaskFailed
 from streamvault.streamstore.errors import StreamStoreUnavailable
+from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.model import (
     KeyRange,
     Retention,
@@ -29,7 +30,6 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.pravega.store import PravegaStore
-from streamvault.streamstore.services.ledger import Ledger
 from streamvault.streamstore.store import StreamStore
 from tests.commands.joining.test_append import flip_byte
 from tests.commands.mirrors.streams import leave_leases
@@ -215,7 +215,7 @@ def test_bytes_that_were_damaged_when_they_were_read_are_not_committed(
     here: Site, scope_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run ends before it compares a range that it has appended, and the archive's chunk is put back then."""
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
     source, target = StreamName(scope_name, "old"), StreamName(scope_name, "target")
     make(here.store, source, 1)
     make(here.store, target, 1)
@@ -225,7 +225,7 @@ def test_bytes_that_were_damaged_when_they_were_read_are_not_committed(
     export_stream(here.uri(source), f"file://{vault}", layout="chunks", master="inline")
     flip_byte(vault)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("streamvault.manifests.archive.range_bytes.damaged_range", killed)
+        patched.setattr("streamvault.manifests.damage.damaged_range", killed)
         with pytest.raises(TaskFailed):
             append_streams([f"file://{vault}/{source}"], here.uri(target), master="inline")
     flip_byte(vault)

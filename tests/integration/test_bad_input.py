@@ -15,7 +15,7 @@ import pytest
 
 from streamvault import export_stream, show_archive
 from streamvault.cli import main
-from streamvault.manifests.format.jsonfile import seal
+from streamvault.manifests.files import seal
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega.settings import PravegaSettings

@@ -10,8 +10,8 @@ import pytest
 
 from streamvault import export_stream, translate
 from streamvault.cli import main
-from streamvault.streamstore.arithmetic.routing import SegmentRouter
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.routing import SegmentRouter
 from tests.integration.conftest import Site
 from tests.integration.test_numbers import roll, shape_without_numbers
 from tests.servers.pravega import PravegaServer

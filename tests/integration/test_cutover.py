@@ -8,13 +8,12 @@ from contextlib import suppress
 import pytest
 
 from streamvault import move_stream, promote_replica, replicate_stream
-from streamvault.mirrors.sealing import seal_source
+from streamvault.mirrors.replica import seal_source
 from streamvault.streamstore.errors import SegmentTruncated
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamDescription, StreamName
-from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import MOST_TAGS
-from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.transactions import Transaction, TransactionState
+from streamvault.streamstore.store import StreamStore, Transaction, TransactionState
+from streamvault.streamstore.uri import OpenStream
 from tests.faults.commands import started, wait_until
 from tests.servers.pravega import PravegaServer
 from tests.streams import append_events, digest_of, events_of, frame, make_stream
@@ -51,7 +50,7 @@ def test_transaction_that_was_begun_before_a_scale(
     scaled = store.scale(name, list(store.describe(name).tail.offsets), [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
     for segment in scaled.segments:
         append_events(store, name, segment, [b"after the scale"])
-    monkeypatch.setattr("streamvault.mirrors.cutover.seal_source", seal)
+    monkeypatch.setattr("streamvault.mirrors.promote.seal_source", seal)
     if verb == "move":
         report = move_stream(source, target, numbers="keep", master="inline", no_tombstone=True)
     else:

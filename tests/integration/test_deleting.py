@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamvault import check_archive, export_stream
-from streamvault.layouts.object_keys import decision_key
+from streamvault.layouts.keys import decision_key
 from streamvault.objectstore.bulk import DELETES
 from streamvault.streamstore.model import Scaling, StreamConfiguration
 from tests.conftest import started as started_server

@@ -15,9 +15,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from streamvault import check_archive, follow_stream, import_stream
 from streamvault.common.progress import Progress
-from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
-from streamvault.rotation.compact.choose import FACTOR
+from streamvault.rotation.compact import FACTOR
 from streamvault.rotation.reports import FollowReport
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore

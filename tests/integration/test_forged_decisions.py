@@ -6,8 +6,8 @@ import pytest
 
 from streamvault import export_stream, hold_archive, rotate_stream
 from streamvault.common.errors import Damaged
-from streamvault.layouts.object_keys import decision_key
-from streamvault.manifests.format.jsonfile import seal
+from streamvault.layouts.keys import decision_key
+from streamvault.manifests.files import seal
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 from tests.servers.pravega import PravegaServer

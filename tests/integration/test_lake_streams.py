@@ -14,8 +14,7 @@ from pyiceberg.table import Table
 
 from streamvault import import_stream, write_table
 from streamvault.lake.catalogs.iceberg import IcebergTables
-from streamvault.lake.options import DdlOptions
-from streamvault.lake.reports import HandoffReport
+from streamvault.lake.reports import DdlOptions, HandoffReport
 from streamvault.lake.resolve import resolved_table
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore

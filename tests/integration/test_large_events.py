@@ -11,7 +11,7 @@ import pytest
 from streamvault import check_archive, export_stream, get_event, import_stream
 from streamvault.common.errors import Failed
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.objectstore import large
+from streamvault.objectstore import bulk
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.store import StreamStore
@@ -113,7 +113,7 @@ def test_server_without_conditional_uploads_gets_whole_large_events_or_none(
 ) -> None:
     segment = next(iter(place.store.describe(place.source).tail.offsets))
     append_events(place.store, place.source, segment, [b"small", bytes(range(256)) * 4096 * 20, b"last"])
-    monkeypatch.setattr(large, "_creates_only", lambda *_: False)
+    monkeypatch.setattr(bulk, "_creates_only", lambda *_: False)
     options = {"layout": layout, "compress": compress, "range_size": 8 * MIB, "master": "inline"}
     with pytest.raises(Failed, match=r"a large event exceeds the window.*Use window 2[01]MiB"):
         export_stream(place.uri, place.root, window=16 * MIB, **options)  # type: ignore[arg-type]

@@ -33,11 +33,11 @@ from streamvault import (
     write_table,
 )
 from streamvault.cli import main
-from streamvault.common.times import now_utc
-from streamvault.layouts.object_keys import chunk_key
+from streamvault.common.units import now_utc
+from streamvault.layouts.keys import chunk_key
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
-from streamvault.objectstore.s3.checksums import with_cheapest
+from streamvault.objectstore.s3.multipart import with_cheapest
 from streamvault.objectstore.s3.store import BucketStore
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
@@ -144,7 +144,7 @@ def test_each_verb_runs_with_its_own_login(
         log_in("compact")
         assert compact_archive(archive, master="inline").runs
         with monkeypatch.context() as later:
-            for module in ("manifests.archive.replaced", "rotation.compact.compact"):
+            for module in ("manifests.merging", "rotation.compact"):
                 later.setattr(f"streamvault.{module}.now_utc", lambda: now_utc() + timedelta(days=1))
             assert bool(compact_archive(archive, master="inline").objects_deleted) == (layout == "chunks")
         log_in("convert")
@@ -211,7 +211,7 @@ def test_verb_that_lacks_a_right_says_so_in_one_line(
     is_refused(run("compact", archive, "--master", "inline"), "_work/0000000002-0000000001/plan.json")
     append_more(stream)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamvault.rotation.compact.choose.FACTOR", 2)
+        patch.setattr("streamvault.rotation.compact.FACTOR", 2)
         code, lines = run("follow", *export[1:], "--idle", "1s", "--every", "1s")
     assert (code, len(lines)) == (0, 1), lines
     assert re.search("^warning: some generations were not merged or read back: no permission to write", lines[0])

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from streamvault import delete_archive, export_stream
-from streamvault.objectstore.errors import NoSuchObject, ObjectStoreError
+from streamvault.objectstore.store import NoSuchObject, ObjectStoreError
 from streamvault.objectstore.uri import RootAddress
 from tests.servers.s3 import S3Server
 

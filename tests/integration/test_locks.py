@@ -19,9 +19,9 @@ from streamvault import (
     write_report,
 )
 from streamvault.common.errors import Conflict, Usage
-from streamvault.layouts.object_keys import GenerationSpan, decision_key, manifest_key
-from streamvault.manifests.archive.replaced import delete_replaced
-from streamvault.objectstore.errors import AccessDenied, ObjectStoreError
+from streamvault.layouts.keys import GenerationSpan, decision_key, manifest_key
+from streamvault.manifests.merging import delete_replaced
+from streamvault.objectstore.store import AccessDenied, ObjectStoreError
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
 from tests.servers.minio import limited

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamvault.cli import main
-from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive import Archive
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.s3 import S3Server
 

@@ -12,10 +12,10 @@ import pytest
 from streamvault import check_archive, export_stream, import_stream, show_archive
 from streamvault.common.progress import Progress
 from streamvault.exporter.plan import TRUNCATED_BEFORE
-from streamvault.importer.ownership import TargetBusy, lease_stream, take_lease
+from streamvault.importer.target import TargetBusy, lease_stream, take_lease
 from streamvault.reading.reader import TRUNCATED
+from streamvault.streamstore import lease
 from streamvault.streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.services import lease
 from tests.faults.commands import run, started, wait_until
 from tests.faults.contents import Contents, contents_of, rows_of
 from tests.integration.conftest import Place

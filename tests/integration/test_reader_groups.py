@@ -17,10 +17,9 @@ from streamvault import replicate_stream, translate
 from streamvault.cli import main
 from streamvault.common.errors import Problem
 from streamvault.reading.reader_groups import look_at_group
-from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.reader_groups import GroupPosition
-from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.store import GroupPosition, StreamStore
 from tests.integration.conftest import Site
 from tests.servers.java_client import JavaClient
 from tests.streams import append_events, events_of

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from streamvault.streamstore.arithmetic.routing import SegmentRouter, key_position
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.routing import SegmentRouter, key_position
 from streamvault.streamstore.store import StreamStore
 from tests.servers.pravega import PravegaServer
 from tests.streams import events_of

@@ -8,10 +8,10 @@ import grpc
 import pytest
 
 from streamvault.cli import main
-from streamvault.scopes.listing import StreamMembers
+from streamvault.scopes.calls import StreamMembers
+from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.own import TARGET_LEASE
-from streamvault.streamstore.services.lease import Lease, LeaseHeld
 from tests.integration.conftest import Place
 from tests.streams import append_events, digest_of
 

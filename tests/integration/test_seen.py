@@ -8,7 +8,7 @@ import pytest
 
 from streamvault import check_archive, export_stream, rotate_stream, show_status
 from streamvault.common.errors import Conflict, Damaged
-from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive import Archive
 from streamvault.reading.comparing import StillHeld
 from streamvault.streamstore.model import StreamName
 from tests.integration.conftest import Site

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streamvault import export_stream
 from streamvault.spark import register
-from streamvault.spark.registering import PUSH_DOWN
-from streamvault.streamstore.arithmetic.routing import SegmentRouter
+from streamvault.spark.sources import PUSH_DOWN
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.java import spark_environment

@@ -17,9 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streamvault.sparkrun.errors import SparkFailed, TaskFailed
 from streamvault.sparkrun.opening import open_runner
-from streamvault.sparkrun.runner import Runner
+from streamvault.sparkrun.runner import Runner, SparkFailed, TaskFailed
 from streamvault.streamstore.errors import SegmentTruncated
 from tests.conftest import absent
 from tests.servers.spark_cluster import SparkCluster
@@ -170,7 +169,7 @@ def test_failed_task_is_retried(runner: Runner, tmp_path: Path) -> None:
 
 
 def test_permanent_error_is_one_line(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "streamvault.sparkrun.errors"), pytest.raises(TaskFailed) as caught:
+    with caplog.at_level(logging.DEBUG, "streamvault.sparkrun.runner"), pytest.raises(TaskFailed) as caught:
         list(runner.run(raise_error, range(5)))
     assert str(caught.value).startswith("a task failed: ValueError: cannot do 3 really. ")
     assert "in raise_error" in caplog.text
@@ -397,13 +396,13 @@ import json, os, sys, time
 from streamvault.sparkrun.opening import open_runner
 
 def where(number):
-    import streamvault.manifests.format.manifest
+    import streamvault.manifests.manifest
     import streamvault.streamstore.pravega.controller_pb2
     time.sleep(0.5)
-    return [sys.executable, streamvault.manifests.format.manifest.__file__, os.getppid()]
+    return [sys.executable, streamvault.manifests.manifest.__file__, os.getppid()]
 
 def damaged(number):
-    from streamvault.objectstore.errors import NoSuchObject
+    from streamvault.objectstore.store import NoSuchObject
     raise NoSuchObject("no such object", where="events/x")
 
 def kill_its_executor_once(folder):

@@ -13,9 +13,9 @@ import pytest
 from streamvault import export_stream, replicate_stream, request_restore, show_status, write_report
 from streamvault.cli import main
 from streamvault.manager import status as looking
+from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.own import TARGET_LEASE, stream_beside
-from streamvault.streamstore.services.lease import Lease, LeaseHeld
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from tests.servers.minio import read_only

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, compact_archive, convert_archive, export_stream
-from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive import Archive
 from streamvault.manifests.verbs.reports import CheckReport
-from streamvault.objectstore.checksums import crc64nvme
 from streamvault.objectstore.s3 import scheme
+from streamvault.objectstore.store import crc64nvme
 from streamvault.streamstore.model import StreamName
 from tests.counting import counted
 from tests.servers.s3 import S3Server

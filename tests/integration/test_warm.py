@@ -16,8 +16,8 @@ from moto.moto_api import state_manager
 
 from streamvault import import_stream, warm_archive
 from streamvault.cli import main
-from streamvault.objectstore.errors import InArchiveClass
 from streamvault.objectstore.s3.cold import BucketColdStorage
+from streamvault.objectstore.store import InArchiveClass
 from streamvault.objectstore.uri import RootAddress
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import KINDS, NAME, Vault

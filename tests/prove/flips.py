@@ -16,8 +16,8 @@ import streamvault.lake.task
 from streamvault import write_table
 from streamvault.common.errors import Damaged
 from streamvault.layouts import isolated, table
-from streamvault.layouts.object_keys import table_data
-from streamvault.manifests.archive.archive import Archive
+from streamvault.layouts.keys import table_data
+from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from tests.unit.lakes import table_keys
 from tests.unit.small_archives import NAME, Vault, objects_of, replace_object

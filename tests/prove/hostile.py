@@ -32,7 +32,7 @@ from streamvault import (
     show_status,
 )
 from streamvault.common.errors import Problem
-from streamvault.manifests.format.jsonfile import seal
+from streamvault.manifests.files import seal
 from streamvault.report.metrics import metrics_text
 from streamvault.streamstore.model import StreamName
 from tests.faults.explorer.memory import Bucket

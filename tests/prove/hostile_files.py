@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from streamvault.streamstore.services.fifo.entry import encode_entry
+from streamvault.streamstore.queue import encode_entry
 
 _SEAL = b' "sha256": "'
 DEEP = 100_000

@@ -18,12 +18,12 @@ import grpc
 from streamvault.streamstore.model import StreamDescription
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import HEADER, WireCommand, encode
 from streamvault.streamstore.pravega.controller import configuration_message
 from streamvault.streamstore.pravega.controller_pb2_grpc import (
     ControllerServiceServicer,
     add_ControllerServiceServicer_to_server,
 )
+from streamvault.streamstore.pravega.wire import HEADER, WireCommand, encode
 from streamvault.streamstore.store import StreamStore
 from tests.unit.pravega_script import Client, Held, ScriptedStore
 

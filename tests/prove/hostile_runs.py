@@ -19,8 +19,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from streamvault import export_stream
-from streamvault.cli.errors import EXIT_CODES
-from streamvault.objectstore.folder.store import FolderStore
+from streamvault.cli.running import EXIT_CODES
+from streamvault.objectstore.folder import FolderStore
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamName
 from tests.prove.bounded import MEBIBYTES, SECONDS, BoundedRuns, Ended

@@ -93,8 +93,8 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "row-own",
         "row of a range: the first row holds",
-        "manifests/archive/rows.py",
-        'return _checked(decide_file(store, key, row)[0], row.start, f"{store.uri}/{key}")',
+        "manifests/plan.py",
+        'return _checked_row(decide_file(store, key, row)[0], row.start, f"{store.uri}/{key}")',
         "decide_file(store, key, row)\n    return row",
         tests=(PLAN,),
         families=("chunks/new export,export,retain",),
@@ -128,7 +128,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "end-of-conversion",
         "end of the plan: a conversion publishes only what was not given up",
-        "exporter/convert/run.py",
+        "exporter/convert.py",
         "    record_end(archive, planned.plan, attempt)\n",
         "",
         tests=("tests/commands/exporter/convert/test_convert_restart.py",),
@@ -136,7 +136,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "end-of-conversion-swept",
         "deletion of strays: not while a plan of overlapping generations may yet be published",
-        "exporter/cleanup.py",
+        "exporter/run.py",
         "    return [one for one in found if one != span and one.first <= span.last and span.first <= one.last]\n",
         "    return []\n",
         tests=("tests/commands/exporter/convert/test_convert_restart.py",),
@@ -166,7 +166,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "manifest-other",
         "index, manifest: what another run has published must be the same",
-        "manifests/archive/publishing.py",
+        "manifests/archive.py",
         "if found != data and not is_same(found, where):",
         "if False:",
         tests=(COMMIT,),
@@ -174,7 +174,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "manifest-follows",
         "manifest: it follows the generation before",
-        "manifests/archive/publishing.py",
+        "manifests/archive.py",
         "check_follows(archive.read_manifest(holder), manifest, where)",
         "pass",
         tests=(COMMIT,),
@@ -198,7 +198,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "stray-out-of-force",
         "deletion of strays: not for a generation that was merged or has expired",
-        "exporter/cleanup.py",
+        "exporter/run.py",
         "if span not in listing.spans:",
         "if False:",
         tests=(LATE,),
@@ -207,7 +207,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "work-plan-first",
         "deletion of rows, then of the plan",
-        "manifests/archive/plan.py",
+        "manifests/plan.py",
         "            if found.key == place.prefix + plan_key(span):",
         "            if False:",
         tests=(PLAN,),
@@ -239,7 +239,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "mark-of-another",
         "mark of a check: it names the manifest that it is of",
-        "manifests/archive/marks.py",
+        "manifests/decisions.py",
         "if mark is None or mark.digest != fingerprint:",
         "if mark is None:",
         tests=(ROTATE, COMPACT),
@@ -247,7 +247,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "mark-by-number",
         "mark of a check: one of a merged generation does not count for the merged one",
-        "manifests/archive/listing.py",
+        "manifests/listing.py",
         'checked=frozenset(span.last for span in spans if "checked" in records[span]),',
         'checked=frozenset(span.last for span in records if "checked" in records[span]),',
         tests=(LATE_MARKS,),
@@ -255,7 +255,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "mark-of-another-archive",
         "mark of a check: it is of the archive in which it is",
-        "manifests/archive/marks.py",
+        "manifests/decisions.py",
         "    if mark and (mark.scope, mark.stream, mark.generation) != (stream.scope, stream.stream, span.last):",
         "    if False:",
         tests=(LATE_MARKS,),
@@ -263,7 +263,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "decision-believed",
         "decision: a taken number, or a newer decision: looks again",
-        "manifests/archive/archive.py",
+        "manifests/archive.py",
         "if listing.decision == decision:",
         "if True:",
         tests=(COMPACT,),
@@ -272,7 +272,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "hold-passed-over",
         "decision: holds are honored",
-        "rotation/expire.py",
+        "rotation/rotate.py",
         "if manifest.generation in listing.holds:",
         "if False:",
         tests=(ROTATE,),
@@ -280,7 +280,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "age-by-this-clock",
         "decision: ages are measured by the store's clock",
-        "manifests/archive/expiry_rule.py",
+        "manifests/deleting.py",
         "            written = archive.store.modified(archive.prefix + manifest_key(spans[-1]))\n",
         "            written = None\n",
         tests=(ROTATE,),
@@ -288,7 +288,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "age-of-a-merged-generation",
         "decision: a newest manifest that is gone was merged, so the decision is made again",
-        "manifests/archive/expiry_rule.py",
+        "manifests/deleting.py",
         "    except NoSuchObject:",
         "    except NoSuchArchive:",
         tests=(ROTATE,),
@@ -304,7 +304,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "jump-followed",
         "decision: in a folder, a jump of more than a month is left out",
-        "manifests/archive/expiry_rule.py",
+        "manifests/deleting.py",
         "latest < one.created <= latest + longest",
         "latest < one.created",
         tests=(ROTATE,),
@@ -312,7 +312,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "own-time-believed",
         "decision: in a folder, the generation that this run has published does not confirm its clock",
-        "manifests/archive/expiry_rule.py",
+        "manifests/deleting.py",
         "spans[:-1] if spans[-1].last == made else spans",
         "spans",
         tests=(ROTATE,),
@@ -320,7 +320,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "decision-forged",
         "decision: it is not made from one that does not follow from those before it",
-        "manifests/archive/archive.py",
+        "manifests/archive.py",
         "            check_decisions(self.place, now)\n",
         "",
         tests=(FORGED,),
@@ -328,7 +328,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "decision-jumped",
         "decision: one whose number is ahead of those that are there does not follow",
-        "manifests/archive/listing.py",
+        "manifests/listing.py",
         "elif number not in listing.older and listing.older and listing.older[0] < number:",
         "elif False:",
         tests=(FORGED,),
@@ -336,7 +336,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "decision-at-the-end",
         "decision: the highest numbers are not believed",
-        "manifests/archive/listing.py",
+        "manifests/listing.py",
         "if after.number > HIGHEST",
         "if False",
         tests=(FORGED,),
@@ -344,7 +344,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "decisions-freed",
         "decision: those with which the newest is compared stay",
-        "manifests/archive/listing.py",
+        "manifests/listing.py",
         "if number < self.decision.number - KEPT",
         "if True",
         tests=(MARKS,),
@@ -352,7 +352,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "decision-compared-too-far",
         "decision: one that comes late, below those that stay, is no damage",
-        "manifests/archive/listing.py",
+        "manifests/listing.py",
         "max(after.number - KEPT, 0) - 1, -1",
         "-1, -1",
         tests=(FORGED,),
@@ -360,7 +360,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "hold-vanished",
         "decision: a hold ends only by its release",
-        "manifests/archive/marks.py",
+        "manifests/decisions.py",
         "if hold not in self.holds and (hold not in self.released or hold.generation <= self.dropped):",
         "if False:",
         tests=(MARKS, FORGED),
@@ -368,7 +368,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "released-and-expired-at-once",
         "decision: a generation does not expire in the step that releases its hold",
-        "manifests/archive/marks.py",
+        "manifests/decisions.py",
         "(hold not in self.released or hold.generation <= self.dropped)",
         "hold not in self.released",
         tests=(MARKS,),
@@ -376,7 +376,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "merge-undone",
         "decision: merged generations only merge with more, or expire",
-        "manifests/archive/marks.py",
+        "manifests/decisions.py",
         "if not inside and one.generation > self.dropped:",
         "if False:",
         tests=(MARKS,),
@@ -384,7 +384,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "deletion-at-once",
         "deletion of an archive: it is decided in steps",
-        "manifests/archive/marks.py",
+        "manifests/decisions.py",
         "if (before.deletion, self.deletion) not in _DELETION_STEPS:",
         "if False:",
         tests=(MARKS, FORGED),
@@ -400,7 +400,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "told-by-a-forged-decision",
         "deletion of an archive: not said on the word of a decision that does not follow from those before it",
-        "manifests/archive/archive.py",
+        "manifests/archive.py",
         "        check_decisions(self.place, listing)\n        todo",
         "        todo",
         tests=(FORGED,),
@@ -408,7 +408,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "deleted-below-a-forged-merge",
         "deletion of expired data: not below a merged generation that lacks what it has replaced",
-        "manifests/archive/deleting.py",
+        "manifests/deleting.py",
         "        archive.check_merged(listing)\n",
         "",
         tests=(MERGES,),
@@ -416,7 +416,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-by-a-lacking-merge",
         "deletion of replaced data: a merged generation has all that it has replaced",
-        "manifests/archive/replaced.py",
+        "manifests/merging.py",
         "            archive.check_merged(listing)\n",
         "",
         tests=(MERGES,),
@@ -424,7 +424,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-by-other-bytes",
         "deletion of replaced data: a merged generation has its bytes, whoever marked it",
-        "manifests/archive/replaced.py",
+        "manifests/merging.py",
         "if digest_of(_between(task.origins, row.start, row.end)) != row.digest:",
         "if False:",
         tests=(MERGES,),
@@ -432,7 +432,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-in-another-layout",
         "merge: what was stored otherwise is compared, all of it, before it is deleted",
-        "manifests/archive/replaced.py",
+        "manifests/merging.py",
         "if others or _is_unused(row, ends.get(row.segment)))",
         "if _is_unused(row, ends.get(row.segment)))",
         tests=(MERGES,),
@@ -440,7 +440,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "expired-with-a-false-gap",
         "expiry: a generation whose gaps the stream still has does not expire",
-        "rotation/expire.py",
+        "rotation/rotate.py",
         "            check_expiring(archive.uri, gone, source, archive.stream)\n",
         "            pass\n",
         tests=("tests/commands/rotation/test_seen.py",),
@@ -448,7 +448,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-elsewhere",
         "deletion of replaced data: an index deletes nothing outside of what was merged",
-        "manifests/archive/replaced.py",
+        "manifests/merging.py",
         "if ends is None or not min(ends[0]) <= row.start < row.end <= max(ends[1]):",
         "if ends is None:",
         tests=(MERGES,),
@@ -456,7 +456,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "expired-by-a-forged-merge",
         "expiry: the age of a merged generation is that of what it has replaced",
-        "rotation/expire.py",
+        "rotation/rotate.py",
         "    archive.check_merged(listing)\n",
         "",
         tests=(MERGES,),
@@ -464,7 +464,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "kept-beside-an-overlap",
         "expiry: a generation counts only if each begins where the one before it ends",
-        "rotation/expire.py",
+        "rotation/rotate.py",
         "        archive.check_contiguous(listing)\n",
         "        pass\n",
         tests=(MERGES,),
@@ -472,7 +472,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "expired-beside-an-overlap",
         "deletion of expired data: a generation counts only if each begins where the one before it ends",
-        "manifests/archive/expiry_rule.py",
+        "manifests/deleting.py",
         "            archive.check_contiguous(listing)\n",
         "",
         tests=(MERGES,),
@@ -480,7 +480,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "strays-of-a-forged-merge",
         "check: a merged generation has all that it has replaced, before strays are looked for",
-        "manifests/archive/archive.py",
+        "manifests/archive.py",
         "        for old in listing.replaced:\n            span",
         "        for old in ():\n            span",
         tests=(MERGES,),
@@ -488,7 +488,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "swept-of-others",
         "sweep: no strays of a generation that begins before the end of another",
-        "exporter/cleanup.py",
+        "exporter/run.py",
         "        archive.check_contiguous(listing)",
         "        pass",
         tests=(MERGES,),
@@ -504,7 +504,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-by-a-forged-decision",
         "deletion of replaced data: not by a decision that does not follow from those before it",
-        "manifests/archive/replaced.py",
+        "manifests/merging.py",
         "            check_decisions(archive.place, listing)\n",
         "            pass\n",
         tests=(FORGED,),
@@ -512,7 +512,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "expired-by-a-forged-decision",
         "deletion of expired data: not by a decision that does not follow from those before it",
-        "manifests/archive/deleting.py",
+        "manifests/deleting.py",
         "        check_decisions(archive.place, listing)\n",
         "",
         tests=(FORGED,),
@@ -528,7 +528,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "expired-by-any-rule",
         "deletion of expired data: only by the rule of the run that deletes",
-        "manifests/archive/deleting.py",
+        "manifests/deleting.py",
         "    if first is None or kept:",
         "    if first is None:",
         tests=(FORGED,),
@@ -536,7 +536,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "queued-by-any-rule",
         "deletion of expired data: a worker goes by the rule of the rotation that asked",
-        "requests/deletions.py",
+        "requests/queue.py",
         "ExpiryRule(request.keep, request.keep_for, request.until)",
         "ExpiryRule(keep=1)",
         tests=(FORGED,),
@@ -560,7 +560,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "begun-is-lost",
         "decision: an archive that begins with it and has no generation yet is not damaged",
-        "manifests/archive/marks.py",
+        "manifests/decisions.py",
         "begin=head, empty=True)",
         "begin=head)",
         families=("events/freed expire-all;convert,hold !,+!",),
@@ -568,7 +568,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "merge-late-plan",
         "merged generation: a plan that comes too late is removed",
-        "rotation/compact/run.py",
+        "rotation/compact.py",
         "if created and not archive.listing().within(span):",
         "if False:",
         tests=(COMPACT,),
@@ -576,7 +576,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "merge-out-of-force",
         "decision that merges: the merged generations are still in force",
-        "manifests/archive/publishing.py",
+        "manifests/archive.py",
         "if manifest.span in listing.spans or _is_there(archive, listing, manifest, where):",
         "if manifest.span in listing.spans:",
         tests=(COMPACT, COMMIT),
@@ -584,7 +584,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "expired-data-first",
         "deletion of expired data: manifests first",
-        "manifests/archive/deleting.py",
+        "manifests/deleting.py",
         "    for keys in kinds.values():\n        delete_all(store, locks.until_locked(keys))\n"
         "    objects = delete_all(store, locks.until_locked(_data(store, prefix, below_head(first))))\n",
         "    objects = delete_all(store, locks.until_locked(_data(store, prefix, below_head(first))))\n"
@@ -594,7 +594,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-without-mark",
         "deletion of replaced data: the merged generation has its mark",
-        "manifests/archive/replaced.py",
+        "manifests/merging.py",
         "if not one.is_checked or one.due > moment",
         "if one.due > moment",
         tests=(COMPACT,),
@@ -603,7 +603,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-by-another-mark",
         "deletion of replaced data: the mark is of the manifest that is there",
-        "manifests/archive/replaced.py",
+        "manifests/merging.py",
         "        check_mark(archive.store, generation.manifest, generation.fingerprint)\n",
         "",
         tests=(REPLACED,),
@@ -611,7 +611,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-manifest-first",
         "deletion of replaced data: indexes, marks, manifests, in this order",
-        "manifests/archive/replaced.py",
+        "manifests/merging.py",
         "for key in (ranges_key, checked_key, manifest_key):",
         "for key in (manifest_key, ranges_key, checked_key):",
         same="the chunks are gone before, and whatever record of a generation out of force is left puts it into "
@@ -620,7 +620,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "replaced-in-use",
         "deletion of replaced data: by the ranges in force",
-        "manifests/archive/replaced.py",
+        "manifests/merging.py",
         "row.start not in ends[0] or row.end not in ends[1]",
         "row.start not in ends[0]",
         tests=(COMPACT,),
@@ -690,7 +690,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "deletion-taken-back",
         "deletion of an archive: what is decided is not taken back",
-        "manifests/archive/marks.py",
+        "manifests/decisions.py",
         'if self.is_deleted and deletion != "done":',
         "if False:",
         tests=("tests/unit/manifests/archive/test_marks.py",),
@@ -722,7 +722,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "deleted-is-new",
         "deletion of an archive: its address is not used again",
-        "manifests/archive/archive.py",
+        "manifests/archive.py",
         "        if listing.decision.deletion:\n            what, todo",
         "        if False:\n            what, todo",
         tests=(DELETE,),
@@ -730,7 +730,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "deleted-in-force",
         "deletion of an archive: nothing is in force any more, whatever comes late",
-        "manifests/archive/marks.py",
+        "manifests/decisions.py",
         "if self.is_deleted or span.first <= self.dropped:",
         "if span.first <= self.dropped:",
         tests=(DELETE,),
@@ -738,7 +738,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "published-while-deleted",
         "deletion of an archive: a run looks for it after it has published, whoever put the manifest",
-        "manifests/archive/publishing.py",
+        "manifests/archive.py",
         "    archive.check_open(listing)  # what a deletion",
         "    # what a deletion",
         tests=(DELETE,),
@@ -747,7 +747,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "swept-beside-a-deletion",
         "sweep: an archive whose deletion has begun has nothing",
-        "manager/restored.py",
+        "manager/sweep.py",
         "    archive.check_open(archive.listing())\n",
         "",
         tests=(f"{MANAGER}/test_sweep.py",),
@@ -837,7 +837,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "truncate-by-the-row",
         "truncation of the source: what another run's row says was not read by this one",
-        "exporter/task.py",
+        "exporter/run.py",
         "return Exported(task.segment, left, row.ranges)",
         "return Exported(task.segment, left, left.ranges)",
         tests=(SEEN,),
@@ -926,7 +926,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "expired-said-to-be-unarchived",
         "export and status: what has expired was archived",
-        "manifests/archive/listing.py",
+        "manifests/listing.py",
         "return self.decision.begin if self.dropped else head",
         "return head",
         tests=(SEEN,),
@@ -982,7 +982,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "listing-once",
         "readers: what is missing is looked for again",
-        "manifests/archive/listing.py",
+        "manifests/listing.py",
         "if listing is not None and listing.missing is None:",
         "if listing is not None:",
         tests=(LISTING,),
@@ -991,7 +991,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "named-is-there",
         "readers: what a decision or a note of a truncation names is there",
-        "manifests/archive/listing.py",
+        "manifests/listing.py",
         "{span for span in named if span.last > newest}",
         "set()",
         tests=(LOST,),
@@ -999,7 +999,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "chosen-is-there",
         "readers: no verb goes on with an archive that lacks a generation",
-        "manifests/archive/archive.py",
+        "manifests/archive.py",
         "if listing.missing is not None and (generation is None or generation >= listing.missing):",
         "if False:",
         tests=(LOST,),
@@ -1023,7 +1023,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "compared-first",
         "readers: a range is compared with its digest before any of it is passed on",
-        "manifests/archive/range_bytes.py",
+        "manifests/damage.py",
         "if verify and bounds[0] < bounds[1]:",
         "if False:",
         tests=(FALSE_CHAINS, f"{LAKE}/test_read_damaged.py"),
@@ -1047,7 +1047,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "shortage-of-frames",
         "readers: a shortage while a chunk is decompressed is no damage",
-        "layouts/frames.py",
+        "layouts/chunks.py",
         "            raise short from None\n        left, wrong",
         "            pass\n        left, wrong",
         tests=(SHORTAGE,),
@@ -1095,7 +1095,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "all-damage-named",
         "import: all damage of a range is named",
-        "manifests/archive/damage.py",
+        "manifests/damage.py",
         "_all_within(hole, known) or what",
         "what",
         tests=(SKIP_DAMAGED,),
@@ -1103,7 +1103,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-counted",
         "check: the events of a range are counted",
-        "manifests/archive/damage.py",
+        "manifests/damage.py",
         "elif not row.is_large and events != row.events:",
         "elif False:",
         tests=(CHECK_NOTES,),
@@ -1111,7 +1111,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "large-event-alone",
         "check: an event of more than 8 MiB is alone in its range",
-        "manifests/archive/damage.py",
+        "manifests/damage.py",
         "if row.is_large and int.from_bytes(head)",
         "if False and int.from_bytes(head)",
         tests=(CHECK_NOTES,),
@@ -1119,7 +1119,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sealed-by-epochs",
         "manifest: which segments are sealed follows from the epochs",
-        "manifests/format/manifest.py",
+        "manifests/manifest.py",
         "            not segment.sealed for segment in segments if segment.id.value not in last\n",
         "            False for segment in segments if segment.id.value not in last\n",
         tests=(CHECK_NOTES,),
@@ -1137,7 +1137,7 @@ RULES: tuple[Mutant, ...] = (
         "timeline: a mark that is not of the generation does not count",
         "manifests/verbs/show.py",
         "    mark = valid_mark(",
-        "    from streamvault.manifests.archive.marks import check_mark\n\n    mark = check_mark(",
+        "    from streamvault.manifests.decisions import check_mark\n\n    mark = check_mark(",
         tests=(CHECK_NOTES,),
     ),
     Mutant(
@@ -1159,7 +1159,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "merge-without-line",
         "compact: a merged manifest is of the line in which it is",
-        "rotation/compact/run.py",
+        "rotation/compact.py",
         '.model_copy(update={"line": archive.line})',
         "",
         tests=("tests/commands/exporter/test_lines.py",),
@@ -1167,7 +1167,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "export-into-a-conversion",
         "export: an archive into which a conversion has begun is not begun anew",
-        "manifests/archive/archive.py",
+        "manifests/archive.py",
         "            if listing.is_new and listing.dropped:\n",
         "            if False:\n",
         tests=(CHECK_NOTES,),
@@ -1175,7 +1175,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "line-of-another",
         "manifest: it is of the line in which it is",
-        "manifests/archive/archive.py",
+        "manifests/archive.py",
         "        if manifest.line is not None and self.line is not None and manifest.line != self.line:\n",
         "        if False:\n",
         tests=("tests/commands/exporter/test_lines.py",),
@@ -1200,7 +1200,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "merge-any-sizes",
         "chunks are merged only if each range size is a multiple of the smaller ones",
-        "manifests/archive/merging.py",
+        "manifests/merging.py",
         "large % small == 0",
         "True",
         tests=(RANGE_SIZES,),
@@ -1216,7 +1216,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "import-foreign-appends",
         "import: a target is compared before anything is written",
-        "importer/unfinished.py",
+        "importer/target.py",
         "if new in checked and self.ends.get(new, 0) > end:",
         "if False:",
         tests=(f"{REPLICATE}::test_replica_with_more_than_its_source_is_refused_before_the_source_is_read",),
@@ -1240,7 +1240,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sealed-before-noted",
         "move, promote: the replica's ledger says that a cut-over has begun before the source is sealed",
-        "mirrors/cutover.py",
+        "mirrors/promote.py",
         "    replica.note(\n"
         "        of_sealed=described.sealed,\n"
         "        sealing=True,\n"
@@ -1256,7 +1256,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "seal-unnoted",
         "move, promote: a ledger of the source says that a cut-over seals it",
-        "mirrors/sealing.py",
+        "mirrors/replica.py",
         "        _note_seal(ledger)\n",
         "        pass\n",
         tests=("tests/commands/mirrors/test_cutover.py",),
@@ -1291,7 +1291,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "filler-promoted",
         "promote: a replica that may begin with filler is rejected",
-        "mirrors/ends.py",
+        "mirrors/replica.py",
         "if record.tail is None or record.skipping or not record.is_about(described):",
         "if False:",
         tests=(REPLICATE, "tests/faults/explorer/test_standby.py"),
@@ -1308,7 +1308,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "cut-over-uncompared",
         "promote --seal-source, move: the sealed ends are compared",
-        "mirrors/cutover.py",
+        "mirrors/promote.py",
         "    replication.reach.check_complete()\n",
         "",
         tests=(REPLICATE, "tests/commands/mirrors/test_cutover.py"),
@@ -1317,7 +1317,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "source-remade",
         "replica: a round finds that the source was made again",
-        "mirrors/target.py",
+        "mirrors/replication.py",
         "if record is not None and not (self.id_of(described) == record.work and _goes_on(described, record)):",
         "if False:",
         tests=(REPLICATE,),
@@ -1326,7 +1326,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "ledger-begun-late",
         "copy, replica: a late run that begins a ledger finds that another has finished the target",
-        "mirrors/target.py",
+        "mirrors/replication.py",
         "            target.check_unfinished()\n",
         "            pass\n",
         tests=(f"{COPY}::test_late_run_does_not_begin_the_ledger_of_a_finished_copy",),
@@ -1342,7 +1342,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sealed-another",
         "move, promote: the source that is sealed is named by its first epoch",
-        "mirrors/sealing.py",
+        "mirrors/replica.py",
         "stream.store.seal(stream.name, first=described.epochs[0])",
         "stream.store.seal(stream.name)",
         families=("events/replica promote-seal,remake", "events/new move,remake"),
@@ -1358,7 +1358,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "torn-promoted",
         "promote: the end of the replica is a whole event",
-        "mirrors/ends.py",
+        "mirrors/replica.py",
         "if whole < info.write_offset and not _holds_bytes(replica, info, start, whole):",
         "if False:",
         tests=(REPLICATE, "tests/faults/explorer/test_standby.py"),
@@ -1366,7 +1366,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "queue-overtaken",
         "queue: a worker that wakes up late drops only what it has done",
-        "streamstore/services/fifo/consumer.py",
+        "streamstore/queue.py",
         "        if start > batch[0].offset:",
         "        if False:",
         tests=(f"{QUEUE}/test_work.py::test_worker_that_wakes_up_does_not_repeat_what_another_has_done",),
@@ -1374,7 +1374,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "queue-name-only",
         "queue: a failed request is moved once, by its name and its offset",
-        "requests/processor.py",
+        "requests/work.py",
         "return other.name == entry.name and decode_failed(other.content).offset == entry.offset",
         "return other.name == entry.name",
         tests=(f"{QUEUE}/test_work.py::test_request_that_was_put_back_is_put_aside_again_beside_its_former_entry",),
@@ -1382,7 +1382,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "queue-not-again",
         "queue: every request can be done twice",
-        "requests/handlers.py",
+        "requests/work.py",
         "        again=True,\n",
         "",
         tests=(QUEUE,),
@@ -1390,7 +1390,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "table-given-up",
         "table: a run that finished a plan that was given up is a conflict",
-        "lake/run.py",
+        "lake/handoff.py",
         "    if end_plan(table, plan.after, given_up=False):\n        raise _gave_up(table, plan)\n",
         "    end_plan(table, plan.after, given_up=False)\n",
         tests=(f"{LAKE}/test_handoff_late.py::test_run_does_not_publish_what_another_gave_up",),
@@ -1398,7 +1398,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "table-plan-unchecked",
         "table: the plan that holds is checked",
-        "lake/run.py",
+        "lake/handoff.py",
         "            origin.check(plan, table.uri)\n",
         "",
         tests=(f"{LAKE}/test_handoff_changed.py::test_plan_that_another_archives_run_has_just_recorded_is_refused",),
@@ -1510,7 +1510,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "table-map-of-json",
         "table: no column that its payloads cannot fill",
-        "lake/column_types.py",
+        "lake/table.py",
         '            decode == "json" and pa.types.is_map(kind),\n',
         "            False,\n",
         tests=(f"{VALUES}::test_schema_that_cannot_be_is_refused_before_anything_is_written",),
@@ -1518,7 +1518,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "table-case",
         "table: no members that engines cannot tell apart",
-        "lake/column_types.py",
+        "lake/table.py",
         "    if len({name.lower() for name in names}) < len(names):",
         "    if False:",
         tests=(f"{VALUES}::test_schema_that_cannot_be_is_refused_before_anything_is_written",),
@@ -1918,7 +1918,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "local-sealed-transaction",
         "embedded store: a sealed stream takes no transaction",
-        "streamstore/local/transactions.py",
+        "streamstore/local/store.py",
         "            if record.sealed:\n                raise StreamSealed",
         "            if False:\n                raise StreamSealed",
         tests=("tests/contract/test_stream_store_local.py",),
@@ -1934,7 +1934,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "local-commit-late",
         "embedded store: a lease that has run out aborts",
-        "streamstore/local/transactions.py",
+        "streamstore/local/store.py",
         "            judged = replace(record, transactions=record.transactions.judged(time.time()))\n",
         "            judged = record\n",
         tests=(LOCAL,),
@@ -1942,7 +1942,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "local-commit-twice",
         "embedded store: bytes are copied where the record says, once",
-        "streamstore/local/segment_files.py",
+        "streamstore/local/files.py",
         "            if state.write == base + length:\n                return\n            if state.write != base:\n",
         "            base = state.write\n            if False:\n",
         tests=(LOCAL,),
@@ -1958,7 +1958,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "local-commit-no-room",
         "embedded store: the room on the disk is taken before a commit is decided",
-        "streamstore/local/transactions.py",
+        "streamstore/local/store.py",
         "            reserve(folder.path, noted, transaction.id)\n",
         "",
         tests=(LOCAL,),
@@ -1966,7 +1966,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "log-unrecorded",
         "copy by events, Spark write: a commit is recorded before it is made",
-        "streamstore/services/transaction_log.py",
+        "streamstore/transaction_log.py",
         "            self.record(entry, after)\n        except BaseException:\n            self.abort(entry.begun)\n",
         "            pass\n        except BaseException:\n            self.abort(entry.begun)\n",
         tests=(LOGS,),
@@ -1974,7 +1974,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-unclosed",
         "copy by events: no batch is committed once another run has begun to finish the copy",
-        "joining/events/copying.py",
+        "joining/copy_events.py",
         "self._log.record(closed, newest)",
         "closed",
         tests=("tests/faults/explorer/test_stitches.py::test_schedule_that_once_went_wrong_is_right",),
@@ -1982,7 +1982,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "log-open",
         "append, join, copy by events, Spark write: a transaction that may be committed is committed after a kill",
-        "streamstore/services/transaction_log.py",
+        "streamstore/transaction_log.py",
         "        state = state or self.state(entry.transaction)\n",
         "        state = state or TransactionState.ABORTED\n",
         tests=(
@@ -1993,7 +1993,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-foreign",
         "copy by events: the target has what the record says, and nothing else",
-        "joining/events/copying.py",
+        "joining/copy_events.py",
         "        if found.sealed or len(found.epochs) > 1 or found.tail.offsets != ends:\n",
         "        if False:\n",
         tests=(EVENTS,),
@@ -2001,7 +2001,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-uncompared",
         "copy by events: the last blocks are compared before a run goes on",
-        "joining/events/copying.py",
+        "joining/copy_events.py",
         "            if hashlib.sha256(store.read_bytes(name, segment, start, end)).hexdigest() != digest:\n",
         "            if False:\n",
         tests=(EVENTS,),
@@ -2009,7 +2009,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-successor",
         "copy by events: a batch has no segment and its successor",
-        "joining/events/batches.py",
+        "joining/copy_events.py",
         " and all(offsets[s] == self._ends[s] for s in one.before):",
         ":",
         tests=(EVENTS,),
@@ -2017,7 +2017,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-merged",
         "copy by events: an unfinished copy can be finished though its source does not fit into it any more",
-        "joining/events/batches.py",
+        "joining/copy_events.py",
         "set(filter(fits, self._ends))",
         "set(self._ends)",
         tests=(EVENTS,),
@@ -2026,7 +2026,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-chosen",
         "copy by events: the number of segments is chosen only once",
-        "joining/events/copying.py",
+        "joining/copy_events.py",
         "        if self._found is not None:  # if",
         "        if False:  # if",
         families=("copies copy,merge,write,copy",),
@@ -2034,7 +2034,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-begun-again",
         "copy by events: only the stream that was filled is finished",
-        "joining/events/copying.py",
+        "joining/copy_events.py",
         'f"{UNFINISHED}{self._id}.{secrets.token_hex(8)}"',
         'f"{UNFINISHED}{self._id}."',
         tests=(EVENTS,),
@@ -2042,7 +2042,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "log-late",
         "append, join, copy by events, Spark write: an entry follows the one that its writer has gone on from",
-        "streamstore/services/transaction_log.py",
+        "streamstore/transaction_log.py",
         "        if after != self.last:\n",
         "        if False:\n",
         tests=(LOGS,),
@@ -2050,7 +2050,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "spark-another-query",
         "Spark write: another run's note is a conflict",
-        "spark/ledger.py",
+        "spark/pravega_sink.py",
         "if last.query != query:",
         "if False:",
         tests=(SPARK,),
@@ -2058,7 +2058,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "log-not-allowed",
         "append, join: a transaction that is still being filled is not committed after a kill",
-        "streamstore/services/transaction_log.py",
+        "streamstore/transaction_log.py",
         "        may_be_committed = entry.stage is Stage.COMMITTING\n",
         "        may_be_committed = True\n",
         tests=(LOGS,),
@@ -2082,7 +2082,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "removal-unfenced",
         "removal: the fence replaces the configuration that was seen",
-        "manager/removal.py",
+        "manager/ephemeral.py",
         "fenced(seen), was=seen.configuration)",
         "fenced(seen))",
         tests=(f"{MANAGER}/test_ephemeral.py",),
@@ -2090,7 +2090,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "removal-of-another",
         "removal: seal and deletion name the first epoch",
-        "manager/removal.py",
+        "manager/ephemeral.py",
         "        store.seal(seen.name, first=seen.epochs[0])\n        check(store.describe(seen.name))\n"
         "        store.delete(seen.name, first=seen.epochs[0])\n",
         "        store.seal(seen.name)\n        check(store.describe(seen.name))\n        store.delete(seen.name)\n",
@@ -2099,7 +2099,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "removal-late",
         "removal: the deletion names the first epoch",
-        "manager/removal.py",
+        "manager/ephemeral.py",
         "        store.delete(seen.name, first=seen.epochs[0])\n",
         "        store.delete(seen.name)\n",
         tests=(f"{MANAGER}/test_ephemeral.py",),
@@ -2115,7 +2115,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "group-newer-client",
         "reader group: a state of a client that is not known is not read",
-        "streamstore/pravega/versioned.py",
+        "streamstore/pravega/reader_groups.py",
         "if (revision := self.byte()) != number or number >= known:",
         "if (revision := self.byte()) != number:",
         tests=(GROUP_STATE,),
@@ -2123,7 +2123,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "group-silent-checkpoint",
         "reader group: a silent checkpoint moves no position",
-        "streamstore/pravega/group_state.py",
+        "streamstore/pravega/reader_groups.py",
         "if _SILENT not in checkpoint:",
         "if checkpoint:",
         tests=(GROUP_STATE,),
@@ -2168,7 +2168,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "group-in-filler",
         "reader group: none goes on in what fills a gap",
-        "importer/archived_groups.py",
+        "importer/reader_groups.py",
         "        if start <= at < end:\n",
         "        if False:\n",
         tests=(ARCHIVED_GROUPS,),
@@ -2184,7 +2184,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "group-ahead",
         "reader group: where some successors wait, the cut is before all of them",
-        "streamstore/arithmetic/group_cuts.py",
+        "streamstore/cuts.py",
         "            del offsets[later]\n            done += before[later]\n",
         "            del offsets[segment]\n            break\n",
         tests=("tests/unit/streamstore/arithmetic/test_group_cuts.py",),
@@ -2200,7 +2200,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "stitch-given-up",
         "append: a transaction that may have been committed is not given up for another one",
-        "joining/record.py",
+        "joining/planning.py",
         "        raise self.failed(entry, UNKNOWN",
         "        return not (UNKNOWN",
         tests=("tests/commands/joining/test_stitching.py",),
@@ -2208,7 +2208,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "stitch-commit-not-begun",
         "append: a transaction whose commit was not begun is not given up for another one",
-        "streamstore/pravega/transactions.py",
+        "streamstore/pravega/store.py",
         "            if state is TransactionState.OPEN:  # the controller failed to begin\n",
         "            if False:\n",
         tests=("tests/unit/streamstore/pravega/test_transactions.py",),
@@ -2224,7 +2224,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "stitch-uncompared",
         "append, join: what another run has put into the transaction is compared with the sources",
-        "joining/filling.py",
+        "joining/planning.py",
         "                if stored.difference(block) is not None:\n",
         "                if False:\n",
         tests=("tests/commands/joining/test_stitching.py",),
@@ -2233,7 +2233,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "stitch-unplanned",
         "append, join, copy --range: what was read of a stream is compared with what was planned",
-        "joining/sources.py",
+        "joining/planning.py",
         "        if self.last and digest.hexdigest() != self.last.digest:\n",
         "        if False:\n",
         tests=("tests/commands/test_identity.py",),
@@ -2257,7 +2257,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-lengths",
         "copy by events: a transaction that holds more than was appended is not committed",
-        "joining/events/copying.py",
+        "joining/copy_events.py",
         "            transactions.check_holds(Written(transaction, filled.lengths))\n",
         "",
         tests=("tests/commands/joining/test_stitching.py",),
@@ -2273,7 +2273,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "stitch-of-another-target",
         "append: a transaction may be committed only if it is of the ledger's target",
-        "joining/target.py",
+        "joining/stitching.py",
         "        _, parents = _epochs_like(self.describe(), transaction)\n",
         "        _, parents = _epochs_like(self.stream.describe(), transaction)\n",
         tests=(STITCHES,),
@@ -2330,7 +2330,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "room-policy-kept",
         "append: the policy is given back, not only the key ranges",
-        "streamstore/scale_note.py",
+        "streamstore/own.py",
         "    scaling = note.scaling if configuration.scaling == MEANWHILE else configuration.scaling\n",
         "    scaling = configuration.scaling\n",
         tests=(ROOM,),
@@ -2338,7 +2338,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "room-over-users-policy",
         "append: a policy that the user has set meanwhile is kept",
-        "streamstore/scale_note.py",
+        "streamstore/own.py",
         "    scaling = note.scaling if configuration.scaling == MEANWHILE else configuration.scaling\n",
         "    scaling = note.scaling\n",
         tests=(ROOM,),
@@ -2419,7 +2419,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "room-moved",
         "move, promote --seal-source: a source that is scaled for an append gets everything back before it is sealed",
-        "mirrors/cutover.py",
+        "mirrors/promote.py",
         "    give_back(source.stream)",
         "    pass",
         tests=(ROOM,),
@@ -2485,7 +2485,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "stitch-of-another-source",
         "append: a source is compared before it is gone on with",
-        "joining/record.py",
+        "joining/planning.py",
         "        return self.from_cut, self.to.reached(look, self.uri)\n",
         "        return self.from_cut, self.to._cut\n",
         tests=(f"{CONTINUED}[append-stream-longer]",),
@@ -2501,7 +2501,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "join-of-another-source",
         "join: a finished one is compared with its sources",
-        "joining/new_target.py",
+        "joining/append.py",
         "        self._planner.check_sources(record)\n",
         "",
         tests=(f"{CONTINUED}[join-archive-longer]",),
@@ -2517,7 +2517,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-of-another-source",
         "copy by events: the source is compared before it is gone on with",
-        "joining/events/copying.py",
+        "joining/copy_events.py",
         "            begin = newest.end.reached(self._look, self.source.uri)\n",
         "            begin = newest.end._cut\n",
         tests=("tests/commands/test_identity.py::test_copied_events_are_not_finished_of_another_source",),
@@ -2525,7 +2525,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-of-another-between",
         "copy by events: the source is compared again before each batch is committed",
-        "joining/events/copying.py",
+        "joining/copy_events.py",
         "            self._check_source(done.end, end)\n",
         "            pass\n",
         tests=("tests/commands/test_identity.py::test_source_that_is_replaced_between_batches_is_not_copied[as long]",),
@@ -2533,7 +2533,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-finished-of-another",
         "copy by events: a finished copy is compared with its source",
-        "joining/events/copying.py",
+        "joining/copy_events.py",
         "        tail = record.end.reached(self._look, self.source.uri)\n",
         "        tail = record.end._cut\n",
         tests=(f"{CONTINUED}[copy by events-stream-as long]",),
@@ -2541,7 +2541,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "events-finished-written",
         "copy by events: a finished copy that was written to is rejected",
-        "joining/events/copying.py",
+        "joining/copy_events.py",
         "        self._check_untouched(found, record)\n",
         "",
         tests=(f"{EVENT_COPIES}::test_repeated_copy_says_what_both_have",),
@@ -2549,7 +2549,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "table-of-another",
         "table: the archive that it is continued from has its newest generation",
-        "lake/from_archive.py",
+        "lake/origins.py",
         "        if last is not None:\n            self._check_same(last, where)\n",
         "",
         tests=(f"{CONTINUED}[handoff-archive-longer]",),
@@ -2557,7 +2557,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "query-of-another",
         "Spark: a query goes on from an offset only in the stream that it was taken of",
-        "spark/pravega_stream.py",
+        "spark/pravega_source.py",
         "        if not compare:\n",
         "        if True:\n",
         tests=(f"{IDENTITY}::test_streaming_query_of_a_stream_that_was_replaced_is_refused",),
@@ -2565,7 +2565,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "write-to-another",
         "Spark: a named write counts as written only in the stream that it was written to",
-        "spark/ledger.py",
+        "spark/pravega_sink.py",
         "        if last.target != self._first_segment_id or difference:\n",
         "        if last.target != self._first_segment_id:\n",
         tests=(f"{IDENTITY}::test_named_write_to_a_stream_that_was_replaced_is_refused",),
@@ -2573,7 +2573,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "write-not-landed",
         "Spark: the record of a committed write says where the stream ended after it",
-        "spark/ledger.py",
+        "spark/pravega_sink.py",
         "        return replace(entry, reached=look_again(self._position, SourceTruncated))\n",
         "        return entry\n",
         tests=(LOGS,),
@@ -2597,7 +2597,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "join-unfinished",
         "join: a stream becomes its user's only once everything is there",
-        "joining/join.py",
+        "joining/append.py",
         "    stitched = stitching.run(tasks, progress)\n",
         "    new.finish()\n    stitched = stitching.run(tasks, progress)\n",
         tests=(STITCHES,),
@@ -2605,7 +2605,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "join-of-another",
         "join: the configuration that is replaced has the tag of this very stream",
-        "joining/new_target.py",
+        "joining/append.py",
         "finished, was=described.configuration)",
         "finished)",
         tests=(STITCHES,),
@@ -2613,7 +2613,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "join-taken",
         "join: only an unfinished stream of this join is gone on with",
-        "joining/new_target.py",
+        "joining/append.py",
         '        if not marked_import(described).startswith(f"{self._join_id}."):\n            raise',
         "        if False:\n            raise",
         tests=("tests/commands/joining/test_join.py",),
@@ -2621,7 +2621,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "join-begun-again",
         "join: only the stream that was filled is finished",
-        "joining/new_target.py",
+        "joining/append.py",
         "        if first_segment_id(described) != target.first_segment_id:\n",
         "        if False:\n",
         tests=("tests/commands/joining/test_join.py",),
@@ -2629,7 +2629,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "stitch-undeclared-gap",
         "append: bytes that an archive neither has nor declares missing are damage",
-        "joining/sources.py",
+        "joining/planning.py",
         "                look.check_gap(segment, before[-1].end, after[0].start)\n",
         "                pass\n",
         tests=("tests/commands/joining/test_append.py",),
@@ -2637,7 +2637,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "join-mark",
         "join: nothing is appended to a stream without the tag of this very join",
-        "joining/target.py",
+        "joining/stitching.py",
         "        elif self._mark not in described.configuration.tags:\n",
         "        elif False:\n",
         tests=("tests/commands/joining/test_join.py",),
@@ -2645,7 +2645,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "join-first-scale",
         "join: the first segment is always replaced, so that a late scale is refused",
-        "joining/new_target.py",
+        "joining/append.py",
         "            with suppress(ScaleRefused):\n                self._stream",
         "            with suppress(ScaleRefused):\n                len(ranges) > 1 and self._stream",
         tests=("tests/commands/joining/test_join.py",),
@@ -2653,7 +2653,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "join-other-order",
         "join: a finished stream has the sources in this order, and the options",
-        "joining/new_target.py",
+        "joining/append.py",
         "        if not self._planner.is_asked(record):\n",
         "        if False:\n",
         tests=("tests/commands/joining/test_join.py",),
@@ -2661,7 +2661,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "join-begun-in-order",
         "join: an unfinished stream is gone on with in the order, and with the options, in which it was begun",
-        "joining/new_target.py",
+        "joining/append.py",
         "json.dumps([planner.names, planner.order, planner.distinct])",
         "json.dumps(planner.names)",
         tests=("tests/commands/joining/test_join.py",),
@@ -2677,7 +2677,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "distinct-recorded",
         "--distinct: the record of a plan says what is left out",
-        "joining/record.py",
+        "joining/planning.py",
         "left_out: LeftOut = ",
         "left_out: Annotated[LeftOut, PlainSerializer(lambda _: [])] = ",
         tests=(f"{STOPPED}[append-distinct]",),
@@ -2709,7 +2709,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "ranges-other",
         "copy --range: an unfinished copy with other ranges is another one",
-        "joining/ranges.py",
+        "joining/append.py",
         "[*super().names, json.dumps(cuts)]",
         "super().names",
         tests=(f"{STOPPED}[ranges,ranges-other]",),
@@ -2717,7 +2717,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "ranges-truncated",
         "copy --range: what was truncated meanwhile is left out",
-        "joining/ranges.py",
+        "joining/append.py",
         "            end = later_of(described, until, begin)\n",
         "            end = until\n",
         tests=(f"{STOPPED}[ranges,retain,ranges]",),
@@ -2725,7 +2725,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "ranges-first",
         "copy --range: its cuts are checked before the target is made",
-        "joining/new_target.py",
+        "joining/append.py",
         "        ranges = None if self._stream.find() else shared_ranges(self._planner.ranges())\n",
         "        ranges = None\n",
         tests=(RANGES,),
@@ -2733,7 +2733,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "ranges-overlap",
         "copy --range: a part begins where the one before it ends, or later",
-        "joining/ranges.py",
+        "joining/append.py",
         "            _check_order(described, end, begin, ",
         "            _check_order(described, begin, begin, ",
         tests=(RANGES,),
@@ -2741,7 +2741,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "ranges-inside",
         "copy --range: a cut lies between events",
-        "joining/ranges.py",
+        "joining/append.py",
         "            if newest is None:\n",
         "            if False:\n",
         tests=(RANGES,),
@@ -2757,7 +2757,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sweep-finishing",
         "sweep: the lease of an import without its last step stays",
-        "manager/leftovers.py",
+        "manager/sweep.py",
         'record.finishing and record.about in ("", first_segment_id(found)):',
         "False:",
         tests=(f"{MANAGER}/test_sweep.py",),
@@ -2765,7 +2765,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sweep-made-since",
         "sweep: whether a lease is needed is looked at under it",
-        "manager/leftovers.py",
+        "manager/sweep.py",
         "                self._check_lease(stream, lease.former, subject)\n",
         "                pass\n",
         tests=(f"{MANAGER}/test_sweep.py",),
@@ -2773,7 +2773,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sweep-only-copy",
         "sweep: a target stays that may have the only copy of an event",
-        "manager/leftovers.py",
+        "manager/sweep.py",
         "        if has_data(described):\n            check_restorable",
         "        if False:\n            check_restorable",
         tests=(f"{MANAGER}/test_sweep.py",),
@@ -2781,7 +2781,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sweep-unread",
         "sweep: all that a target holds is compared with the archive's objects",
-        "manager/leftovers.py",
+        "manager/sweep.py",
         "self._check_target(found, read=True)",
         "self._check_target(found)",
         tests=(f"{MANAGER}/test_sweep.py",),
@@ -2789,7 +2789,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sweep-sealed-unchecked",
         "sweep: a target is looked at once more when nothing can be written to it any more",
-        "manager/removal.py",
+        "manager/ephemeral.py",
         "        check(store.describe(seen.name))\n        store.delete(",
         "        store.delete(",
         tests=(f"{MANAGER}/test_sweep.py",),
@@ -2797,7 +2797,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sweep-join",
         "sweep: a target stays whose run would finish it behind the fence",
-        "manager/leftovers.py",
+        "manager/sweep.py",
         "        if generation_of(work) is None and not work.startswith(COPY):\n",
         "        if False:\n",
         tests=(f"{MANAGER}/test_sweep.py",),
@@ -2813,7 +2813,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sweep-copied-tag",
         "sweep: the tag that names the archive names the target, too",
-        "manager/restored.py",
+        "manager/sweep.py",
         " or origin_tag(stream.name, origin) not in described.configuration.tags",
         "",
         tests=(f"{MANAGER}/test_sweep.py",),
@@ -2821,7 +2821,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sweep-fence-unchecked",
         "removal: the fenced stream is looked at once more",
-        "manager/removal.py",
+        "manager/ephemeral.py",
         "        check(store.describe(seen.name))\n        store.seal(seen.name, first=seen.epochs[0])\n"
         "        check(store.describe(seen.name))\n",
         "        store.seal(seen.name, first=seen.epochs[0])\n",
@@ -2838,7 +2838,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sweep-ledger-used",
         "sweep: a ledger is ended by a record that follows the newest one",
-        "streamstore/services/ledger.py",
+        "streamstore/ledger.py",
         "            self.record({RETIRED: True})\n",
         "            pass\n",
         tests=(f"{MANAGER}/test_sweep.py",),
@@ -2846,7 +2846,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "sweep-ledger-about",
         "sweep: a ledger stays as long as its stream is there",
-        "manager/leftovers.py",
+        "manager/sweep.py",
         "        if not is_seal or stream.name ==",
         "        if is_seal and stream.name ==",
         tests=(f"{MANAGER}/test_sweep.py",),
@@ -2870,7 +2870,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "age-once",
         "an expiry by an age below an hour is written twice: months are not minutes",
-        "common/times.py",
+        "common/units.py",
         '    if seconds < _SECONDS["h"]:\n        minutes',
         "    if False:\n        minutes",
         tests=("tests/unit/streamvault/test_options.py",),
@@ -2902,7 +2902,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "scope-deleted-archives",
         "a command for a scope leaves out archives that were deleted",
-        "scopes/listing.py",
+        "scopes/calls.py",
         ".listing().decision.is_deleted\n",
         '.listing().decision.deletion == "done"\n',
         tests=(f"{SCOPES}/test_scopes.py",),
@@ -2910,7 +2910,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "scope-internal",
         "a command for a scope leaves out internal streams",
-        "scopes/listing.py",
+        "scopes/calls.py",
         'return NOT_A_REPLICA if is_users else f"{INTERNAL} ({role})"',
         'return NOT_A_REPLICA if is_users else ""',
         tests=(f"{SCOPES}/test_scopes.py",),
@@ -2931,7 +2931,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "asked-in-the-folder",
         "machine: Spark's Python, asked what it can import, imports nothing from the working folder",
-        "spark/registering.py",
+        "spark/sources.py",
         "with start_python(command,",
         "with subprocess.Popen(command,",
         tests=(f"{PLANTED}::test_child_imports_nothing_planted[registering]",),
@@ -2980,7 +2980,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "folders-of-all",
         "machine: folders that are made are their owner's alone",
-        "common/modes.py",
+        "common/processes.py",
         "path.mkdir(0o700)",
         "path.mkdir()",
         tests=(MODES,),
@@ -2988,7 +2988,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "files-of-all",
         "machine: files that are made are their owner's alone",
-        "common/modes.py",
+        "common/processes.py",
         "os.open(path, os.O_RDWR | flags, 0o600)",
         "os.open(path, os.O_RDWR | flags, 0o666)",
         tests=(MODES,),
@@ -3004,7 +3004,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "log-on-terminal",
         "machine: control characters in log lines are escaped",
-        "cli/logs.py",
+        "cli/output.py",
         "return plain(without_logins(super().format(record)), LINES)",
         "return without_logins(super().format(record))",
         tests=(OUTPUT,),
@@ -3036,7 +3036,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "link-to-folder",
         "folder: no link below the root is followed to a folder",
-        "objectstore/folder/store.py",
+        "objectstore/folder.py",
         """            if real != (self._real + below or "/"):
                 raise""",
         """            if not real:
@@ -3046,7 +3046,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "link-to-file",
         "folder: no link below the root is followed to a file",
-        "objectstore/folder/store.py",
+        "objectstore/folder.py",
         "os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK",
         "os.O_RDONLY | os.O_NONBLOCK",
         tests=(LINKS,),
@@ -3054,7 +3054,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "link-made-in",
         "folder: a folder is made where it was checked to be, whatever is renamed meanwhile",
-        "objectstore/folder/store.py",
+        "objectstore/folder.py",
         'yield Path(f"/proc/self/fd/{above}/{name}")',
         "yield folder",
         tests=(f"{LINKS}::test_folder_that_becomes_a_link_leads_nowhere_else",),
@@ -3062,7 +3062,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "link-pruned",
         "folder: no link below the root is followed to a folder that has become empty",
-        "objectstore/folder/store.py",
+        "objectstore/folder.py",
         """                with self._folder_of(at) as (above, name):
                     os.rmdir(name, dir_fd=above)
 """,
@@ -3073,7 +3073,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "mode-of-a-link",
         "machine: the mode of a folder that is made is given to no other",
-        "common/modes.py",
+        "common/processes.py",
         "os.O_DIRECTORY | os.O_NOFOLLOW",
         "os.O_DIRECTORY",
         tests=(f"{MODES}::test_mode_is_given_to_no_other_folder",),
@@ -3081,7 +3081,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "link-listed",
         "folder: no link below the root is listed",
-        "objectstore/folder/listing.py",
+        "objectstore/folder.py",
         "return staging not in entry.name and not entry.is_symlink()",
         "return staging not in entry.name",
         tests=(LINKS,),
@@ -3089,7 +3089,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "json-name-twice",
         "hostile input: a JSON file in which a name is there twice is damage",
-        "manifests/format/jsonfile.py",
+        "manifests/files.py",
         "        check_names(data)\n",
         "",
         tests=(JSON_FILES,),
@@ -3097,7 +3097,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "json-many-values",
         "hostile input: a JSON file with millions of values is not parsed",
-        "manifests/format/jsonfile.py",
+        "manifests/files.py",
         "    if has_too_many(data):\n        raise Damaged",
         "    if False:\n        raise Damaged",
         tests=(JSON_FILES,),
@@ -3105,7 +3105,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "json-many-values-written",
         "hostile input: a JSON file that readers reject is not written",
-        "manifests/format/jsonfile.py",
+        "manifests/files.py",
         "        if len(data) > SMALL or has_too_many(data):",
         "        if len(data) > SMALL:",
         tests=(JSON_FILES,),
@@ -3113,7 +3113,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "request-name-twice",
         "hostile input: a request in which a name is there twice is none",
-        "requests/model.py",
+        "requests/queue.py",
         "        check_names(content)\n",
         "",
         tests=(JSON_FILES,),
@@ -3201,7 +3201,7 @@ RULES: tuple[Mutant, ...] = (
     Mutant(
         "lease-for-ever",
         "hostile input: a store that loses a lease's stream each time is given up",
-        "streamstore/services/lease.py",
+        "streamstore/lease.py",
         "        for _ in range(ATTEMPTS):\n            with",
         "        while True:\n            with",
         tests=("tests/unit/streamstore/services/test_lease.py",),

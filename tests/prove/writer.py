@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.arithmetic.framing import frame
-from streamvault.streamstore.arithmetic.routing import SegmentRouter, key_position
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, StreamStoreUnavailable
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import SegmentId, StreamName
-from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.routing import SegmentRouter, key_position
+from streamvault.streamstore.store import SegmentAppender, StreamStore
 from streamvault.streamstore.uri import parse_stream
 
 KEYS = 200

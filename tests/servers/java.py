@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from streamvault.sparkrun import java as installed
-from streamvault.sparkrun.errors import NoJava
+from streamvault.sparkrun.runner import NoJava
 from tests.servers.cache import cached
 from tests.servers.process import run_tool
 

@@ -10,9 +10,9 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
-import streamvault.lake.run
+import streamvault.lake.handoff
 from streamvault.lake.task import FileTask, WrittenFile, write_file
-from streamvault.manifests.archive.archive import TableArchive
+from streamvault.manifests.archive import TableArchive
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamName
 from tests.unit.small_archives import NAME, Vault, archive_of, objects_of
@@ -69,9 +69,9 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], files:
             act()
         return write_file(task)
 
-    monkeypatch.setattr(streamvault.lake.run, "write_file", write)
+    monkeypatch.setattr(streamvault.lake.handoff, "write_file", write)
 
 
 def writing(write: Callable[[FileTask], WrittenFile]) -> Any:
     """Files are written so."""
-    return patch.object(streamvault.lake.run, "write_file", write)
+    return patch.object(streamvault.lake.handoff, "write_file", write)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from streamvault.objectstore.locks import Lock, ObjectLocks
+from streamvault.objectstore.store import Lock, ObjectLocks
 
 
 class Locked(ObjectLocks):

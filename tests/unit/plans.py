@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.archive.rows import FinishedSpan, Gap, RangeEntry
-from streamvault.manifests.format.entries import GapEntry, PlannedSegment
+from streamvault.manifests.manifest import GapEntry, PlannedSegment
+from streamvault.manifests.plan import FinishedSpan, Gap, Plan, RangeEntry
 from streamvault.streamstore.model import StreamCut
 from tests.archives import CREATED, LEFT, NAME, RIGHT, two_generations
 

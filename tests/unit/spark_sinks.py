@@ -12,13 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamvault.spark.pravega_sink import TaskDone
-from streamvault.spark.task_writer import write_rows
-from streamvault.spark.writing import Writing
-from streamvault.streamstore.appender import SegmentAppender
+from streamvault.spark.options import Writing
+from streamvault.spark.pravega_sink import TaskDone, write_rows
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState
+from streamvault.streamstore.store import SegmentAppender, Transaction, Transactions, TransactionState
 from tests.killed import Killed
 from tests.streams import events_of
 

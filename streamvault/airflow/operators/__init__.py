@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 try:
-    from streamvault.airflow.operators.archives import (
-        CheckArchiveOperator,
-        ExportStreamOperator,
-        ImportStreamOperator,
-        RotateArchiveOperator,
-    )
-    from streamvault.airflow.operators.mirrors import (
-        CopyStreamOperator,
-        MoveStreamOperator,
-        PromoteReplicaOperator,
-        ReplicateStreamOperator,
-    )
-    from streamvault.airflow.operators.queues import (
-        RequestRestoreOperator,
-        WorkQueueOperator,
-    )
-    from streamvault.airflow.operators.showing import (
-        ListArchivesOperator,
-        ListStreamsOperator,
-        ShowDdlOperator,
-        ShowManifestOperator,
-        ShowQueueOperator,
-        ShowTimelineOperator,
-        TranslatePositionsOperator,
-    )
-    from streamvault.airflow.operators.stitching import (
+    from streamvault.airflow.operators.verbs import (
         AppendStreamsOperator,
-        JoinStreamsOperator,
-    )
-    from streamvault.airflow.operators.tables import (
-        HandoffTableOperator,
-    )
-    from streamvault.airflow.operators.upkeep import (
+        CheckArchiveOperator,
         CheckSetupOperator,
         CompactArchiveOperator,
         ConvertArchiveOperator,
+        CopyStreamOperator,
         DeleteArchiveOperator,
+        ExportStreamOperator,
         FollowStreamOperator,
+        HandoffTableOperator,
         HoldArchiveOperator,
+        ImportStreamOperator,
+        JoinStreamsOperator,
+        ListArchivesOperator,
+        ListStreamsOperator,
+        MoveStreamOperator,
         PlanArchiveOperator,
+        PromoteReplicaOperator,
         ReleaseArchiveOperator,
+        ReplicateStreamOperator,
+        RequestRestoreOperator,
+        RotateArchiveOperator,
+        ShowDdlOperator,
+        ShowManifestOperator,
+        ShowQueueOperator,
         ShowStatusOperator,
+        ShowTimelineOperator,
         SweepScopeOperator,
+        TranslatePositionsOperator,
+        WorkQueueOperator,
         WriteReportOperator,
     )
     from streamvault.airflow.operators.warm import WarmArchiveOperator

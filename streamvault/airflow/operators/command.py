@@ -16,16 +16,15 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from streamvault.airflow.aws import aws_environment, is_on_s3
-from streamvault.airflow.flags import flag
-from streamvault.airflow.lineage import lineage_of
+from streamvault.airflow.environment import flag
 from streamvault.airflow.links import ArchivePageLink, SparkLink
 from streamvault.airflow.options import OptionArgument, described, forwarding_init, option_arguments
-from streamvault.airflow.outcome import report_of, reports_in
+from streamvault.airflow.outcome import lineage_of, report_of, reports_in
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import StreamvaultSubmitHook
 from streamvault.common.options import Options
-from streamvault.common.times import parse_duration
-from streamvault.sparkrun.options import Distributed
+from streamvault.common.units import parse_duration
+from streamvault.sparkrun.opening import Distributed
 
 _CLUSTER_MODE = "the driver runs on the worker (deploy mode client): only it gets the logins, in its environment"
 _OWN_APPLICATION = "the operator submits the command of Streamvault"
@@ -310,7 +309,7 @@ class CommandOperator(SparkSubmitOperator):
         place = report.get("archive") or getattr(self, "root", None)
         if not self.report_file or not place:
             return
-        from streamvault.airflow.archive_page import write_page  # noqa: PLC0415  (not where DAGs are parsed)
+        from streamvault.airflow.links import write_page  # noqa: PLC0415  (not where DAGs are parsed)
 
         try:
             write_page(place, self.report_file, self.variables(), self.aws_conn_id)

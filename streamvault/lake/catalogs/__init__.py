@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from streamvault.common.errors import Conflict, Failed, Usage
-from streamvault.common.retries import pauses
+from streamvault.common.waiting import pauses
 from streamvault.lake.location import TablePlace
-from streamvault.lake.options import TableFormat
-from streamvault.manifests.archive.history import Generation
+from streamvault.lake.reports import TableFormat
+from streamvault.manifests.history import Generation
 
 __all__ = ["Catalog", "CatalogFailed", "check_follows", "check_known", "open_catalog", "while_busy"]
 

@@ -12,12 +12,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.lake.catalogs import CatalogFailed, check_known, while_busy
-from streamvault.lake.column_types import hive_type
-from streamvault.lake.hive import HiveTable, hive_table, projected
+from streamvault.lake.catalogs.hive import HiveTable, hive_table, projected
 from streamvault.lake.location import TablePlace
-from streamvault.lake.recorded import GENERATION
-from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.format.jsonfile import one_line
+from streamvault.lake.table import GENERATION, hive_type
+from streamvault.manifests.files import one_line
+from streamvault.manifests.history import Generation
 
 _KEPT = (
     "Name", "Description", "Owner", "Retention", "StorageDescriptor", "PartitionKeys", "ViewOriginalText",

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
@@ -17,22 +18,96 @@ from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    ResolveError,
     TableAlreadyExistsError,
 )
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.schema import Schema, promote
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
 from streamvault.common.errors import Conflict, Problem, Usage
 from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known, while_busy
-from streamvault.lake.catalogs.iceberg_columns import check_columns
 from streamvault.lake.catalogs.iceberg_vetting import load_vetted, vet, vet_files
 from streamvault.lake.catalogs.registration import check_identity, check_never_created, fix_identity, plain_address
 from streamvault.lake.location import TablePlace, not_taken
-from streamvault.lake.recorded import GENERATION
-from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.format.jsonfile import one_line
+from streamvault.lake.table import GENERATION, hive_type
+from streamvault.manifests.files import one_line
+from streamvault.manifests.history import Generation
 from streamvault.objectstore.s3.access import S3Access
+
+_CONSTANT = (GENERATION, "scope", "stream")
+"""Columns with one value in a file, so that a file is in one partition by any of them."""
+
+
+def check_columns(table: Table, place: TablePlace) -> None:
+    """Check that a table still has every column of a handoff's files, with a type that can hold its values.
+
+    Columns may have been added, moved, or widened (int to bigint, float to double, decimals to a higher precision).
+
+    Raises:
+        Conflict: a column was renamed, dropped or has another type; one without which rows are not valid was added; or
+            the table is partitioned so that a file would belong to several partitions. Names the column.
+    """
+    schema = table.schema()
+    ours = place.options.schema
+    for field in ours:
+        if field.name not in schema.column_names:
+            todo = f"Rename it back, or add a column {field.name} {hive_type(field.type)}"
+            raise _changed(place, f"the catalog's table no longer has the column {field.name}", todo)
+        if not _fits(schema.find_field(field.name), _as_iceberg(field, schema)):
+            what = f"the column {field.name} of the catalog's table no longer fits the type {hive_type(field.type)}"
+            raise _changed(place, what, "Give it this type again, or a wider one")
+    for column in schema.fields:
+        if column.required and column.name not in ours.names:
+            what = f"the catalog's table has a required column that the table's files lack: {column.name}"
+            raise _changed(place, what, "Drop it, or let it be null")
+    for part in table.spec().fields:
+        source = schema.find_column_name(part.source_id)
+        if source not in _CONSTANT and not isinstance(part.transform, VoidTransform):
+            what = f"the catalog's table is partitioned by {source} ({part.name}), of which a file has several values"
+            raise _changed(place, what, "Remove this partition field")
+
+
+def _changed(place: TablePlace, what: str, todo: str) -> Conflict:
+    return Conflict(what, where=place.name, todo=f"{todo}; or create another table (--table NAME).")
+
+
+def _as_iceberg(field: pa.Field, schema: Schema) -> NestedField | None:
+    """Return a column of the files with the identifiers of a table's columns; None if it has unknown members."""
+    try:
+        return pyarrow_to_schema(pa.schema([field]), name_mapping=schema.name_mapping).fields[0]
+    except ValueError:
+        return None
+
+
+def _fits(theirs: NestedField, ours: NestedField | None) -> bool:
+    if ours is None or (theirs.required and not ours.required):
+        return False
+    return _type_fits(theirs.field_type, ours.field_type)
+
+
+def _type_fits(theirs: IcebergType, ours: IcebergType) -> bool:
+    """Return whether values of a column in the files can be read as those of a table's column."""
+    match theirs, ours:
+        case StructType(), StructType():
+            held = {member.field_id: member for member in ours.fields}
+            return all(
+                _fits(member, held[member.field_id]) if member.field_id in held else not member.required
+                for member in theirs.fields
+            )
+        case ListType(), ListType():
+            return _fits(theirs.element_field, ours.element_field)
+        case MapType(), MapType():
+            return _fits(theirs.key_field, ours.key_field) and _fits(theirs.value_field, ours.value_field)
+        case PrimitiveType(), PrimitiveType():
+            with suppress(ResolveError):
+                return ours == theirs or bool(promote(ours, theirs))
+    return False
+
 
 NEWEST = "streamvault.generation"
 FINGERPRINT = "streamvault.fingerprint"

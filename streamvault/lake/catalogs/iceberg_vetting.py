@@ -25,7 +25,7 @@ from pyiceberg.utils.config import PYICEBERG_HOME, PYICEBERG_YML, Config
 
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.lake.location import TablePlace
-from streamvault.manifests.format.jsonfile import one_line
+from streamvault.manifests.files import one_line
 
 _PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 """Properties of a table that name a folder; Athena sets one. It must be in the table's own."""

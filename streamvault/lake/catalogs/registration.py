@@ -16,8 +16,8 @@ from uuid import UUID
 
 from streamvault.common.errors import Conflict
 from streamvault.lake.location import TablePlace
-from streamvault.layouts.object_keys import table_identity_key, table_registration_key
-from streamvault.manifests.format.jsonfile import File, decide_file, find_file
+from streamvault.layouts.keys import table_identity_key, table_registration_key
+from streamvault.manifests.files import File, decide_file, find_file
 
 _NO_FILE = ("/:memory:", "/file:")
 """Beginnings of the path in an address of SQLite that is not a plain file's."""

@@ -11,23 +11,20 @@ from functools import partial
 from typing import TypeVar
 
 from streamvault.common.errors import Damaged
+from streamvault.common.options import verb
 from streamvault.common.progress import Progress
-from streamvault.common.sizes import count_text
-from streamvault.common.verb import verb
+from streamvault.common.units import count_text
+from streamvault.layouts.keys import GenerationSpan, Place
 from streamvault.layouts.layout import LAYOUTS
-from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.layouts.place import Place
-from streamvault.manifests.archive.agreement import by_segment
-from streamvault.manifests.archive.archive import Archive, NoSuchArchive
-from streamvault.manifests.archive.damage import Lost
-from streamvault.manifests.archive.deleting import below_head
-from streamvault.manifests.archive.history import History
-from streamvault.manifests.archive.listing import Listing, check_decisions
-from streamvault.manifests.archive.marks import check_mark, mark_checked
-from streamvault.manifests.archive.plan import Plan, current_plan
-from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
-from streamvault.manifests.archive.sweeping import remove_strays, tasks_of
+from streamvault.manifests.archive import Archive, NoSuchArchive
+from streamvault.manifests.damage import Lost
+from streamvault.manifests.decisions import check_mark, mark_checked
+from streamvault.manifests.deleting import below_head, remove_strays, tasks_of
+from streamvault.manifests.history import History, by_segment
+from streamvault.manifests.listing import Listing, check_decisions
+from streamvault.manifests.merging import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.options import CheckOptions
+from streamvault.manifests.plan import Plan, current_plan
 from streamvault.manifests.verbs.check_ranges import (
     CheckResult,
     RangesTask,
@@ -41,10 +38,10 @@ from streamvault.manifests.verbs.check_ranges import (
     strays_tasks,
 )
 from streamvault.manifests.verbs.reports import CheckReport, damage_reports
-from streamvault.objectstore.errors import ObjectStoreError
+from streamvault.objectstore.store import ObjectStoreError
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner
-from streamvault.streamstore.arithmetic.framing import filler_text
+from streamvault.streamstore.framing import filler_text
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.own import filled_places
 

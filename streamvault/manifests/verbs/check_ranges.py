@@ -7,30 +7,88 @@ additional ones are strays, which readers skip.
 
 from __future__ import annotations
 
+import base64
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streamvault.common.underway import task_progress
-from streamvault.layouts.layout import LAYOUTS, open_layout
-from streamvault.layouts.object_keys import (
+from streamvault.common.progress import task_progress
+from streamvault.layouts.keys import (
     MANIFESTS,
     TABLES,
     WORK,
+    Place,
+    PlaceAddress,
     chunk_key,
     parse_decision,
     parse_record,
     parse_truncation,
 )
-from streamvault.layouts.place import Place, PlaceAddress
-from streamvault.manifests.archive.agreement import by_segment
-from streamvault.manifests.archive.damage import Lost, damage_of, listed_damage, uncompared
-from streamvault.manifests.archive.history import History
-from streamvault.manifests.archive.plan import Plan
-from streamvault.manifests.archive.sweeping import ranges_a_task
-from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.verbs.stored_checksums import compare_checksums
+from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.damage import Lost, damage_of, listed_damage, uncompared, whole
+from streamvault.manifests.deleting import ranges_a_task
+from streamvault.manifests.history import History, by_segment
+from streamvault.manifests.plan import Plan
+from streamvault.objectstore.bulk import in_order
+from streamvault.objectstore.store import KeptChecksums, NoSuchObject
 from streamvault.streamstore.model import SegmentId
+
+MAX_REQUESTS = 16
+"""Requests in flight for a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedObject:
+    """Result for one object.
+
+    Attributes:
+        key: its key.
+        damage: what is wrong with it, if anything.
+        is_kept: whether the store keeps a checksum of all of its bytes.
+        is_compared: whether the index has the same kind of checksum, and both were compared.
+    """
+
+    key: str
+    damage: Lost | None = None
+    is_kept: bool = False
+    is_compared: bool = False
+
+
+def compare_checksums(place: Place, layout: str, rows: Iterable[ArchivedRange]) -> Iterable[ComparedObject]:
+    """Compare ranges of a layout with one object each with the index, by one request for each."""
+    keys = open_layout(layout).keys
+
+    def ask(row: ArchivedRange) -> ComparedObject:
+        key = place.prefix + keys.key(row.segment, row.start, row.end - row.start)
+        try:
+            kept = place.store.checksums(key)
+        except NoSuchObject:
+            return ComparedObject(key, whole(row, f"the object is missing ({key})"))
+        return _compared(row, key, kept)
+
+    return in_order(rows, ask, lambda _: 1, MAX_REQUESTS, MAX_REQUESTS)
+
+
+def _compared(row: ArchivedRange, key: str, kept: KeptChecksums) -> ComparedObject:
+    size = sum(row.frames) or row.end - row.start
+    if kept.size != size:
+        what = f"the object has {kept.size} bytes instead of {size} ({key})"
+        return ComparedObject(key, whole(row, what), is_kept=True)
+    # the digest is of the segment's bytes, which are those of an object that is not compressed
+    digest = "" if row.frames else base64.b64encode(bytes.fromhex(row.digest)).decode()
+    pairs = {"CRC64NVME": (row.crc64nvme, kept.crc64nvme), "SHA-256": (digest, kept.sha256)}
+    compared = {name: pair for name, pair in pairs.items() if all(pair)}
+    damage = next(
+        (
+            whole(row, f"the {name} that the store keeps of the object is {held} instead of {recorded} ({key})")
+            for name, (recorded, held) in compared.items()
+            if recorded != held
+        ),
+        None,
+    )
+    return ComparedObject(key, damage, is_kept=bool(kept.crc64nvme or kept.sha256), is_compared=bool(compared))
+
 
 MAX_FINDINGS = 100
 """Findings reported by one task; further ones are only counted."""
@@ -172,7 +230,7 @@ def strays_tasks(
         address: the archive.
         extra: as for `range_tasks`.
         unfinished: the plan of a generation that is not published yet; its objects are not strays.
-        below: the parts of segments below the archive's head, from `manifests.archive.deleting.below_head`. Objects
+        below: the parts of segments below the archive's head, from `manifests.deleting.below_head`. Objects
             there have expired or were written late; rotations delete them, so they are not strays either.
     """
     known = by_segment(extra)

@@ -15,11 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Conflict
-from streamvault.common.sizes import generations_text
-from streamvault.common.times import moment_text
-from streamvault.common.verb import verb
-from streamvault.layouts.layout import LAYOUTS, open_layout
-from streamvault.layouts.object_keys import (
+from streamvault.common.options import verb
+from streamvault.common.units import generations_text, moment_text
+from streamvault.layouts.keys import (
     WORK,
     GenerationSpan,
     is_record,
@@ -28,16 +26,15 @@ from streamvault.layouts.object_keys import (
     plan_key,
     table_of,
 )
-from streamvault.manifests.archive.archive import Archive, NoSuchArchive
-from streamvault.manifests.archive.deleting import LockCheck
-from streamvault.manifests.archive.listing import Listing, check_decisions
-from streamvault.manifests.archive.marks import Decision, Deletion
+from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.manifests.archive import Archive, NoSuchArchive
+from streamvault.manifests.decisions import Decision, Deletion
+from streamvault.manifests.deleting import LockCheck
+from streamvault.manifests.listing import Listing, check_decisions
 from streamvault.manifests.options import DeleteOptions
 from streamvault.manifests.verbs.reports import DeleteReport
 from streamvault.objectstore.bulk import delete_all
-from streamvault.objectstore.errors import NoSuchObject
-from streamvault.objectstore.locks import Lock
-from streamvault.objectstore.store import ObjectInfo
+from streamvault.objectstore.store import Lock, NoSuchObject, ObjectInfo
 
 NAMED = 10
 """Foreign objects that are named."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from streamvault.common.errors import Failed, Usage
-from streamvault.common.verb import verb
+from streamvault.common.options import verb
 from streamvault.layouts.layout import open_layout
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.range_bytes import read_verified
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.damage import read_verified
+from streamvault.manifests.history import Generation
+from streamvault.manifests.listing import Listing
 from streamvault.manifests.options import GetOptions
-from streamvault.objectstore.errors import NoSuchObject, WrongSize
+from streamvault.objectstore.store import NoSuchObject, WrongSize
 from streamvault.streamstore.model import HEADER_BYTES, EventPointer
 
 

@@ -6,11 +6,11 @@ import re
 from contextlib import suppress
 
 from streamvault.common.errors import Conflict, Damaged, Failed, Usage
-from streamvault.common.verb import verb
-from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.marks import Decision, Hold, user_name
+from streamvault.common.options import verb
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.decisions import Decision, Hold, user_name
+from streamvault.manifests.listing import Listing
 from streamvault.manifests.options import HoldOptions, ReleaseOptions
 from streamvault.manifests.verbs.reports import HoldReport
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamvault.common.errors import Damaged, Problem
-from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.listing import Listing, manifest_lost
-from streamvault.manifests.archive.marks import valid_mark
-from streamvault.manifests.archive.plan import current_plan
-from streamvault.manifests.format.entries import GapEntry
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.decisions import valid_mark
+from streamvault.manifests.listing import Listing, manifest_lost
+from streamvault.manifests.manifest import GapEntry, Manifest
+from streamvault.manifests.plan import current_plan
 from streamvault.manifests.verbs.reports import ArchiveSummary
-from streamvault.objectstore.errors import AccessDenied
+from streamvault.objectstore.store import AccessDenied
 from streamvault.streamstore.model import StreamCut
 
 Gather = Callable[[Archive, Listing, Iterable[Manifest]], Any]

@@ -8,13 +8,13 @@ from itertools import takewhile
 
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.history import Generation, History
-from streamvault.manifests.archive.listing import Listing, manifest_lost
-from streamvault.manifests.archive.marks import check_mark, mark_checked
-from streamvault.manifests.archive.replaced import extra_chunks, merges_under_way, state_of
-from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.decisions import check_mark, mark_checked
+from streamvault.manifests.history import Generation, History
+from streamvault.manifests.listing import Listing, manifest_lost
+from streamvault.manifests.manifest import Manifest
+from streamvault.manifests.merging import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.verbs.check import run_checks
 from streamvault.manifests.verbs.check_ranges import CheckResult, check_ranges, range_tasks
 from streamvault.sparkrun.runner import Runner

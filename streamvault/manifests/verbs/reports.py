@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from streamvault.common.errors import Damaged
-from streamvault.common.notebook import charts_of, html_of
-from streamvault.common.report import Report, RunReport, TimedReport
-from streamvault.manifests.archive.damage import Lost, lost_text
-from streamvault.manifests.archive.history import History
+from streamvault.common.report import Report, RunReport, TimedReport, charts_of, html_of
+from streamvault.manifests.damage import Lost, lost_text
+from streamvault.manifests.history import History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

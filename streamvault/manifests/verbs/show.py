@@ -9,22 +9,20 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from streamvault.common.at_once import each_of
 from streamvault.common.errors import Absent
 from streamvault.common.progress import Progress
-from streamvault.common.times import moment_text
+from streamvault.common.servers import each_of
+from streamvault.common.units import moment_text
+from streamvault.layouts.keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
 from streamvault.layouts.layout import LAYOUTS, open_layout
-from streamvault.layouts.object_keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.archive.marks import valid_mark
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.decisions import valid_mark
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.overview import Gather, Overview, overview_of
 from streamvault.manifests.verbs.reports import ArchiveSummary, Timeline, TimelineEntry
 from streamvault.objectstore.bulk import list_records
-from streamvault.objectstore.errors import AccessDenied, InvalidKey, InvalidRoot
-from streamvault.objectstore.paths import is_path
-from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.store import AccessDenied, InvalidKey, InvalidRoot, ObjectStore, is_path
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import StreamName

@@ -14,7 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 from obstore.exceptions import AlreadyExistsError, PermissionDeniedError, UnauthenticatedError
 
 from streamvault.common.errors import Problem
-from streamvault.objectstore.errors import (
+from streamvault.objectstore.store import (
     AccessDenied,
     AlreadyExists,
     InArchiveClass,

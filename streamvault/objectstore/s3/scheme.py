@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
+import socket
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from streamvault.common import logins
 from streamvault.common.errors import Usage
-from streamvault.objectstore.cold import ColdStorage
-from streamvault.objectstore.errors import InvalidRoot
-from streamvault.objectstore.locks import ObjectLocks
+from streamvault.common.servers import speaks_tls
 from streamvault.objectstore.retrying import RetryingStore
-from streamvault.objectstore.s3.access import ARCHIVE_CLASSES, S3Access
-from streamvault.objectstore.s3.environment import access_from_environment
+from streamvault.objectstore.s3.access import ARCHIVE_CLASSES, S3Access, access_from_environment
 from streamvault.objectstore.s3.store import BucketStore
-from streamvault.objectstore.scheme import Scheme, parse_path
-from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.store import ColdStorage, InvalidRoot, ObjectLocks, ObjectStore, ObjectStoreError
+from streamvault.objectstore.uri import Scheme, parse_path
 
 if TYPE_CHECKING:
     from streamvault.objectstore.uri import RootAddress
+
 
 WORTH_ASKING = 512 * 1024 * 1024
 """Bytes for which the cheapest checksum saves more processor time than it takes to load botocore and ask."""
@@ -57,7 +58,7 @@ class _S3Scheme(Scheme):
         access: S3Access = address.access
         if size < WORTH_ASKING or not access.checksum:
             return access
-        from streamvault.objectstore.s3.checksums import with_cheapest  # noqa: PLC0415
+        from streamvault.objectstore.s3.multipart import with_cheapest  # noqa: PLC0415
 
         return with_cheapest(access, address.place, f"{address.prefix}/{folder}".lstrip("/"))
 
@@ -68,7 +69,6 @@ class _S3Scheme(Scheme):
         store = BucketStore(address, storage_class=data_class, timeout=timeout_seconds)
 
         def reach() -> None:
-            from streamvault.objectstore.s3.reach import check_plain  # noqa: PLC0415  (imports ssl)
 
             check_plain(address.access.endpoint, f"s3://{address.place}")
 
@@ -91,7 +91,7 @@ class _S3Scheme(Scheme):
 
     def open_locks(self, address: RootAddress) -> ObjectLocks | None:
         """See the base class."""
-        from streamvault.objectstore.s3.locks import open_locks  # noqa: PLC0415
+        from streamvault.objectstore.s3.cold import open_locks  # noqa: PLC0415
 
         return open_locks(address)
 
@@ -103,3 +103,28 @@ class _S3Scheme(Scheme):
 
 
 SCHEME = _S3Scheme()
+
+
+REACH_SECONDS = 2.0
+"""How long a server may be silent that is asked whether it speaks TLS."""
+
+
+def check_plain(endpoint: str, bucket: str) -> None:
+    """Check that a server is not addressed by ``http://`` although it speaks TLS.
+
+    The opposite is told by the first answer. This is not: some servers say so in a text, others hang up.
+
+    Args:
+        endpoint: the server's URL.
+        bucket: the bucket's URI.
+
+    Raises:
+        ObjectStoreError: it speaks TLS.
+    """
+    url = urlsplit(endpoint)
+    if url.scheme != "http":
+        return
+    with suppress(OSError), socket.create_connection((url.hostname, url.port or 80), timeout=REACH_SECONDS) as plain:
+        if speaks_tls(plain):
+            todo = "Use https:// in AWS_ENDPOINT_URL."
+            raise ObjectStoreError("the server speaks TLS", where=f"{bucket} at {endpoint}", todo=todo)

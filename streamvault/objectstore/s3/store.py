@@ -15,12 +15,10 @@ from obstore.store import MemoryStore, S3Store
 
 from streamvault.common.errors import Problem
 from streamvault.common.memory import give_back_large_buffers
-from streamvault.objectstore.checksums import KeptChecksums
-from streamvault.objectstore.errors import ObjectStoreError
 from streamvault.objectstore.obstore_store import BACKEND_ERRORS, ObstoreStore
-from streamvault.objectstore.paths import check_key
 from streamvault.objectstore.s3.access import S3Access
 from streamvault.objectstore.s3.errors import beyond_the_end, translate
+from streamvault.objectstore.store import KeptChecksums, ObjectStoreError, check_key
 
 if TYPE_CHECKING:
     from obstore.store import S3Credential  # not there at run time
@@ -119,7 +117,7 @@ class BucketStore(ObstoreStore):
 
     def checksums(self, key: str) -> KeptChecksums:
         """See `ObjectStore.checksums`."""
-        from streamvault.objectstore.s3.checksums import kept_checksums  # noqa: PLC0415  (imports botocore)
+        from streamvault.objectstore.s3.multipart import kept_checksums  # noqa: PLC0415  (imports botocore)
 
         check_key(key)
         return kept_checksums(self._access, self._name, self._base + key)

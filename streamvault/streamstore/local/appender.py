@@ -11,14 +11,18 @@ from dataclasses import dataclass
 from io import FileIO
 
 from streamvault.common.errors import Problem
-from streamvault.common.modes import open_file
-from streamvault.streamstore.appender import SegmentAppender
+from streamvault.common.processes import open_file
 from streamvault.streamstore.errors import OffsetConflict, StoreBusy, StreamStoreError
-from streamvault.streamstore.local.files import system_errors, write_all
-from streamvault.streamstore.local.folder import StreamFolder
-from streamvault.streamstore.local.record import StreamRecord
-from streamvault.streamstore.local.segment_files import SegmentFiles
-from streamvault.streamstore.local.state import SegmentState, read_state, write_state
+from streamvault.streamstore.local.files import (
+    SegmentFiles,
+    SegmentState,
+    read_state,
+    system_errors,
+    write_all,
+    write_state,
+)
+from streamvault.streamstore.local.folder import StreamFolder, StreamRecord
+from streamvault.streamstore.store import SegmentAppender
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,25 @@
-"""A stream's folder: its lock, its record, its segments, and the errors for when it is not there."""
+"""A stream's folder: its lock, its record, its segments and transactions, and the errors for when it is not there.
+
+Commits: decided by one change of the stream's record, and finished by whoever opens the stream next.
+
+Until the record says so, nothing of a transaction is in a segment. Afterwards nobody sees the stream before all of it
+is: whoever reads the record copies what a killed process did not.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Self, TypeVar
+from uuid import UUID
 
+from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.errors import (
     InvalidName,
     NoSuchScope,
@@ -16,12 +29,328 @@ from streamvault.streamstore.errors import (
     StreamChanged,
     StreamStoreError,
 )
-from streamvault.streamstore.local.commit import finish_commit
-from streamvault.streamstore.local.files import locked, punch_hole, system_errors
-from streamvault.streamstore.local.record import StreamRecord, load_record, read_revision
-from streamvault.streamstore.local.segment_files import SegmentFiles
-from streamvault.streamstore.local.state import read_state
-from streamvault.streamstore.model import Epoch, SegmentId, SegmentInfo, StreamCut, StreamName
+from streamvault.streamstore.local.files import (
+    SegmentFiles,
+    locked,
+    punch_hole,
+    read_state,
+    replace_file,
+    system_errors,
+)
+from streamvault.streamstore.model import (
+    Epoch,
+    KeyRange,
+    Retention,
+    RetentionKind,
+    ScaleKind,
+    Scaling,
+    SegmentId,
+    SegmentInfo,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
+from streamvault.streamstore.store import TransactionState
+
+_KEPT = 256
+"""Ids of committed transactions that are kept, and as many of aborted ones; older ones are unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRecord:
+    """A transaction that has not ended.
+
+    Attributes:
+        epoch: the epoch in which it began.
+        expires: when its lease runs out (POSIX time, seconds).
+        into: once its commit is decided, where its bytes go: segment → (offset, bytes). None while it is open.
+    """
+
+    epoch: int
+    expires: float
+    into: Mapping[SegmentId, tuple[int, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTransactions:
+    """A stream's transactions.
+
+    Attributes:
+        going: those that have not ended; the commit of at most one is decided.
+        committed: the last ones that were committed.
+        aborted: the last ones that were aborted.
+    """
+
+    going: Mapping[UUID, TransactionRecord] = field(default_factory=dict)
+    committed: tuple[UUID, ...] = ()
+    aborted: tuple[UUID, ...] = ()
+
+    @property
+    def committing(self) -> UUID | None:
+        """The one whose commit is decided but not finished."""
+        return next((id_ for id_, record in self.going.items() if record.into is not None), None)
+
+    def state(self, id_: UUID) -> TransactionState:
+        """The recorded state; one that is open may have expired."""
+        if id_ in self.going:
+            return TransactionState.OPEN if self.going[id_].into is None else TransactionState.COMMITTING
+        if id_ in self.committed:
+            return TransactionState.COMMITTED
+        return TransactionState.ABORTED if id_ in self.aborted else TransactionState.UNKNOWN
+
+    def changed(self, id_: UUID, record: TransactionRecord) -> Self:
+        """Return them with this one begun or changed."""
+        return replace(self, going={**self.going, id_: record})
+
+    def finished(self, id_: UUID) -> Self:
+        """Return them with this one committed."""
+        going = {other: record for other, record in self.going.items() if other != id_}
+        return replace(self, going=going, committed=(*self.committed, id_)[-_KEPT:])
+
+    def dropped(self, *ids: UUID) -> Self:
+        """Return them with these aborted, as far as they are open."""
+        ended = [id_ for id_ in ids if self.state(id_) is TransactionState.OPEN]
+        going = {id_: record for id_, record in self.going.items() if id_ not in ended}
+        return replace(self, going=going, aborted=(*self.aborted, *ended)[-_KEPT:])
+
+    def judged(self, now: float) -> Self:
+        """Return them with those aborted whose lease has run out."""
+        return self.dropped(*(id_ for id_, record in self.going.items() if record.expires < now))
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the stream's record."""
+        going = {}
+        for id_, record in self.going.items():
+            entry: dict[str, Any] = {"epoch": record.epoch, "expires": record.expires}
+            if record.into is not None:
+                entry["into"] = {str(segment): list(stretch) for segment, stretch in record.into.items()}
+            going[id_.hex] = entry
+        return {
+            "going": going,
+            "committed": [id_.hex for id_ in self.committed],
+            "aborted": [id_.hex for id_ in self.aborted],
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Parse the output of `to_json`; raises what wrong JSON raises."""
+        going = {}
+        for id_, entry in value["going"].items():
+            into = entry.get("into")
+            if into is not None:
+                into = {SegmentId.parse(name): (int(offset), int(length)) for name, (offset, length) in into.items()}
+            going[UUID(hex=id_)] = TransactionRecord(entry["epoch"], entry["expires"], into)
+        committed, aborted = (tuple(UUID(hex=id_) for id_ in value[name]) for name in ("committed", "aborted"))
+        return cls(going, committed, aborted)
+
+
+RECORD = "stream.json"
+_FORMAT = 1
+_COMMITTING_FORMAT = 2
+"""While a commit is to be finished, so that an earlier version does not overlook it."""
+_REVISION_BYTES = 64
+_NO_LIMIT = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class StreamRecord:
+    """A stream's configuration and history; it says which segments are open.
+
+    Attributes:
+        transactions: those that are open, and how the last ones ended.
+        revision: the beginning of the file it was read from; another one with each change.
+    """
+
+    stream: StreamName
+    configuration: StreamConfiguration
+    epochs: tuple[Epoch, ...]
+    head: StreamCut
+    sealed: bool = False
+    transactions: StreamTransactions = field(default_factory=StreamTransactions)
+    revision: bytes = field(default=b"", compare=False)
+
+    @property
+    def current(self) -> Epoch:
+        """The newest epoch; its segments are open unless the stream is sealed."""
+        return self.epochs[-1]
+
+    def is_open(self, segment: SegmentId) -> bool:
+        """Return whether a segment accepts appends."""
+        return not self.sealed and segment in self.current.segments
+
+    @cached_property
+    def ranges(self) -> dict[SegmentId, KeyRange]:
+        """Every segment that ever was, with its key range."""
+        return self.describe(self.head).ranges()
+
+    @cached_property
+    def live(self) -> frozenset[SegmentId]:
+        """The segments that the head has not passed."""
+        end = StreamCut(self.stream, dict.fromkeys(self.current.segments, _NO_LIMIT))
+        return frozenset(segments_between(self.describe(end), self.head, end))
+
+    def describe(self, tail: StreamCut) -> StreamDescription:
+        """The description, with a tail."""
+        return StreamDescription(self.stream, self.configuration, self.epochs, self.head, tail, self.sealed)
+
+
+def read_revision(folder: Path) -> bytes:
+    """The revision of the record now, without reading the rest.
+
+    Raises:
+        FileNotFoundError: there is no such stream.
+    """
+    with (folder / RECORD).open("rb", buffering=0) as file:
+        return file.read(_REVISION_BYTES)
+
+
+def load_record(folder: Path, stream: StreamName) -> StreamRecord:
+    """Read a stream's record.
+
+    Raises:
+        FileNotFoundError: there is no such stream.
+        StreamStoreError: the file is damaged, or has an unsupported format.
+    """
+    content = (folder / RECORD).read_bytes()
+    try:
+        value = json.loads(content)
+        if value["format"] not in {_FORMAT, _COMMITTING_FORMAT}:
+            raise StreamStoreError(
+                f"the stream has format {value['format']!r}, but this version supports 1 and 2", where=str(folder)
+            )
+        return StreamRecord(
+            stream=stream,
+            configuration=_configuration(value["configuration"]),
+            epochs=_epochs(value["epochs"]),
+            head=StreamCut(stream, {SegmentId.parse(name): offset for name, offset in value["head"].items()}),
+            sealed=value["sealed"],
+            transactions=_transactions(value),
+            revision=content[:_REVISION_BYTES],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, InvalidName) as error:
+        raise StreamStoreError(f"the stream's record is damaged ({error})", where=str(folder / RECORD)) from None
+
+
+def save_record(folder: Path, record: StreamRecord) -> None:
+    """Replace a stream's record."""
+    epochs, before = [], dict[SegmentId, KeyRange]()
+    for epoch in record.epochs:
+        opens = {str(s): [r.low, r.high] for s, r in epoch.segments.items() if s not in before}
+        seals = [str(segment) for segment in before if segment not in epoch.segments]
+        epochs.append({"epoch": epoch.number, "seals": seals, "opens": opens})
+        before = dict(epoch.segments)
+    value = {
+        "revision": secrets.token_hex(20),  # first, and so among the bytes that `read_revision` reads
+        "format": _FORMAT if record.transactions.committing is None else _COMMITTING_FORMAT,
+        "sealed": record.sealed,
+        "configuration": asdict(record.configuration),
+        "head": {str(segment): offset for segment, offset in record.head.offsets.items()},
+        "epochs": epochs,
+    }
+    if record.transactions != StreamTransactions():
+        value["transactions"] = record.transactions.to_json()
+    replace_file(folder / RECORD, json.dumps(value, indent=1).encode() + b"\n")
+
+
+def _transactions(value: dict[str, Any]) -> StreamTransactions:
+    held = value.get("transactions")
+    return StreamTransactions() if held is None else StreamTransactions.from_json(held)
+
+
+def _epochs(value: list[dict[str, Any]]) -> tuple[Epoch, ...]:
+    epochs: list[Epoch] = []
+    segments: dict[SegmentId, KeyRange] = {}
+    for entry in value:
+        for name in entry["seals"]:
+            del segments[SegmentId.parse(name)]
+        segments.update((SegmentId.parse(name), KeyRange(low, high)) for name, (low, high) in entry["opens"].items())
+        epochs.append(Epoch(entry["epoch"], segments))  # which copies
+    return tuple(epochs)
+
+
+def _configuration(value: dict[str, Any]) -> StreamConfiguration:
+    scaling, retention = value.pop("scaling"), value.pop("retention")
+    return StreamConfiguration(
+        scaling=Scaling(ScaleKind(scaling.pop("kind")), **scaling),
+        retention=Retention(RetentionKind(retention.pop("kind")), **retention),
+        tags=tuple(value.pop("tags")),
+        **value,
+    )
+
+
+_PART = re.compile(r"([0-9a-f]{32})-[0-9]+\.part(-state)?\Z")
+
+
+def decided(record: StreamRecord, id_: UUID, lengths: Mapping[int, int], ends: Mapping[SegmentId, int]) -> StreamRecord:
+    """Return a stream's record with the commit of an open transaction decided.
+
+    If the stream was scaled since the transaction began, there are two more epochs, as on Pravega: one for the
+    transaction, whose segments are sealed at once, and one that repeats the epoch that was current.
+
+    Args:
+        record: the record.
+        id_: the transaction.
+        lengths: the parts' bytes by the number of their segment.
+        ends: the ends of the open segments (bytes).
+    """
+    transaction, current = record.transactions.going[id_], record.current
+    began = record.epochs[transaction.epoch]
+    epochs, rolls = record.epochs, _numbers(began) != _numbers(current)
+    if rolls:
+        own = renumbered(began, current.number + 1)
+        epochs = (*epochs, Epoch(current.number + 1, own))
+        epochs = (*epochs, Epoch(current.number + 2, renumbered(current, current.number + 2)))
+    into = {}
+    for segment in own if rolls else current.segments:
+        if length := lengths.get(segment.number, 0):
+            into[segment] = 0 if rolls else ends[segment], length
+    noted = record.transactions.changed(id_, replace(transaction, into=into))
+    return replace(record, epochs=epochs, transactions=noted)
+
+
+def first_of_kind(record: StreamRecord) -> Epoch:
+    """Return the current epoch, or the one that it repeats: a transaction's parts are named after that."""
+    numbers = _numbers(record.current)
+    return next(epoch for epoch in record.epochs if _numbers(epoch) == numbers)
+
+
+def renumbered(epoch: Epoch, number: int) -> dict[SegmentId, KeyRange]:
+    """Return an epoch's segments as another epoch names them."""
+    return {SegmentId(number, segment.number): held for segment, held in epoch.segments.items()}
+
+
+def reserve(folder: Path, record: StreamRecord, id_: UUID) -> None:
+    """Take the room on the disk that a commit needs, before it is decided."""
+    for segment, (offset, length) in (record.transactions.going[id_].into or {}).items():
+        SegmentFiles.of_segment(folder, segment).reserve(offset, length)
+
+
+def finish_commit(folder: Path, record: StreamRecord) -> None:
+    """Finish the commit that is decided, if there is one; the stream's lock is held alone."""
+    id_ = record.transactions.committing
+    if id_ is None:
+        return
+    for segment, (offset, length) in (record.transactions.going[id_].into or {}).items():
+        part = SegmentFiles.of_part(folder, id_, segment.number)
+        files = SegmentFiles.of_segment(folder, segment)
+        files.take(part, offset, length)
+    transactions = record.transactions.finished(id_)
+    save_record(folder, replace(record, transactions=transactions))
+    remove_ended(folder, transactions)
+
+
+def remove_ended(folder: Path, transactions: StreamTransactions) -> None:
+    """Remove the parts of transactions that have ended, and what a kill left of them."""
+    for path in folder.iterdir():
+        if (match := _PART.match(path.name)) and UUID(hex=match[1]) not in transactions.going:
+            path.unlink(missing_ok=True)
+
+
+def _numbers(epoch: Epoch) -> set[int]:
+    """An epoch has the numbers of another one only if a rolled transaction repeated it."""
+    return {segment.number for segment in epoch.segments}
+
 
 _Seen = TypeVar("_Seen")
 

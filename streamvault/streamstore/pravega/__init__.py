@@ -5,8 +5,8 @@
         ...
 
 Modules: `settings` (address and login); `calls` and `controller` (controller calls, messages and statuses); `wire` (the
-segment store's frames) and `connection` (their transport); `segments`, `session`, `reader` and `appender` (operations
-on a segment); `transactions`; `store` (all of it as a `StreamStore`).
+segment store's frames) and `connection` (their transport); `segments`, `reader` and `appender` (operations on a
+segment); `store` (all of it as a `StreamStore`).
 """
 
 from __future__ import annotations

@@ -12,15 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
-from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, WireError
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import WireCommand, encode
 from streamvault.streamstore.pravega.connection import Connection
 from streamvault.streamstore.pravega.reader import BlockReader
-from streamvault.streamstore.pravega.refusals import InDoubt
-from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
-from streamvault.streamstore.pravega.session import SegmentSession
+from streamvault.streamstore.pravega.segments import InDoubt, SegmentName, SegmentSession, SegmentStores
+from streamvault.streamstore.pravega.wire import WireCommand, encode
+from streamvault.streamstore.store import SegmentAppender
 
 
 @dataclass(slots=True, frozen=True)

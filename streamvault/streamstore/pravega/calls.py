@@ -6,14 +6,14 @@ import base64
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
 from tenacity import stop_after_delay
 
-from streamvault.common.retries import attempts
-from streamvault.common.underway import PRAVEGA
+from streamvault.common.progress import PRAVEGA
+from streamvault.common.waiting import attempts, pauses
 from streamvault.streamstore.errors import (
     AccessDenied,
     RequestFailed,
@@ -22,9 +22,54 @@ from streamvault.streamstore.errors import (
     WireError,
 )
 from streamvault.streamstore.pravega.controller_pb2_grpc import ControllerServiceStub
-from streamvault.streamstore.pravega.patience import unavailable
-from streamvault.streamstore.pravega.reach import check_tls
-from streamvault.streamstore.pravega.settings import PravegaSettings, not_trusted
+from streamvault.streamstore.pravega.settings import PravegaSettings, check_tls, not_trusted
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 2.0
+
+FIRST_LOOK = 0.02
+LONGEST_LOOK = 0.5
+
+
+def unavailable(what: str, address: str, seconds: float) -> StreamStoreUnavailable:
+    """Build the error for a server at ``HOST:PORT`` that could not be reached for some seconds."""
+    return StreamStoreUnavailable(
+        what,
+        where=address,
+        todo=f"Tried for {seconds:.0f} s; check that Pravega runs there and can be reached from this machine.",
+    )
+
+
+def looks(seconds: float) -> Iterator[float]:
+    """Yield when to look whether the controller has finished something: at once, then after growing pauses."""
+    return pauses(seconds, first=FIRST_LOOK, longest=LONGEST_LOOK)
+
+
+class Patience:
+    """Counts the time since the last progress and pauses between attempts.
+
+    Args:
+        total: seconds without progress after which `pause` gives up.
+    """
+
+    def __init__(self, total: float) -> None:
+        self._total = total
+        self.progress()
+
+    def progress(self) -> None:
+        """Record progress: restart the count."""
+        self._pauses = pauses(self._total, first=FIRST_PAUSE, longest=LONGEST_PAUSE, jitter=True, at_once=False)
+
+    def pause(self, what: str, address: str) -> None:
+        """Wait a little before the next attempt, longer each time.
+
+        Raises:
+            StreamStoreUnavailable: the time is over.
+        """
+        PRAVEGA.failed()
+        if next(self._pauses, None) is None:
+            raise unavailable(what, address, self._total)
+
 
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 """Some 700,000 segments of one epoch."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from streamvault.streamstore.errors import StreamStoreError, WireError
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import HEADER, MAX_PAYLOAD_BYTES, WireCommand, decode, encode
 from streamvault.streamstore.pravega.settings import not_trusted
+from streamvault.streamstore.pravega.wire import HEADER, MAX_PAYLOAD_BYTES, WireCommand, decode, encode
 
 IDLE_PER_ENDPOINT = 4
 

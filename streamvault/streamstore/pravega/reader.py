@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from streamvault.streamstore.errors import SegmentTruncated, WireError
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import WireCommand, encode
 from streamvault.streamstore.pravega.connection import Connection, ConnectionLost
-from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
-from streamvault.streamstore.pravega.session import SegmentSession
+from streamvault.streamstore.pravega.segments import SegmentName, SegmentSession, SegmentStores
+from streamvault.streamstore.pravega.wire import WireCommand, encode
 
 PART_BYTES = 1024 * 1024
 """Size of one request and one block (bytes)."""

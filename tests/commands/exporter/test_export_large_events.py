@@ -20,8 +20,7 @@ from streamvault import (
 )
 from streamvault.common.errors import Failed, Usage
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.reading.ranges import NotEvents, find_range
-from streamvault.reading.reader import TRUNCATED
+from streamvault.reading.reader import TRUNCATED, NotEvents, find_range
 from streamvault.reading.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore

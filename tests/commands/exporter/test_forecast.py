@@ -16,16 +16,15 @@ import pytest
 from streamvault import check_archive, export_stream, import_stream, plan_archive
 from streamvault.cli import main
 from streamvault.common.errors import Usage
-from streamvault.exporter.forecast import sizes
-from streamvault.exporter.task import ExportTask
+from streamvault.exporter import forecast
+from streamvault.exporter.run import ExportTask
+from streamvault.layouts.keys import PlaceAddress
 from streamvault.layouts.layout import LayoutName, open_layout
-from streamvault.layouts.place import PlaceAddress
-from streamvault.manifests.archive.agreement import by_segment
-from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry
-from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.ranges import encode_ranges
-from streamvault.manifests.verbs.costs import Part, Requests
-from streamvault.manifests.verbs.prices import LIST_PRICES, list_prices, load_prices
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.history import by_segment
+from streamvault.manifests.index import encode_ranges
+from streamvault.manifests.plan import FinishedSpan, RangeEntry
+from streamvault.manifests.verbs.costs import LIST_PRICES, Part, Requests, list_prices, load_prices
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.proof import SegmentChain
 from streamvault.streamstore.model import SegmentId, StreamName
@@ -224,10 +223,10 @@ def test_sizes_are_those_of_the_real_files() -> None:
             for n in range(45_000)
         ]
         real = len(encode_ranges(stream, rows))
-        found = sizes.index_bytes(stream, 45_000, part, open_layout("chunks"), compressed=compressed)
+        found = forecast.index_bytes(stream, 45_000, part, open_layout("chunks"), compressed=compressed)
         assert found == pytest.approx(real, rel=0.01)
-    real = len(sizes._manifest(stream, range(1500), part).encode())
-    assert sizes.manifest_bytes(stream, 1500, part) == pytest.approx(real, rel=0.05)
+    real = len(forecast._manifest(stream, range(1500), part).encode())
+    assert forecast.manifest_bytes(stream, 1500, part) == pytest.approx(real, rel=0.05)
 
 
 def test_memory_of_the_driver_is_what_its_objects_take() -> None:
@@ -256,7 +255,7 @@ def test_memory_of_the_driver_is_what_its_objects_take() -> None:
     finally:
         tracemalloc.stop()
     assert len(grouped[segment]) == count
-    assert held / count == pytest.approx(sizes.DRIVER_BYTES_A_RANGE, rel=0.25)
+    assert held / count == pytest.approx(forecast.DRIVER_BYTES_A_RANGE, rel=0.25)
 
 
 @pytest.mark.parametrize(("events", "warned"), [(200_000, False), (300_000, True)])

@@ -22,7 +22,7 @@ from streamvault import (
     write_table,
 )
 from streamvault.common.errors import Conflict, Damaged, Usage
-from streamvault.layouts.object_keys import GenerationSpan, manifest_key
+from streamvault.layouts.keys import GenerationSpan, manifest_key
 from tests.unit.small_archives import NAME, Vault, a_root, contents, objects_of, replace_object
 
 RUN = {"master": "inline[2]"}

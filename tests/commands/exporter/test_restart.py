@@ -14,9 +14,9 @@ from streamvault import export_stream, rotate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Overtaken, Usage
 from streamvault.exporter.run import ExportRun
-from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import current_plan
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.plan import current_plan
 from streamvault.streamstore.model import StreamCut
 from tests.killed import Killed, killed
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, data_keys, is_sound

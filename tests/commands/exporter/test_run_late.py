@@ -10,15 +10,15 @@ import pytest
 from streamvault import check_archive, export_stream, rotate_stream
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.exporter import plan as planning
-from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import settle_plan
+from streamvault.exporter.reports import ExportOptions
 from streamvault.exporter.run import ExportRun
+from streamvault.layouts.keys import WORK, GenerationSpan, chunk_key, event_key, manifest_key
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.object_keys import WORK, GenerationSpan, chunk_key, event_key, manifest_key
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import current_plan, has_ended
-from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.plan import current_plan, has_ended
 from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
 from streamvault.streamstore.local import LocalStore

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from streamvault.exporter.options import ExportOptions
 from streamvault.exporter.plan import settle_plan
-from streamvault.exporter.task import ExportTask, export_range
+from streamvault.exporter.reports import ExportOptions
+from streamvault.exporter.run import ExportTask, export_range
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import WINDOW
-from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.spans import Span
 from streamvault.streamstore.uri import parse_stream

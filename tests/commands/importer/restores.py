@@ -11,11 +11,11 @@ import pytest
 
 from streamvault.cli import main
 from streamvault.common.errors import Failed
-from streamvault.importer import jobs
+from streamvault.importer import run
 from streamvault.importer.target import Target
+from streamvault.streamstore import lease
+from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.model import StreamName
-from streamvault.streamstore.services import lease
-from streamvault.streamstore.services.lease import Lease
 from tests.killed import Killed
 from tests.unit.small_archives import NAME, Vault
 
@@ -30,7 +30,7 @@ def restore(vault: Vault, *options: str, to: StreamName = BACK) -> int:
 @contextmanager
 def stopped_after(segments: int) -> Iterator[None]:
     """Let an import fail when it has filled so many segments."""
-    real, calls = jobs.fill_segment, []
+    real, calls = run.fill_segment, []
 
     def fill(task: Any) -> Any:
         calls.append(task)
@@ -39,7 +39,7 @@ def stopped_after(segments: int) -> Iterator[None]:
         return real(task)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "fill_segment", fill)
+        patch.setattr(run, "fill_segment", fill)
         yield
 
 

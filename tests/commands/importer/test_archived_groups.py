@@ -27,14 +27,14 @@ from streamvault.common.report import CarriedGroup
 from streamvault.exporter import plan as planning
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
-from streamvault.importer.archived_groups import BEFORE, BEYOND, MISSING
+from streamvault.importer.reader_groups import BEFORE, BEYOND, MISSING
 from streamvault.importer.reports import ImportReport
 from streamvault.importer.target import TargetTaken
-from streamvault.manifests.format.jsonfile import decode, seal
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.files import decode, seal
+from streamvault.manifests.manifest import Manifest
+from streamvault.streamstore import lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
-from streamvault.streamstore.services import lease
 from tests.commands.importer.restores import killed_at_its_end
 from tests.killed import Killed, killed
 from tests.memory_groups import THERE, MemoryGroups

@@ -14,10 +14,10 @@ import pytest
 from streamvault import export_stream, import_stream, translate
 from streamvault.cli import main
 from streamvault.common.errors import Failed
-from streamvault.importer.replay import CannotReplay, plan_replay
-from streamvault.streamstore.arithmetic.counterparts import common_counterparts, counterparts
-from streamvault.streamstore.arithmetic.numbering import nudge
+from streamvault.importer.plan import CannotReplay, plan_replay
+from streamvault.streamstore.cuts import common_counterparts, counterparts
 from streamvault.streamstore.model import Epoch, EventPointer, KeyRange, SegmentId, StreamName
+from streamvault.streamstore.numbering import nudge
 from streamvault.streamstore.own import MOST_TAGS
 from tests.commands.importer.restores import BACK, restore, stopped_after
 from tests.streams import append_events, events_of

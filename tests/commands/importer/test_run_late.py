@@ -18,9 +18,11 @@ import pytest
 
 from streamvault import import_stream
 from streamvault.common.errors import Conflict, Failed, Problem
-from streamvault.importer import jobs as importing
-from streamvault.importer import ownership as leases
+from streamvault.importer import run as importing
+from streamvault.importer import target as leases
+from streamvault.streamstore import lease
 from streamvault.streamstore.errors import OffsetConflict, StoreBusy
+from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import (
     KeyRange,
@@ -33,8 +35,6 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.services import lease
-from streamvault.streamstore.services.lease import Lease, LeaseHeld
 from tests.commands.importer.restores import BACK, killed_at_its_end
 from tests.streams import append_events, digest_of
 from tests.unit.small_archives import NAME, Vault

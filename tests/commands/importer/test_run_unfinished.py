@@ -13,10 +13,10 @@ import pytest
 from streamvault import compact_archive, rotate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Failed
-from streamvault.importer.ownership import lease_stream
 from streamvault.importer.run import ImportRun
+from streamvault.importer.target import lease_stream
+from streamvault.streamstore.lease import last_heartbeat
 from streamvault.streamstore.own import UNFINISHED
-from streamvault.streamstore.services.lease import last_heartbeat
 from tests.commands.importer.restores import BACK, killed_at_its_end, restore, stopped_after
 from tests.streams import digest_of, shape_of
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault

@@ -8,11 +8,11 @@ import pytest
 
 from streamvault import import_stream
 from streamvault.common.errors import Conflict, Damaged, Failed
-from streamvault.importer import fill, jobs, run
-from streamvault.importer.fill import Filled, FillTask
+from streamvault.importer import fill, run
+from streamvault.importer import run as jobs
+from streamvault.importer.fill import Filled, FillTask, VerifyTask
 from streamvault.importer.reports import ImportReport
 from streamvault.importer.run import ImportRun
-from streamvault.importer.verify import VerifyTask
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of, shape_of

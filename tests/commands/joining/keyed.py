@@ -13,10 +13,10 @@ import pytest
 
 from streamvault import append_streams
 from streamvault.joining.reports import StitchReport
-from streamvault.streamstore.arithmetic.routing import SegmentRouter
+from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.services.ledger import Ledger
+from streamvault.streamstore.routing import SegmentRouter
 from tests.commands.mirrors.streams import leave_leases
 from tests.killed import Killed
 from tests.streams import append_events, events_of

@@ -11,7 +11,7 @@ from streamvault import copy_stream, export_stream
 from streamvault.cli import main
 from streamvault.common.errors import Damaged
 from streamvault.joining.reports import StitchReport
-from streamvault.manifests.archive.history import History
+from streamvault.manifests.history import History
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN
@@ -149,7 +149,7 @@ def test_damaged_bytes_are_not_appended(
     keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, part: bool
 ) -> None:
     """Not even if the archive is repaired before the command is repeated, which finds the transaction."""
-    monkeypatch.setattr("streamvault.joining.filling.MAX_BLOCK_BYTES", 16)  # some arrive before the digest is compared
+    monkeypatch.setattr("streamvault.joining.planning.MAX_BLOCK_BYTES", 16)  # some arrive before the digest is compared
     keyed.make("target", events=5)
     keyed.make("one", events=30)
     cut = {segment.in_stream(StreamName("scope", "one")): end for segment, end in keyed.tail("one").items()}

@@ -13,9 +13,8 @@ from streamvault import append_streams, copy_stream, export_stream, import_strea
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Overtaken
 from streamvault.importer.target import TargetTaken
-from streamvault.joining.new_target import NewTarget
-from streamvault.joining.stitching import Stitching
-from streamvault.joining.target import StitchTarget
+from streamvault.joining.append import NewTarget
+from streamvault.joining.stitching import Stitching, StitchTarget
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import RetentionKind, Scaling, StreamName
 from tests.commands.joining.keyed import Keyed
@@ -72,7 +71,7 @@ def test_repeated_join_changes_nothing_and_append_adds_what_is_new(keyed: Keyed)
 def test_join_in_another_order_or_with_other_options_is_another_one(
     keyed: Keyed, monkeypatch: pytest.MonkeyPatch, *, swapped: bool, distinct: bool, finished: bool
 ) -> None:
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
     keyed.make("one", events=30)
     keyed.make("two", events=30)
     uris = [keyed.uri("one"), keyed.uri("two")]
@@ -94,7 +93,7 @@ def test_join_in_another_order_or_with_other_options_is_another_one(
 
 
 def test_unfinished_join_is_left_alone_by_others_and_resumed(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
     keyed.make("one", 2, events=30)
 
     with pytest.MonkeyPatch.context() as patched:

@@ -14,9 +14,11 @@ from streamvault import copy_stream, export_stream, move_stream, promote_replica
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.mirrors.reports import MoveReport, PromoteReport
-from streamvault.reading.open_source import open_source
+from streamvault.reading.sources import open_source
+from streamvault.streamstore.lease import Lease, LeaseHeld
+from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.local.transactions import LocalTransactions
+from streamvault.streamstore.local.store import LocalTransactions
 from streamvault.streamstore.model import (
     KeyRange,
     Retention,
@@ -27,10 +29,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.own import describe_source
-from streamvault.streamstore.scale_note import MEANWHILE, ScaleNote
-from streamvault.streamstore.services.lease import Lease, LeaseHeld
-from streamvault.streamstore.services.ledger import Ledger
+from streamvault.streamstore.own import MEANWHILE, ScaleNote, describe_source
 from tests.commands.joining.keyed import Keyed
 from tests.commands.mirrors.streams import leave_leases
 from tests.killed import Killed
@@ -45,7 +44,7 @@ USERS = StreamConfiguration(FIXED, Retention(RetentionKind.TIME, 86_400_000), ta
 @pytest.fixture
 def keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keyed:
     """A target of three segments of unequal widths, and two sources of one."""
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
     keyed = Keyed(tmp_path / "streams")
     keyed.make("target", 3)
     keyed.scale("target", BOUNDS)

@@ -10,13 +10,13 @@ import pytest
 
 from streamvault import append_streams, copy_stream, export_stream, join_streams
 from streamvault.common.errors import Conflict, Damaged, Failed
-from streamvault.sparkrun.errors import TaskFailed
+from streamvault.sparkrun.runner import TaskFailed
 from streamvault.streamstore.errors import RequestFailed
+from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.local.appender import LocalAppender
-from streamvault.streamstore.local.transactions import LocalTransactions
+from streamvault.streamstore.local.store import LocalTransactions
 from streamvault.streamstore.model import StreamName
-from streamvault.streamstore.services.ledger import Ledger
-from streamvault.streamstore.transactions import TransactionState
+from streamvault.streamstore.store import TransactionState
 from tests.commands.joining.keyed import Keyed, killed_at_stage
 from tests.commands.joining.test_append import flip_byte
 from tests.commands.mirrors.streams import leave_leases
@@ -27,7 +27,7 @@ STEPS = ["planned", "filling", "committing", "committed"]
 
 @pytest.fixture
 def keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keyed:
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
     keyed = Keyed(tmp_path / "streams")
     keyed.make("target", 2, events=10)
     keyed.make("one", 3, events=30)
@@ -191,13 +191,13 @@ def test_bytes_that_a_killed_run_had_not_compared_are_compared(
     keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., object], *, still: bool
 ) -> None:
     """An archive is damaged, and perhaps put back after the run has appended its bytes and before it compares them."""
-    monkeypatch.setattr("streamvault.joining.filling.MAX_BLOCK_BYTES", 16)
+    monkeypatch.setattr("streamvault.joining.planning.MAX_BLOCK_BYTES", 16)
     keyed.make("source", events=30)
     vault = tmp_path / "vault"
     export_stream(keyed.uri("source"), f"file://{vault}", layout="chunks", master="inline")
     flip_byte(vault)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("streamvault.manifests.archive.range_bytes.damaged_range", killed)
+        patched.setattr("streamvault.manifests.damage.damaged_range", killed)
         leave_leases(patched)
         with pytest.raises(TaskFailed):
             run(keyed, f"file://{vault}/scope/source")

@@ -22,7 +22,7 @@ from streamvault import (
 )
 from streamvault.common.errors import Damaged
 from streamvault.layouts.chain import MAX_CHAINS, Chains
-from streamvault.layouts.object_keys import event_key
+from streamvault.layouts.keys import event_key
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from tests.streams import events_of

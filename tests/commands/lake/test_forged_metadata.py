@@ -18,9 +18,9 @@ from streamvault import write_table
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.lake.catalogs import open_catalog
 from streamvault.lake.location import TablePlace
-from streamvault.lake.recorded import find_options
 from streamvault.lake.reports import HandoffReport
-from streamvault.manifests.archive.archive import Archive
+from streamvault.lake.table import find_options
+from streamvault.manifests.archive import Archive
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.uri import RootAddress
 from tests.unit.small_archives import NAME, Vault

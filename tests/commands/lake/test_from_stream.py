@@ -18,8 +18,7 @@ from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.exporter.plan import TRUNCATED_BEFORE
 from streamvault.lake.reports import HandoffReport
-from streamvault.lake.sources import LiveEvents
-from streamvault.lake.task import write_file
+from streamvault.lake.task import LiveEvents, write_file
 from streamvault.objectstore.store import ObjectStore
 from streamvault.reading.reader import TRUNCATED
 from streamvault.reading.spans import SegmentSpan, Span
@@ -101,7 +100,7 @@ def test_payloads_that_look_like_events_make_no_false_rows(tmp_path: Path) -> No
 def test_each_run_adds_what_is_new(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     hand_off(vault)
     # if a segment's part is no larger than a file, it is not read to find boundaries
-    monkeypatch.setattr("streamvault.lake.from_stream.find_range", None)
+    monkeypatch.setattr("streamvault.lake.origins.find_range", None)
     before = contents(vault.root)
     vault.add(b"before the scale")
     scale(vault)

@@ -10,16 +10,15 @@ from unittest.mock import Mock
 
 import pytest
 
-import streamvault.lake.run
+import streamvault.lake.handoff
 from streamvault import compact_archive, import_stream, rotate_stream, table_ddl, write_table
 from streamvault.common.errors import Conflict, Damaged, Failed
-from streamvault.lake.options import Decode
-from streamvault.lake.recorded import TableColumn, TableOptions
-from streamvault.lake.reports import HandoffReport
+from streamvault.lake.reports import Decode, HandoffReport
+from streamvault.lake.table import TableColumn, TableOptions
+from streamvault.layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.object_keys import GenerationSpan, chunk_key, manifest_key, ranges_key
-from streamvault.manifests.archive.archive import NoSuchArchive, TableArchive
-from streamvault.manifests.format.jsonfile import decode as decoded_file
+from streamvault.manifests.archive import NoSuchArchive, TableArchive
+from streamvault.manifests.files import decode as decoded_file
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of
 from tests.unit.lakes import generation_of, is_whole, meanwhile, rows_in, table_keys, table_of, writing
@@ -248,15 +247,15 @@ def test_plan_that_another_archives_run_has_just_recorded_is_refused(
     vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = twins_in(tmp_path)
-    real = streamvault.lake.run.fix_plan
+    real = streamvault.lake.handoff.fix_plan
 
     def later(table: TableArchive, plan: Any) -> Any:
-        monkeypatch.setattr(streamvault.lake.run, "fix_plan", real)
+        monkeypatch.setattr(streamvault.lake.handoff, "fix_plan", real)
         with writing(Mock(side_effect=Failed("stopped for a test"))), pytest.raises(Failed):
             hand_off(one, root=vault.root, table="twin")
         return real(table, plan)
 
-    monkeypatch.setattr(streamvault.lake.run, "fix_plan", later)
+    monkeypatch.setattr(streamvault.lake.handoff, "fix_plan", later)
     with pytest.raises(Conflict, match="not from this archive"):
         hand_off(other, root=vault.root, table="twin")
     assert not [key for key in contents(vault.root) if "/_table/twin/" in key and "_manifest" in key]

@@ -14,12 +14,12 @@ from unittest.mock import Mock, patch
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-import streamvault.lake.run
+import streamvault.lake.handoff
 from streamvault import compact_archive, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Problem
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
-from streamvault.layouts.object_keys import table_end_key
+from streamvault.layouts.keys import table_end_key
 from streamvault.objectstore.memory import _STORES
 from streamvault.objectstore.uri import _open
 from streamvault.streamstore.errors import InvalidCut
@@ -245,7 +245,7 @@ def test_run_does_not_publish_what_another_gave_up(tmp_path: Path) -> None:
     vault = make(tmp_path)
 
     def given_up(task: FileTask) -> WrittenFile:
-        killed = patch.object(streamvault.lake.run, "_give_up", side_effect=Killed)
+        killed = patch.object(streamvault.lake.handoff, "_give_up", side_effect=Killed)
         with writing(spoiled), killed, suppress(Killed, Conflict):
             from_stream(vault)
         return write_file(task)

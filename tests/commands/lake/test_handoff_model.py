@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from streamvault import compact_archive, export_stream, import_stream, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Failed
-from streamvault.manifests.archive.archive import TableArchive
-from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.manifests.archive import TableArchive
+from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import StreamCut, StreamName
 from tests.streams import events_of
 from tests.unit.lakes import meanwhile, rows_of, table_of

@@ -20,12 +20,11 @@ from streamvault import export_stream, read_archive
 from streamvault.cli import main
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.common.errors import Problem
-from streamvault.lake.batches import EVENT_SCHEMA, FIRST_BYTES
-from streamvault.lake.read import ArrowEvents
+from streamvault.lake.read import EVENT_SCHEMA, FIRST_BYTES, ArrowEvents
 from streamvault.layouts import events
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore import bulk
-from streamvault.objectstore.transfers import Transfers
+from streamvault.objectstore.bulk import Transfers
 from streamvault.streamstore.model import EventPointer, StreamCut
 from tests.counting import counted
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object

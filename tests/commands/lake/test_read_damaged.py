@@ -13,10 +13,10 @@ from streamvault.cli import main
 from streamvault.common.errors import Damaged
 from streamvault.lake.read import read_part
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.manifests.archive import range_bytes
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.range_bytes import DigestMismatch
-from streamvault.manifests.archive.selection import RangePart, select_parts
+from streamvault.manifests import damage
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.damage import DigestMismatch
+from streamvault.manifests.history import RangePart, select_parts
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.streamstore.model import StreamCut
 from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, replace_object
@@ -91,14 +91,14 @@ def test_changed_header_is_damage_and_no_invalid_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind[0])
-@pytest.mark.parametrize("besides", [range_bytes.BESIDES, -(1 << 40)], ids=["buffered", "read-twice"])
+@pytest.mark.parametrize("besides", [damage.BESIDES, -(1 << 40)], ids=["buffered", "read-twice"])
 def test_part_of_a_damaged_range_is_not_returned(
     besides: int, monkeypatch: pytest.MonkeyPatch, kind: tuple[LayoutName, Compression], tmp_path: Path
 ) -> None:
     vault, part = damaged(tmp_path, kind)
     archive: Archive = archive_of(vault.root)
     yielded = []
-    monkeypatch.setattr(range_bytes, "BESIDES", besides)
+    monkeypatch.setattr(damage, "BESIDES", besides)
     with pytest.raises(DigestMismatch):
         yielded += list(read_part(archive.place, archive.stream, part))
     assert yielded == []

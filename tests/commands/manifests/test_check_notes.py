@@ -19,9 +19,8 @@ from streamvault import (
     show_timeline,
 )
 from streamvault.common.errors import Conflict, Damaged
-from streamvault.exporter.convert import convert as converting
-from streamvault.layouts.layout import LayoutName
-from streamvault.layouts.object_keys import (
+from streamvault.exporter import convert as converting
+from streamvault.layouts.keys import (
     GenerationSpan,
     checked_key,
     chunk_key,
@@ -30,15 +29,15 @@ from streamvault.layouts.object_keys import (
     plan_key,
     ranges_key,
 )
-from streamvault.manifests.archive.agreement import by_segment, with_rows
-from streamvault.manifests.archive.archive import NoSuchArchive
-from streamvault.manifests.archive.damage import damage_of
-from streamvault.manifests.archive.marks import Checked, find_checked
-from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.manifests.format.entries import SegmentEntry
-from streamvault.manifests.format.jsonfile import seal
-from streamvault.manifests.format.manifest import IndexEntry
-from streamvault.manifests.format.ranges import encode_ranges
+from streamvault.layouts.layout import LayoutName
+from streamvault.manifests.archive import NoSuchArchive
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.damage import damage_of
+from streamvault.manifests.decisions import Checked, find_checked
+from streamvault.manifests.files import seal
+from streamvault.manifests.history import by_segment, with_rows
+from streamvault.manifests.index import encode_ranges
+from streamvault.manifests.manifest import IndexEntry, SegmentEntry
 from streamvault.streamstore.model import SegmentId, StreamName
 from tests.places import memory, place_of
 from tests.streams import frame

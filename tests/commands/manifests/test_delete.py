@@ -22,15 +22,15 @@ from streamvault import (
     write_table,
 )
 from streamvault.common.errors import Absent, Conflict, Problem
+from streamvault.layouts.keys import GenerationSpan, manifest_key, parse_decision, truncation_key
 from streamvault.layouts.layout import LayoutName
-from streamvault.layouts.object_keys import GenerationSpan, manifest_key, parse_decision, truncation_key
-from streamvault.manifests.archive.archive import NoSuchArchive
-from streamvault.manifests.archive.listing import KEPT
+from streamvault.manifests.archive import NoSuchArchive
+from streamvault.manifests.listing import KEPT
 from streamvault.manifests.verbs.reports import DeleteReport
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
-from streamvault.sparkrun.errors import TaskFailed
+from streamvault.sparkrun.runner import TaskFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut, StreamName
 from tests.killed import Killed, killed

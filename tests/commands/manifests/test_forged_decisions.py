@@ -19,15 +19,14 @@ from streamvault import (
 )
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged
-from streamvault.layouts.object_keys import decision_key
-from streamvault.manifests.archive import listing
-from streamvault.manifests.archive.deleting import delete_expired
-from streamvault.manifests.archive.expiry_rule import ExpiryRule
-from streamvault.manifests.archive.marks import Decision
-from streamvault.manifests.archive.replaced import delete_replaced
-from streamvault.manifests.format.jsonfile import seal
+from streamvault.layouts.keys import decision_key
+from streamvault.manifests import listing
+from streamvault.manifests.decisions import Decision
+from streamvault.manifests.deleting import ExpiryRule, delete_expired
+from streamvault.manifests.files import seal
+from streamvault.manifests.merging import delete_replaced
 from streamvault.objectstore.uri import RootAddress
-from streamvault.requests.deletions import request_deletions
+from streamvault.requests.queue import request_deletions
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, merge, objects_of
 
 PREFIX = f"{NAME}/"

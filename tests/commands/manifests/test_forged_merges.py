@@ -12,18 +12,15 @@ import pytest
 
 from streamvault import check_archive, compact_archive, export_stream, rotate_stream
 from streamvault.common.errors import Damaged
-from streamvault.common.times import now_utc
-from streamvault.layouts.object_keys import GenerationSpan, chunk_key, decision_key, manifest_key, ranges_key
-from streamvault.manifests.archive.agreement import by_segment, with_rows
-from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.archive.marks import Merged, mark_checked
-from streamvault.manifests.archive.merging import Merger
-from streamvault.manifests.archive.plan import Plan, create_plan
-from streamvault.manifests.archive.replaced import compare_joined, delete_replaced
-from streamvault.manifests.format.archived_range import ArchivedRange, digest_of
-from streamvault.manifests.format.entries import GapEntry
-from streamvault.manifests.format.manifest import IndexEntry, Manifest
-from streamvault.manifests.format.ranges import encode_ranges
+from streamvault.common.units import now_utc
+from streamvault.layouts.keys import GenerationSpan, chunk_key, decision_key, manifest_key, ranges_key
+from streamvault.manifests.archived_range import ArchivedRange, digest_of
+from streamvault.manifests.decisions import Merged, mark_checked
+from streamvault.manifests.history import Generation, by_segment, with_rows
+from streamvault.manifests.index import encode_ranges
+from streamvault.manifests.manifest import GapEntry, IndexEntry, Manifest
+from streamvault.manifests.merging import Merger, compare_joined, delete_replaced
+from streamvault.manifests.plan import Plan, create_plan
 from streamvault.manifests.verbs import read_back
 from streamvault.rotation import rotate
 from streamvault.sparkrun.inline import InlineRunner

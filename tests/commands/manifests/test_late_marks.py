@@ -11,14 +11,14 @@ import pytest
 
 from streamvault import check_archive, delete_archive, list_archives, rotate_stream, show_timeline
 from streamvault.common.errors import Conflict, Damaged, Problem
-from streamvault.common.times import now_utc
-from streamvault.layouts.object_keys import GenerationSpan, checked_key
-from streamvault.manifests.archive.archive import NoSuchArchive
-from streamvault.manifests.archive.marks import find_checked
-from streamvault.manifests.archive.replaced import delete_replaced
+from streamvault.common.units import now_utc
+from streamvault.layouts.keys import GenerationSpan, checked_key
+from streamvault.manifests.archive import NoSuchArchive
+from streamvault.manifests.decisions import find_checked
+from streamvault.manifests.merging import delete_replaced
 from streamvault.manifests.verbs.reports import CheckReport
-from streamvault.objectstore.errors import ObjectStoreUnavailable
 from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.rotation.reports import RotateReport
 from tests.unit.small_archives import (
     NAME,

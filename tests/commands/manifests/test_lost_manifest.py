@@ -31,7 +31,7 @@ from streamvault import (
 from streamvault.common.errors import Damaged, Failed
 from streamvault.common.progress import Progress
 from streamvault.exporter import plan as planning
-from streamvault.layouts.object_keys import (
+from streamvault.layouts.keys import (
     GenerationSpan,
     checked_key,
     manifest_key,
@@ -39,17 +39,16 @@ from streamvault.layouts.object_keys import (
     ranges_key,
     truncation_key,
 )
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import Plan, create_plan, find_plan
-from streamvault.manifests.archive.replaced import delete_replaced
-from streamvault.manifests.format.jsonfile import decode
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.files import decode
+from streamvault.manifests.manifest import Manifest
+from streamvault.manifests.merging import delete_replaced
+from streamvault.manifests.plan import Plan, create_plan, find_plan
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.report.history import read_history
-from streamvault.rotation.compact.choose import choose_runs
-from streamvault.rotation.compact.compact import Compaction
-from streamvault.rotation.expire import expire
-from streamvault.rotation.options import CompactOptions, RotateOptions
+from streamvault.rotation.compact import Compaction, choose_runs
+from streamvault.rotation.reports import CompactOptions, RotateOptions
+from streamvault.rotation.rotate import expire
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream

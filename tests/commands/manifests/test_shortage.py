@@ -18,9 +18,9 @@ import zstandard
 from streamvault import write_table
 from streamvault.cli import main
 from streamvault.common.errors import Damaged, Failed, ShortOf, content_error, shortage
-from streamvault.layouts import frames, isolated
-from streamvault.manifests.format import ranges
-from streamvault.sparkrun.errors import task_failed
+from streamvault.layouts import chunks, isolated
+from streamvault.manifests import index as ranges
+from streamvault.sparkrun.runner import task_failed
 from streamvault.streamstore.model import StreamName
 from tests.unit.small_archives import Vault
 
@@ -100,7 +100,7 @@ def index(vault: Vault, error: BaseException, patch: pytest.MonkeyPatch) -> list
 
 
 def frame(vault: Vault, error: BaseException, patch: pytest.MonkeyPatch) -> list[str]:
-    patch.setattr(frames, "_decompressed", raising(error))
+    patch.setattr(chunks, "_decompressed_frame", raising(error))
     return ["check", vault.archive, "--read-data", "--master", "inline"]
 
 

@@ -16,8 +16,8 @@ from streamvault import check_archive, export_stream, list_archives, write_table
 from streamvault.cli import main
 from streamvault.common.errors import Failed
 from streamvault.common.progress import Progress
-from streamvault.layouts.object_keys import MANIFESTS
-from streamvault.manifests.archive.archive import Archive
+from streamvault.layouts.keys import MANIFESTS
+from streamvault.manifests.archive import Archive
 from streamvault.manifests.verbs import show
 from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore.obstore_store import ObstoreStore

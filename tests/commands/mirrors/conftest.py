@@ -19,5 +19,5 @@ def streams(tmp_path: Path) -> Streams:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead process is noticed at once."""
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr("streamvault.mirrors.cutover.WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.mirrors.promote.WAIT_SECONDS", 0.1)

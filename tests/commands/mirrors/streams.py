@@ -13,12 +13,12 @@ import pytest
 
 from streamvault import copy_stream, move_stream, promote_replica, replicate_stream
 from streamvault.common.errors import Failed
-from streamvault.importer.ownership import first_segment_id
+from streamvault.importer.target import first_segment_id
 from streamvault.mirrors.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport
+from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import SOURCE_SEAL, stream_beside
-from streamvault.streamstore.services.lease import Lease
 from tests.killed import Killed
 from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
 from tests.unit.small_archives import NAME

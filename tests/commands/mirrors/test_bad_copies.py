@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from streamvault.cli import main
-from streamvault.importer.ownership import lease_stream
+from streamvault.importer.target import lease_stream
 from streamvault.streamstore.errors import AccessDenied
+from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, StreamConfiguration, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
 from streamvault.streamstore.pravega.settings import PravegaSettings
-from streamvault.streamstore.services.lease import Lease
 from tests.streams import append_events, digest_of, events_of, frame, make_stream
 from tests.told import assert_ends
 
@@ -138,7 +138,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.fixture
 def world(made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     shutil.copytree(made.folder, tmp_path / "world", symlinks=True)
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
     return World(tmp_path.resolve() / "world")
 
 

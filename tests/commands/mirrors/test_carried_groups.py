@@ -14,11 +14,11 @@ from streamvault.cli import main
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.report import CarriedGroup
 from streamvault.mirrors import replication
-from streamvault.reading.stream_source import LiveState, StreamSource
+from streamvault.reading.sources import LiveState, StreamSource
 from streamvault.streamstore.errors import UnreadableReaderGroup
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut, StreamName
-from streamvault.streamstore.reader_groups import ReaderGroup
+from streamvault.streamstore.store import ReaderGroup
 from tests.commands.mirrors.streams import Streams
 from tests.memory_groups import THERE, MemoryGroups
 from tests.streams import events_of

@@ -17,14 +17,14 @@ from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import Target, TargetTaken
-from streamvault.streamstore.arithmetic.byte_source import LiveSegment
+from streamvault.streamstore.byte_source import LiveSegment
 from streamvault.streamstore.errors import InvalidCut, OffsetConflict, StreamExists
+from streamvault.streamstore.lease import Lease
+from streamvault.streamstore.ledger import LedgerNameTaken
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
-from streamvault.streamstore.services.lease import Lease
-from streamvault.streamstore.services.ledger import LedgerNameTaken
 from tests.commands.mirrors.streams import TARGET, Streams, killed_at
 from tests.streams import append_events, boundary, events_of, make_stream, shape_of
 from tests.unit.small_archives import NAME
@@ -335,7 +335,7 @@ def test_finished_copy_is_read_back(streams: Streams, monkeypatch: pytest.Monkey
     assert (again.bytes, again.head, again.tail) == (first.bytes, first.head, first.tail)
     streams.add_last(b"more")
     assert streams.copy(read_back=True).read_back
-    monkeypatch.setattr("streamvault.mirrors.copied.COMPARED_BYTES", 1)
+    monkeypatch.setattr("streamvault.mirrors.copy.COMPARED_BYTES", 1)
     flip_before_end(streams, 5)
     assert streams.copy().unchanged
     with pytest.raises(Failed, match="the restored bytes differ"):

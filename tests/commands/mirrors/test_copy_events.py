@@ -10,8 +10,8 @@ import pytest
 from streamvault import copy_stream
 from streamvault.cli import main
 from streamvault.importer.target import TargetTaken
-from streamvault.joining.events.record import BatchLog
-from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.joining.copy_events import BatchLog
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, SegmentId, StreamConfiguration
 from streamvault.streamstore.own import users_tags

@@ -11,18 +11,16 @@ import pytest
 
 from streamvault.common.errors import Conflict, Problem
 from streamvault.importer import plan
-from streamvault.importer.ownership import lease_stream
-from streamvault.importer.replay import CannotReplay, plan_replay
-from streamvault.importer.target import TargetTaken
-from streamvault.importer.verify import Differs
-from streamvault.mirrors import cutover
-from streamvault.mirrors.replica import ReplicaPromoted
-from streamvault.mirrors.sealing import seal_source
+from streamvault.importer.fill import Differs
+from streamvault.importer.plan import CannotReplay, plan_replay
+from streamvault.importer.target import TargetTaken, lease_stream
+from streamvault.mirrors import promote
+from streamvault.mirrors.replica import ReplicaPromoted, seal_source
 from streamvault.streamstore.errors import AccessDenied, RequestFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName
-from streamvault.streamstore.open_stream import OpenStream
 from streamvault.streamstore.own import MOST_TAGS, TARGET_LEDGER, TARGET_PROBE, stream_beside
+from streamvault.streamstore.uri import OpenStream
 from tests.commands.mirrors.streams import TARGET, Streams, killed_at
 from tests.commands.mirrors.test_replicate import is_replica
 from tests.unit.small_archives import NAME
@@ -49,7 +47,7 @@ def before_seal(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> N
         act()
         seal_source(stream, described)
 
-    monkeypatch.setattr("streamvault.mirrors.cutover.seal_source", seal)
+    monkeypatch.setattr("streamvault.mirrors.promote.seal_source", seal)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -60,7 +58,7 @@ def test_sleeping_replication_gives_way(streams: Streams, monkeypatch: pytest.Mo
         reports.append(cut_over(streams, end))
 
     reports: list[Any] = []
-    monkeypatch.setattr("streamvault.common.rounds.pause", sleep)
+    monkeypatch.setattr("streamvault.common.waiting.pause", sleep)
     if end == "promotion":
         assert streams.replicate(follow=True, every=300).ended == "sealed"
         assert is_replica(streams, sealed=False)
@@ -309,6 +307,6 @@ def test_rounds_before_the_seal_end_if_they_do_not_become_shorter(monkeypatch: p
         clock[0] += next(took)
         return SimpleNamespace(sealed=False)
 
-    monkeypatch.setattr(cutover, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    cutover.catch_up(SimpleNamespace(round=one_round))  # type: ignore[arg-type]
+    monkeypatch.setattr(promote, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    promote.catch_up(SimpleNamespace(round=one_round))  # type: ignore[arg-type]
     assert next(took) == 1.0

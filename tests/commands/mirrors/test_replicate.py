@@ -12,19 +12,17 @@ import pytest
 from streamvault import export_stream, import_stream, promote_replica, replicate_stream, rotate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Overtaken, Problem, Usage
-from streamvault.common.rounds import Round
+from streamvault.common.waiting import Round
 from streamvault.importer.options import TargetOptions
 from streamvault.importer.run import ImportRun
-from streamvault.importer.target import TargetTaken
-from streamvault.importer.unfinished import LOOKS
+from streamvault.importer.target import LOOKS, TargetTaken
 from streamvault.mirrors.replica import NotAReplica, Replica
-from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.target import ReplicaTarget
-from streamvault.reading.open_source import open_source
-from streamvault.streamstore.arithmetic.splitting import EventSplitter
+from streamvault.mirrors.replication import ReplicaTarget, Replication
+from streamvault.reading.sources import open_source
+from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.local.appender import LocalAppender
-from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.own import OWN, is_own
+from streamvault.streamstore.uri import open_stream
 from tests.commands.mirrors.streams import TARGET, Streams, killed_at, leave_leases
 from tests.killed import Killed
 from tests.streams import append_events, digest_of, opened, shape_of

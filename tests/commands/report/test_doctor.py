@@ -17,11 +17,10 @@ import pytest
 from streamvault import check_setup
 from streamvault.cli import main
 from streamvault.common.errors import Failed
-from streamvault.common.times import now_utc
-from streamvault.objectstore.errors import AccessDenied
-from streamvault.objectstore.folder.store import FolderStore
+from streamvault.common.units import now_utc
+from streamvault.objectstore.folder import FolderStore
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.objectstore.store import ObjectInfo
+from streamvault.objectstore.store import AccessDenied, ObjectInfo
 from streamvault.report import doctor
 from streamvault.report.reports import SetupCheck, SetupReport
 from tests.servers.s3 import S3Server

@@ -15,12 +15,11 @@ from streamvault.cli import main
 from streamvault.cli.measuring import RunFigures
 from streamvault.common.errors import Failed
 from streamvault.common.progress import Progress
-from streamvault.common.times import moment_text, now_utc
-from streamvault.exporter import task as exporting
-from streamvault.layouts.object_keys import GenerationSpan, manifest_key
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import current_plan
-from streamvault.manifests.archive.rows import FinishedSpan
+from streamvault.common.units import moment_text, now_utc
+from streamvault.exporter import run as exporting
+from streamvault.layouts.keys import GenerationSpan, manifest_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.plan import FinishedSpan, current_plan
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.report import status
 from streamvault.report.metrics import METRICS, metrics_text

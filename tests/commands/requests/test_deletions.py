@@ -10,12 +10,12 @@ import pytest
 
 from streamvault import check_archive, rotate_stream, show_queue, work_queue
 from streamvault.cli import main
-from streamvault.manifests.archive.expiry_rule import ExpiryRule
-from streamvault.manifests.format.field_types import segment_key
+from streamvault.manifests.deleting import ExpiryRule
+from streamvault.manifests.files import segment_key
 from streamvault.objectstore.uri import RootAddress
-from streamvault.requests.deletions import request_deletions
+from streamvault.requests.queue import request_deletions
 from streamvault.requests.reports import FinishedRequest, WorkReport
-from streamvault.streamstore.services.fifo.segment import NotAQueue
+from streamvault.streamstore.queue import NotAQueue
 from tests.unit.locks import Locked
 from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, contents, data_keys, objects_of
 

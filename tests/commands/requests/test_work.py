@@ -21,9 +21,9 @@ from streamvault import drop_failed, request_restore, retry_failed, show_queue, 
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
-from streamvault.objectstore.errors import ObjectStoreUnavailable
-from streamvault.requests import handlers
-from streamvault.requests.model import (
+from streamvault.objectstore.store import ObjectStoreUnavailable
+from streamvault.requests import work as handlers
+from streamvault.requests.queue import (
     DeleteRequest,
     NotARequest,
     RestoreRequest,
@@ -32,15 +32,22 @@ from streamvault.requests.model import (
     encode,
 )
 from streamvault.requests.reports import FinishedRequest, WorkReport
-from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
+from streamvault.streamstore.framing import frame
+from streamvault.streamstore.lease import LeaseHeld
 from streamvault.streamstore.model import StreamConfiguration, StreamName
-from streamvault.streamstore.services.fifo.backlog import outstanding_entries
-from streamvault.streamstore.services.fifo.consumer import Consumer, ConsumerBusy
-from streamvault.streamstore.services.fifo.entry import MAX_ENTRY_BYTES, BadEntry, QueueEntry
-from streamvault.streamstore.services.fifo.producer import Producer, QueueFull
-from streamvault.streamstore.services.fifo.segment import NotAQueue, QueueSegment
-from streamvault.streamstore.services.lease import LeaseHeld
+from streamvault.streamstore.queue import (
+    MAX_ENTRY_BYTES,
+    BadEntry,
+    Consumer,
+    ConsumerBusy,
+    NotAQueue,
+    Producer,
+    QueueEntry,
+    QueueFull,
+    QueueSegment,
+    outstanding_entries,
+)
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import append_events
 from tests.unit.small_archives import Vault
@@ -89,7 +96,7 @@ def restoring(monkeypatch: pytest.MonkeyPatch) -> Restoring:
     """A function that replaces the handler of restores."""
 
     def use(handler: Handler) -> None:
-        monkeypatch.setattr("streamvault.requests.processor.HANDLERS", {"restore": handler})
+        monkeypatch.setattr("streamvault.requests.work.HANDLERS", {"restore": handler})
 
     return use
 

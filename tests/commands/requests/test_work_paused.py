@@ -11,12 +11,12 @@ import pytest
 
 from streamvault import request_restore, retry_failed, show_queue, work_queue
 from streamvault.common.errors import Problem, Usage
-from streamvault.requests.model import RestoreRequest
+from streamvault.requests.queue import RestoreRequest
+from streamvault.streamstore import lease
 from streamvault.streamstore.errors import OffsetConflict
+from streamvault.streamstore.lease import LeaseHeld
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamName
-from streamvault.streamstore.services import lease
-from streamvault.streamstore.services.lease import LeaseHeld
 
 ARCHIVE = "s3://vault/backups/shop/orders"
 COUNT = 3
@@ -125,7 +125,7 @@ def test_paused_worker_loses_nothing_and_puts_nothing_aside_twice(
 ) -> None:
     for pause in range(1, 1000, every):
         requests = Requests(tmp_path / str(pause))
-        monkeypatch.setattr("streamvault.requests.processor.HANDLERS", {"restore": requests.handle})
+        monkeypatch.setattr("streamvault.requests.work.HANDLERS", {"restore": requests.handle})
         if late == "retry":
             requests.work()
         run: list[str] = []

@@ -18,14 +18,14 @@ import pytest
 
 from streamvault import follow_stream, import_stream
 from streamvault.cli import main
-from streamvault.common import retries
+from streamvault.common import waiting
 from streamvault.common.errors import Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
 from streamvault.exporter import archived_events
 from streamvault.objectstore import retrying
-from streamvault.objectstore.errors import AccessDenied, ObjectStoreUnavailable, ServerBusy
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.rotation.compact.choose import FACTOR
+from streamvault.objectstore.store import AccessDenied, ObjectStoreUnavailable, ServerBusy
+from streamvault.rotation.compact import FACTOR
 from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
@@ -204,7 +204,7 @@ class Away:
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Away]:
     """Makes a store's method fail; pauses between retries are short."""
-    monkeypatch.setattr(retries, "MAX_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(waiting, "MAX_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(retrying, "FIRST_CONTACT", 0.0)
 
     def make(store: type, method: str, times: float, error: Problem, **when: Any) -> Away:
@@ -322,7 +322,7 @@ def test_interrupt_ends_the_wait_for_a_server(
     vault: Vault, away: Callable[..., Away], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     away(LocalStore, "describe", math.inf, StreamStoreUnavailable("nobody answers"), at=2)
-    monkeypatch.setattr(retries, "wait_random_exponential", lambda **_: lambda _: 100.0)
+    monkeypatch.setattr(waiting, "wait_random_exponential", lambda **_: lambda _: 100.0)
     interrupt = threading.Timer(2.0, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
     interrupt.start()
     began = time.monotonic()
@@ -362,7 +362,7 @@ def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatc
         if next(turns, None) is not None:
             vault.add(b"more")
 
-    monkeypatch.setattr("streamvault.common.joint_run.time", SimpleNamespace(sleep=more, monotonic=time.monotonic))
+    monkeypatch.setattr("streamvault.common.waiting.time", SimpleNamespace(sleep=more, monotonic=time.monotonic))
     report = follow(vault, idle=0.5, progress=Warned())
     assert report.ended == "idle"
     assert [text for text in told if "archive class" in text] == list(report.warnings)

@@ -24,20 +24,19 @@ from streamvault import (
     show_status,
 )
 from streamvault.common.errors import Damaged
-from streamvault.exporter import task
-from streamvault.layouts.object_keys import GenerationSpan, chunk_key, manifest_key, ranges_key, row_key
-from streamvault.layouts.place import Place
-from streamvault.manifests.archive.agreement import with_rows
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.marks import Decision, mark_checked
-from streamvault.manifests.archive.rows import FinishedSpan, Gap, leave_row
-from streamvault.manifests.format.manifest import IndexEntry, Manifest
-from streamvault.manifests.format.ranges import encode_ranges
+from streamvault.exporter import run
+from streamvault.layouts.keys import GenerationSpan, Place, chunk_key, manifest_key, ranges_key, row_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.decisions import Decision, mark_checked
+from streamvault.manifests.history import with_rows
+from streamvault.manifests.index import encode_ranges
+from streamvault.manifests.manifest import IndexEntry, Manifest
+from streamvault.manifests.plan import FinishedSpan, Gap, leave_row
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.reading import comparing
 from streamvault.rotation import rotate, truncate
 from streamvault.rotation.reports import RotateReport
-from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.uri import parse_stream
@@ -305,7 +304,7 @@ def test_row_of_a_gap_that_the_stream_still_has_is_not_published(
 
 def test_row_that_another_run_has_left_meanwhile_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The task has read other bytes than its row says, which is somebody else's."""
-    vault, real = made(tmp_path), task.leave_row
+    vault, real = made(tmp_path), run.leave_row
 
     def late(place: Place, span: GenerationSpan, segment: SegmentId, row: FinishedSpan, *, attempt: int) -> Any:
         data = bytes(frame(bytes(900))) * row.events
@@ -315,7 +314,7 @@ def test_row_that_another_run_has_left_meanwhile_is_compared(tmp_path: Path, mon
             replace_object(vault.root, place.prefix + chunk_key(segment, 0, len(data)), data)
         return real(place, span, segment, row, attempt=attempt)
 
-    monkeypatch.setattr(task, "leave_row", late)
+    monkeypatch.setattr(run, "leave_row", late)
     is_kept(vault, "generation 1 has other bytes than the stream")
 
 

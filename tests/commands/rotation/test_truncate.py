@@ -14,12 +14,12 @@ from streamvault import check_archive, compact_archive, export_stream, import_st
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.chunks import ChunksLayout
 from streamvault.layouts.events import EventsLayout
+from streamvault.layouts.keys import truncation_key
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.object_keys import truncation_key
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.marks import Decision, Truncation
-from streamvault.manifests.format.manifest import Manifest
-from streamvault.objectstore.errors import InArchiveClass
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.decisions import Decision, Truncation
+from streamvault.manifests.manifest import Manifest
+from streamvault.objectstore.store import InArchiveClass
 from streamvault.reading import comparing, identity
 from streamvault.rotation import rotate as rotation
 from streamvault.rotation import truncate

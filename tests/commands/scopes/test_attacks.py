@@ -135,7 +135,7 @@ def test_a_stream_that_was_created_again_fails_alone(scopes: Scopes, monkeypatch
 def test_a_store_that_is_away_for_a_while_ends_no_stream(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither does a scope that cannot be listed meanwhile."""
     monkeypatch.setattr(running, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr("streamvault.common.retries.MAX_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("streamvault.common.waiting.MAX_PAUSE_SECONDS", 0.01)
     describe, list_streams, away = LocalStore.describe, LocalStore.list_streams, set[str]()
 
     def refused(what: str) -> None:

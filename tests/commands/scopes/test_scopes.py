@@ -17,20 +17,20 @@ from bin.pages.reports import FOLDER
 from streamvault import check_archive, delete_archive, export_stream, follow_stream, move_stream, replicate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Damaged, Problem, Usage
-from streamvault.common.joint_run import JointRun
+from streamvault.common.waiting import JointRun
 from streamvault.exporter import export as exporting
 from streamvault.exporter.reports import ExportReport
-from streamvault.manifests.archive.archive import Archive
+from streamvault.manifests.archive import Archive
 from streamvault.manifests.verbs import check as checking
 from streamvault.manifests.verbs import delete as deleting
 from streamvault.scopes import run as running
-from streamvault.scopes.listing import ArchiveMembers, StreamMembers
+from streamvault.scopes.calls import ArchiveMembers, StreamMembers
 from streamvault.scopes.reports import ScopeReport, StreamOutcome
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
+from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import TARGET_LEASE
-from streamvault.streamstore.services.lease import Lease, LeaseHeld
 from tests.commands.scopes.scopes import ALL_DONE, NAMES, Heard, Scopes
 from tests.killed import Killed, killed
 
@@ -236,7 +236,7 @@ def test_a_scopes_move_goes_on_with_a_stream_whose_old_name_is_gone(
     scopes: Scopes, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool]
 ) -> None:
     """It was killed right after the old stream was deleted."""
-    monkeypatch.setattr("streamvault.streamstore.services.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
 
     def killed(store: LocalStore, stream: StreamName, **more: Any) -> None:
         delete(store, stream, **more)

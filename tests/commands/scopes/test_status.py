@@ -17,30 +17,27 @@ import pytest
 
 from streamvault import check_archive, export_stream, promote_replica, replicate_stream, request_restore, show_status
 from streamvault.cli import main
-from streamvault.common.at_once import AT_ONCE
 from streamvault.common.errors import Failed, Usage
+from streamvault.common.servers import AT_ONCE
 from streamvault.manager import status as looking
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.costs import Requests
 from streamvault.mirrors.replica import REPLICA
-from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.report.metrics import metrics_text
 from streamvault.report.reports import StatusReport
 from streamvault.report.status import unarchived_bytes
-from streamvault.requests.streams import open_queue
+from streamvault.requests.queue import open_queue
 from streamvault.scopes import looking as scope_looking
+from streamvault.streamstore import lease as leases
 from streamvault.streamstore.errors import AccessDenied, NoSuchScope, StreamStoreUnavailable
+from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamDescription, StreamName
-from streamvault.streamstore.open_stream import OpenStream
-from streamvault.streamstore.own import OWN, TARGET_LEASE, UNFINISHED, stream_beside
-from streamvault.streamstore.services import lease as leases
-from streamvault.streamstore.services.fifo.consumer import Consumer
-from streamvault.streamstore.services.fifo.producer import Producer
-from streamvault.streamstore.services.lease import Lease, LeaseHeld
-from streamvault.streamstore.services.segment import OwnSegment
-from streamvault.streamstore.uri import StoreAddress, parse_stream
+from streamvault.streamstore.own import OWN, TARGET_LEASE, UNFINISHED, OwnSegment, stream_beside
+from streamvault.streamstore.queue import Consumer, Producer
+from streamvault.streamstore.uri import OpenStream, StoreAddress, parse_stream
 from tests.commands.scopes.scopes import Scopes
 from tests.counting import counted
 from tests.streams import append_events

@@ -25,8 +25,8 @@ from streamvault import (
     work_queue,
     write_table,
 )
-from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import is_own
 from streamvault.streamstore.store import StreamStore
@@ -124,7 +124,7 @@ def _convert_restart(scene: Scene, _: World) -> object:
 
 def _hold(first: bool) -> Callable[[Scene, World], object]:
     def hold(scene: Scene, _: World) -> object:
-        from streamvault.manifests.archive.archive import Archive  # noqa: PLC0415
+        from streamvault.manifests.archive import Archive  # noqa: PLC0415
 
         generations = Archive(scene.root, NAME).generations() if first else []
         return hold_archive(scene.archive, "kept", generation=generations[0] if generations else None)

@@ -12,7 +12,7 @@ import pytest
 from streamvault import copy_stream
 from streamvault.common.errors import Conflict, Usage
 from streamvault.importer.target import TargetTaken
-from streamvault.joining.events import fill
+from streamvault.joining import event_keys
 from streamvault.streamstore.errors import NoSuchStream, StreamExists
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import is_own
@@ -155,8 +155,8 @@ def run(schedule: Schedule) -> tuple[list[str], list[Actor]]:
     """Run a schedule and judge its result, as `stitches.run`."""
     world, names = _scene().copy(), list(schedule.commands)
     with in_memory(world), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fill, "BATCH_BYTES", BATCH_BYTES)
-        patch.setattr(fill, "LEAST_BYTES", BATCH_BYTES)
+        patch.setattr(event_keys, "BATCH_BYTES", BATCH_BYTES)
+        patch.setattr(event_keys, "LEAST_BYTES", BATCH_BYTES)
         watch = CopyWatch(world, names)
         actors = [Actor(place, lambda name=name: ALL[name](world)) for place, name in enumerate(names)]
         perform(schedule, actors)

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import streamvault
 from streamvault.common.errors import Problem
-from streamvault.streamstore.appender import SegmentAppender
+from streamvault.streamstore.store import SegmentAppender
 from tests.faults.explorer import explore, world
 from tests.faults.explorer.command import Command
 from tests.faults.explorer.commands import COMMANDS, CONVERTED, TARGET

@@ -15,13 +15,18 @@ from threading import Lock
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from streamvault.objectstore.errors import AlreadyExists, NoSuchObject, TooLarge, WrongSize
-from streamvault.objectstore.paths import check_key, check_prefix
-from streamvault.objectstore.store import SMALL, ObjectInfo, ObjectStore
-from streamvault.streamstore.appender import SegmentAppender
-from streamvault.streamstore.arithmetic.cuts import is_before, validate_cut
-from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES
-from streamvault.streamstore.arithmetic.numbering import check_replaces, predict_order
+from streamvault.objectstore.store import (
+    SMALL,
+    AlreadyExists,
+    NoSuchObject,
+    ObjectInfo,
+    ObjectStore,
+    TooLarge,
+    WrongSize,
+    check_key,
+    check_prefix,
+)
+from streamvault.streamstore.cuts import is_before, validate_cut
 from streamvault.streamstore.errors import (
     InvalidCut,
     NoSuchScope,
@@ -36,11 +41,17 @@ from streamvault.streamstore.errors import (
     StreamExists,
     StreamSealed,
 )
-from streamvault.streamstore.local.commit import decided, first_of_kind, renumbered
-from streamvault.streamstore.local.folder import check_first, check_live
-from streamvault.streamstore.local.record import StreamRecord
-from streamvault.streamstore.local.transaction_record import TransactionRecord
-from streamvault.streamstore.local.transactions import check_lease, open_one
+from streamvault.streamstore.framing import MAX_APPEND_BYTES
+from streamvault.streamstore.local.folder import (
+    StreamRecord,
+    TransactionRecord,
+    check_first,
+    check_live,
+    decided,
+    first_of_kind,
+    renumbered,
+)
+from streamvault.streamstore.local.store import check_lease, open_one
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -51,9 +62,9 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
+from streamvault.streamstore.numbering import check_replaces, predict_order
 from streamvault.streamstore.own import is_listed
-from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.transactions import Transaction, Transactions, TransactionState
+from streamvault.streamstore.store import SegmentAppender, StreamStore, Transaction, Transactions, TransactionState
 
 T = TypeVar("T")
 READ_BYTES = 1024 * 1024

@@ -17,8 +17,8 @@ from itertools import pairwise
 import greenlet
 
 from streamvault.common.errors import Conflict, Failed, Problem
-from streamvault.importer.ownership import lease_stream
-from streamvault.streamstore.arithmetic.counterparts import counterparts
+from streamvault.importer.target import lease_stream
+from streamvault.streamstore.cuts import counterparts
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, is_own, stream_beside, users_tags

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
-from streamvault.layouts.object_keys import chunk_key
-from streamvault.manifests.format.ranges import decode_ranges
+from streamvault.layouts.keys import chunk_key
+from streamvault.manifests.index import decode_ranges
 from tests.faults.explorer.scenes import NAME
 
 Span = tuple[int, int]

@@ -24,13 +24,13 @@ from pyiceberg.table import Table
 from streamvault import write_table
 from streamvault.common.errors import Conflict
 from streamvault.common.progress import Progress
-from streamvault.common.times import now_utc
+from streamvault.common.units import now_utc
 from streamvault.lake.catalogs import open_catalog, registration
 from streamvault.lake.handoff import _register
 from streamvault.lake.location import TablePlace
-from streamvault.lake.recorded import find_options
-from streamvault.layouts.object_keys import table_identity_key, table_registration_key
-from streamvault.manifests.archive.archive import Archive
+from streamvault.lake.table import find_options
+from streamvault.layouts.keys import table_identity_key, table_registration_key
+from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from tests.faults.explorer import world
 from tests.faults.explorer.schedule import Schedule, Step

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import ContentKind, KeyRange, Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
@@ -147,7 +147,7 @@ def _freed(scene: Scene) -> None:
 
 
 def _free(scene: Scene) -> None:
-    from streamvault.manifests.archive.archive import Archive  # noqa: PLC0415
+    from streamvault.manifests.archive import Archive  # noqa: PLC0415
 
     to = Archive(scene.root, NAME).manifest().to
     with open_source() as store:
@@ -175,7 +175,7 @@ def _merged(scene: Scene) -> None:
 
 def _strayed(scene: Scene) -> None:
     """As grown, with strays inside events: in each generation, and after the last one."""
-    from streamvault.layouts.object_keys import chunk_key, event_key  # noqa: PLC0415
+    from streamvault.layouts.keys import chunk_key, event_key  # noqa: PLC0415
 
     _grown(scene)
     key_of = event_key if scene.layout == "events" else chunk_key

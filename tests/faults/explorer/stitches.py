@@ -21,8 +21,7 @@ from streamvault.common.errors import Problem
 from streamvault.reading.identity import AnotherSource
 from streamvault.streamstore.errors import NoSuchStream, StreamExists
 from streamvault.streamstore.model import KeyRange, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.own import is_own
-from streamvault.streamstore.scale_note import users_configuration
+from streamvault.streamstore.own import is_own, users_configuration
 from streamvault.streamstore.store import StreamStore
 from tests.faults.explorer.memory import StreamState
 from tests.faults.explorer.scenes import CLUSTER, RANGE_SIZE, ROOT, open_source

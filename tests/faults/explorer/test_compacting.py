@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from streamvault.manifests.archive import listing, replaced
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.rows import find_rows
-from streamvault.rotation.compact import choose
-from streamvault.rotation.compact import compact as compacting
-from streamvault.rotation.compact import run as merging
+from streamvault.manifests import listing
+from streamvault.manifests import merging as replaced
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.plan import find_rows
+from streamvault.rotation import compact
+from streamvault.rotation import compact as compacting
+from streamvault.rotation import compact as merging
 from tests.faults.explorer.compacting import BESIDE, PAUSED, paused_twice
 from tests.faults.explorer.explore import Outcome, at_each_point, run
 from tests.faults.explorer.schedule import Schedule
@@ -41,7 +42,7 @@ def _any_row(archive: Archive, span: Any, _: Any) -> Any:
 
 def test_generation_without_its_object_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the mends a row counts for any chunk that begins there, and nothing is listed before it is decided."""
-    for place in (choose, compacting):
+    for place in (compact, compacting):
         monkeypatch.setattr(place, "can_merge", lambda _: True)
     monkeypatch.setattr(merging, "_finished", _any_row)
     monkeypatch.setattr(merging, "prove", lambda *_: 0)

@@ -9,8 +9,8 @@ import pytest
 
 from streamvault import replicate_stream
 from streamvault.common.errors import Damaged, Problem
-from streamvault.reading.archive_source import ArchiveState
-from streamvault.streamstore.arithmetic.counterparts import counterparts
+from streamvault.reading.sources import ArchiveState
+from streamvault.streamstore.cuts import counterparts
 from streamvault.streamstore.errors import NoSuchStream
 from tests.faults.explorer.commands import COMMANDS, MIRRORS, TARGET, TARGET_NAME, Command
 from tests.faults.explorer.explore import ALL, at_each_point, run

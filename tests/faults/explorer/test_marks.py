@@ -17,9 +17,9 @@ import pytest
 
 from streamvault import check_archive
 from streamvault.common.errors import Damaged, Problem
-from streamvault.layouts.object_keys import chunk_key
-from streamvault.manifests.archive.listing import Listing
-from streamvault.manifests.format.ranges import decode_ranges
+from streamvault.layouts.keys import chunk_key
+from streamvault.manifests.index import decode_ranges
+from streamvault.manifests.listing import Listing
 from streamvault.rotation import rotate, truncate
 from streamvault.streamstore.model import StreamName
 from tests.faults.explorer import judge

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import streamvault.importer.ownership
+import streamvault.importer.target
 import streamvault.mirrors.replica
 from streamvault.mirrors.move import _Move
 from tests.faults.explorer.explore import at_each_point, run
@@ -34,7 +34,7 @@ def test_source_deleted_before_it_was_compared_is_found(monkeypatch: pytest.Monk
 
 def test_users_stream_taken_for_the_replica_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     same: Any = lambda _: ""  # noqa: E731  (as if streams of one name could not be told apart)
-    monkeypatch.setattr(streamvault.importer.ownership, "first_segment_id", same)
+    monkeypatch.setattr(streamvault.importer.target, "first_segment_id", same)
     monkeypatch.setattr(streamvault.mirrors.replica, "first_segment_id", same)
     schedules = at_each_point("events/replica-sealed", ("promote", "target-delete", "target-make"), ("!", "+!"))
     found = [one for one in map(run, schedules) if one.wrong]

@@ -13,9 +13,8 @@ import streamvault.mirrors.replica
 from streamvault import promote_replica, replicate_stream
 from streamvault.common.errors import Failed
 from streamvault.importer.run import ImportRun
-from streamvault.mirrors.record import Record
-from streamvault.mirrors.replica import Replica, ReplicaPromoted
-from streamvault.mirrors.target import ReplicaTarget
+from streamvault.mirrors.replica import Record, Replica, ReplicaPromoted
+from streamvault.mirrors.replication import ReplicaTarget
 from streamvault.streamstore.errors import ScaleRefused
 from streamvault.streamstore.own import is_own
 from tests.faults.explorer.commands import TARGET, TARGET_NAME
@@ -85,7 +84,7 @@ def test_replica_that_is_taken_for_the_deleted_one_is_found(monkeypatch: pytest.
     monkeypatch.setattr(ReplicaTarget, "begin", begin_ledger)
     monkeypatch.setattr(ReplicaTarget, "check_stays", lambda *_: None)
     monkeypatch.setattr(Record, "is_about", lambda *_: True)
-    monkeypatch.setattr("streamvault.mirrors.ends._check_ends", lambda replica, _: replica.describe())
+    monkeypatch.setattr("streamvault.mirrors.replica._check_ends", lambda replica, _: replica.describe())
     assert is_found(stopped_and_killed(*DELETED, away=2, later=12), "WRONG")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamvault.manager import removal
-from streamvault.manager.leftovers import Leftovers
+from streamvault.manager import ephemeral
+from streamvault.manager.sweep import Leftovers
 from tests.faults.explorer.explore import Outcome, run
 from tests.faults.explorer.schedule import Schedule, Step
 from tests.faults.explorer.standby import changes_of
@@ -34,10 +34,10 @@ def test_paused_sweep_harms_nothing() -> None:
 
 
 def test_sweep_that_deletes_what_it_saw_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def remove(store: removal.StreamStore, seen: removal.StreamDescription, *_: object) -> None:
+    def remove(store: ephemeral.StreamStore, seen: ephemeral.StreamDescription, *_: object) -> None:
         store.delete(seen.name, first=seen.epochs[0])
 
-    monkeypatch.setattr("streamvault.manager.leftovers.remove_stream", remove)
+    monkeypatch.setattr("streamvault.manager.sweep.remove_stream", remove)
     wrong = [one for one in paused() if one.wrong]
     assert wrong
     assert {kind for one in wrong for kind in one.kinds} & {"HARMED", "LOST"}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamvault import compact_archive, export_stream, replicate_stream, rotate_stream
-from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import StreamCut
 from tests.faults.explorer.command import Command
 from tests.faults.explorer.scenes import CLUSTER, NAME, ROOT, Scene, inner_boundary, open_source

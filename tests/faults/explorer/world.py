@@ -17,17 +17,17 @@ from typing import Any, Self, TypeVar
 import greenlet
 from tenacity import wait_fixed
 
-import streamvault.objectstore.errors as object_errors
+import streamvault.objectstore.store as object_errors
 import streamvault.streamstore.errors as stream_errors
 from streamvault.common.errors import Problem
-from streamvault.layouts.object_keys import MANIFESTS
+from streamvault.layouts.keys import MANIFESTS
 from streamvault.objectstore import bulk
+from streamvault.objectstore.bulk import Transfers
 from streamvault.objectstore.retrying import RetryingStore
 from streamvault.objectstore.store import ObjectStore
-from streamvault.objectstore.transfers import Transfers
 from streamvault.objectstore.uri import RootAddress
-from streamvault.sparkrun.errors import task_failed
 from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.runner import task_failed
 from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.uri import StoreAddress
 from tests.faults.explorer.memory import Bucket, Cluster, Late, MemoryObjects, MemoryStreams, PagedObjects
@@ -262,13 +262,13 @@ class Datetime(datetime):
 
 
 def _start_transfers(transfers: Any, work: Callable[[], None]) -> None:
-    """Replaces `start` of `objectstore.transfers.Transfers`: the only thread does the work."""
+    """Replaces `start` of `objectstore.bulk.Transfers`: the only thread does the work."""
     transfers._work = work
     transfers._run()
 
 
 def in_order(items: Iterable[T], get: Callable[[T], R], *_: object) -> Iterator[R]:
-    """Replaces `objectstore.transfers.in_order`."""
+    """Replaces `objectstore.bulk.in_order`."""
     return (get(item) for item in items)
 
 
@@ -408,7 +408,7 @@ class _Remembered:
 
 
 def _manifest_keys(list_keys: Callable[[Any, str], list[str]]) -> Callable[[Any, str], list[str]]:
-    """Replaces `manifests.archive.listing._keys`: one call of the store, too, but no `ObjectInfo` for each object."""
+    """Replaces `manifests.listing._keys`: one call of the store, too, but no `ObjectInfo` for each object."""
 
     def keys(store: Any, prefix: str) -> list[str]:
         if isinstance(store, MemoryObjects):
@@ -419,7 +419,7 @@ def _manifest_keys(list_keys: Callable[[Any, str], list[str]]) -> Callable[[Any,
 
 
 def _decided(read: Callable[[Any, str, int], Any]) -> Callable[[Any, str, int], Any]:
-    """Replaces `manifests.archive.listing._decision`: before the first decision the answer is always the same."""
+    """Replaces `manifests.listing._decision`: before the first decision the answer is always the same."""
     first = lru_cache(maxsize=None)(lambda prefix: read(None, prefix, 0))
     return lambda store, prefix, number: read(store, prefix, number) if number else first(prefix)
 
@@ -435,12 +435,15 @@ def _everywhere(original: Any, replacement: Any) -> Iterator[tuple[Any, str, Any
 
 def _remembering() -> Iterator[tuple[Any, str, Any]]:
     """Half of a schedule's time is spent on reading the same small files repeatedly."""
-    from streamvault.layouts import object_keys as keys  # noqa: PLC0415
-    from streamvault.manifests.archive import listing  # noqa: PLC0415
-    from streamvault.manifests.format import jsonfile, ranges  # noqa: PLC0415
-    from streamvault.streamstore.arithmetic import cuts  # noqa: PLC0415
+    from streamvault.layouts import keys  # noqa: PLC0415
+    from streamvault.manifests import (  # noqa: PLC0415
+        files,
+        listing,
+    )
+    from streamvault.manifests import index as ranges  # noqa: PLC0415
+    from streamvault.streamstore import cuts  # noqa: PLC0415
 
-    encode, between = jsonfile.Model.encode, cuts.segments_between
+    encode, between = files.Model.encode, cuts.segments_between
     encoded = _Remembered(lambda _, __, model: encode(model), key=2)
     stretches = _Remembered(lambda _, *args: between(*args), key=1)
     # with the decision, or another one could get its id
@@ -451,11 +454,11 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
         shape = tuple((epoch.number, tuple(epoch.segments.items())) for epoch in described.epochs)
         return dict(stretches((described.name, shape, start, end), described, start, end))
 
-    yield jsonfile.Model, "encode", lambda model: encoded(type(model), model.model_dump_json(by_alias=True), model)
+    yield files.Model, "encode", lambda model: encoded(type(model), model.model_dump_json(by_alias=True), model)
     yield from _everywhere(between, find_stretches)
     yield os, "cpu_count", lambda: 2
 
-    yield from _everywhere(jsonfile.decode, _Remembered(jsonfile.decode))
+    yield from _everywhere(files.decode, _Remembered(files.decode))
     yield listing, "_keys", _manifest_keys(listing._keys)
     yield listing, "KEPT", 1  # so that few decisions suffice to free the number of one that is late
     yield listing, "_decision", _decided(listing._decision)
@@ -470,30 +473,30 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
 def _patches() -> Iterator[tuple[Any, str, Any]]:
     import secrets  # noqa: PLC0415  (what is patched stands in one place)
 
-    import streamvault.common.retries  # noqa: PLC0415
-    import streamvault.common.times  # noqa: PLC0415
-    import streamvault.importer.jobs  # noqa: PLC0415
+    import streamvault.common.units  # noqa: PLC0415
+    import streamvault.common.waiting  # noqa: PLC0415
+    import streamvault.importer.run  # noqa: PLC0415
     import streamvault.manager.sweep  # noqa: PLC0415
-    import streamvault.manifests.verbs.cold  # noqa: PLC0415
-    import streamvault.streamstore.services.lease  # noqa: PLC0415
-    import streamvault.streamstore.services.pinger  # noqa: PLC0415
+    import streamvault.manifests.verbs.warm  # noqa: PLC0415
+    import streamvault.streamstore.filling  # noqa: PLC0415
+    import streamvault.streamstore.lease  # noqa: PLC0415
 
     yield from _remembering()
     yield RootAddress, "open", lambda self, **_: current().open_root(self)
     yield StoreAddress, "open", lambda self: current().open_streams(self)
     yield time, "sleep", lambda seconds: current().sleep(seconds)
     yield time, "monotonic", lambda: current().monotonic()
-    yield streamvault.common.times, "datetime", Datetime
-    yield streamvault.common.retries, "wait_random_exponential", lambda **_: wait_fixed(1)
+    yield streamvault.common.units, "datetime", Datetime
+    yield streamvault.common.waiting, "wait_random_exponential", lambda **_: wait_fixed(1)
     yield secrets, "token_hex", _token
     yield Transfers, "start", _start_transfers
     yield Transfers, "_be_enough_for", lambda *_: None
     yield bulk, "in_order", in_order
     yield InlineRunner, "run", _run_inline
-    yield streamvault.manifests.verbs.cold, "ThreadPoolExecutor", Pool
+    yield streamvault.manifests.verbs.warm, "ThreadPoolExecutor", Pool
     yield streamvault.manager.sweep, "each_of", lambda function, specs: map(function, list(specs))
-    yield streamvault.importer.jobs, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=Lock)
-    yield streamvault.streamstore.services.lease, "threading", SimpleNamespace(Thread=NoThread, Event=Event, Lock=Lock)
-    yield streamvault.streamstore.services.pinger, "threading", SimpleNamespace(Thread=NoThread, Event=Event)
-    yield streamvault.streamstore.services.lease, "_this_host", lambda: "host"
-    yield streamvault.streamstore.services.lease, "_start_time", lambda _: "0"
+    yield streamvault.importer.run, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=Lock)
+    yield streamvault.streamstore.lease, "threading", SimpleNamespace(Thread=NoThread, Event=Event, Lock=Lock)
+    yield streamvault.streamstore.filling, "threading", SimpleNamespace(Thread=NoThread, Event=Event)
+    yield streamvault.streamstore.lease, "_this_host", lambda: "host"
+    yield streamvault.streamstore.lease, "_start_time", lambda _: "0"

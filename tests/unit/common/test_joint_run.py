@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from streamvault.common.joint_run import JointRun, pause
+from streamvault.common.waiting import JointRun, pause
 
 
 def test_a_call_that_pauses_leaves_its_turn_to_another() -> None:
@@ -60,6 +60,6 @@ def test_a_call_that_waits_for_its_turn_ends_too() -> None:
 
 def test_a_pause_elsewhere_is_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("streamvault.common.joint_run.time.sleep", slept.append)
+    monkeypatch.setattr("streamvault.common.waiting.time.sleep", slept.append)
     pause(5)
     assert slept == [5]

@@ -10,8 +10,8 @@ import pytest
 
 from streamvault.cli import main
 from streamvault.common.errors import Usage
-from streamvault.common.modes import make_file, make_folder, make_folders, open_file
-from streamvault.objectstore.folder.store import FolderStore
+from streamvault.common.processes import make_file, make_folder, make_folders, open_file
+from streamvault.objectstore.folder import FolderStore
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from tests.streams import make_stream

@@ -9,9 +9,9 @@ from itertools import islice
 import pytest
 
 from streamvault.common.progress import Progress
-from streamvault.common.retries import Retrier, pauses
+from streamvault.common.waiting import Retrier, pauses
 from streamvault.streamstore.errors import StreamStoreUnavailable
-from streamvault.streamstore.pravega.patience import LONGEST_PAUSE, Patience
+from streamvault.streamstore.pravega.calls import LONGEST_PAUSE, Patience
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("streamvault.common.retries.time", made)
+    monkeypatch.setattr("streamvault.common.waiting.time", made)
     return made
 
 
@@ -93,7 +93,7 @@ def test_patience_ends_only_without_progress(clock: Clock) -> None:
 
 
 def test_retries_count_anew_after_progress(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamvault.common.retries.pause", clock.sleep)
+    monkeypatch.setattr("streamvault.common.waiting.pause", clock.sleep)
     retrier = Retrier(20, Progress())
     tries = iter(range(4))
 

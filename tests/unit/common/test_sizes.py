@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.common.sizes import bytes_text, count_text, generations_text, parse_percent, parse_size, seconds_text
+from streamvault.common.units import bytes_text, count_text, generations_text, parse_percent, parse_size, seconds_text
 
 
 @pytest.mark.parametrize(

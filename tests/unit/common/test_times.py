@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamvault.common.errors import Usage
-from streamvault.common.times import LONGEST_SECONDS, age_text, duration_text, moment_text, parse_duration, parse_moment
+from streamvault.common.units import LONGEST_SECONDS, age_text, duration_text, moment_text, parse_duration, parse_moment
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from streamvault.common import underway
-from streamvault.common.underway import (
+from streamvault.common import progress
+from streamvault.common.progress import (
     PRAVEGA,
     S3,
     MappedTasks,
@@ -33,7 +33,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(underway, "time", clock)
+    monkeypatch.setattr(progress, "time", clock)
     return clock
 
 

@@ -12,10 +12,9 @@ from pydantic import Field
 
 from streamvault import check_archive
 from streamvault.common.errors import Usage
-from streamvault.common.options import Options, Rehearsed, Watched
+from streamvault.common.options import Options, Rehearsed, Watched, verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import Report, TimedReport
-from streamvault.common.verb import verb
 
 
 class SharedOptions(Options):

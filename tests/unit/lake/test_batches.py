@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.lake import batches
-from streamvault.lake.batches import EVENT_SCHEMA, batch_of, event_batches
-from streamvault.streamstore.arithmetic.framing import NotAnEvent
-from streamvault.streamstore.arithmetic.splitting import EventBlock
+from streamvault.lake import read
+from streamvault.lake.read import EVENT_SCHEMA, batch_of, event_batches
+from streamvault.streamstore.events import EventBlock
+from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import EventPointer, SegmentId, StreamName
 from tests.streams import frame
 
@@ -51,7 +51,7 @@ def test_batch_is_the_same_whether_or_not_the_starts_are_known(
 
 
 def test_large_block_makes_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(read, "BATCH_BYTES", 1000)
     data = frame(b"x" * 92) * 100 + frame(b"y" * 5000)
     made = list(event_batches(STREAM, SEGMENT, 0, [data]))
     assert max(batch.num_rows for batch in made) <= 10
@@ -59,7 +59,7 @@ def test_large_block_makes_small_batches(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_small_blocks_do_not_make_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(read, "BATCH_BYTES", 1000)
     data = frame(b"x" * 92) * 100 + frame(b"y" * 50)
     reused = bytearray(70)
 

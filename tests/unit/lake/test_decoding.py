@@ -27,13 +27,12 @@ from hypothesis import strategies as st
 from streamvault import write_table
 from streamvault.common.errors import Usage
 from streamvault.lake.avro import avro_columns
-from streamvault.lake.column_types import arrow_type, hive_type, trino_type
 from streamvault.lake.csv_payloads import count_values
 from streamvault.lake.decoding import decoded_columns, parser_of
 from streamvault.lake.inference import infer_columns
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.payloads import DATE, NotDecoded, as_lines, as_time, checked_times, not_times
-from streamvault.lake.recorded import TableOptions, columns_for
+from streamvault.lake.table import TableOptions, arrow_type, columns_for, hive_type, trino_type
 from tests.unit import hostile_values
 from tests.unit.small_archives import Vault
 
@@ -580,7 +579,7 @@ def test_no_decimal_ends_the_process() -> None:
     program = f"""
 import pyarrow as pa
 from streamvault.lake.json_payloads import JsonPayloads
-from streamvault.lake.recorded import columns_for
+from streamvault.lake.table import columns_for
 parser = JsonPayloads(columns_for({{"m": "decimal(9,2)"}}))
 assert parser.parse(pa.array({[b'{"m":1e-9999999}', b'{"m":"1e-9999999"}']})).reasons.null_count == 0
 """

@@ -13,13 +13,11 @@ import pytest
 import zstandard
 
 from streamvault.common.errors import Conflict, Damaged
-from streamvault.layouts.chunks import FRAMED_PART_BYTES, ChunksLayout
-from streamvault.layouts.frames import FRAME_BYTES
+from streamvault.layouts.chunks import FRAME_BYTES, FRAMED_PART_BYTES, ChunksLayout
+from streamvault.layouts.keys import CHUNK_KEYS
 from streamvault.layouts.layout import StoredRange, UnknownLayout, open_layout
-from streamvault.layouts.object_keys import CHUNK_KEYS
-from streamvault.objectstore.checksums import crc64nvme
-from streamvault.objectstore.store import ObjectStore
-from streamvault.streamstore.arithmetic.splitting import EventBlock
+from streamvault.objectstore.store import ObjectStore, crc64nvme
+from streamvault.streamstore.events import EventBlock
 from tests.metered import MeteredStore
 from tests.places import PREFIX, SEGMENT, memory, place_of
 from tests.streams import frame

@@ -11,7 +11,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts import object_keys as keys
+from streamvault.layouts import keys
 from streamvault.layouts.chain import Finding
 from streamvault.layouts.events import EventsLayout
 from streamvault.layouts.layout import StoredRange

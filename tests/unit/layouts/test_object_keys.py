@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.layouts import object_keys as keys
-from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.objectstore.errors import InvalidKey
+from streamvault.layouts import keys
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.objectstore.store import InvalidKey
 from streamvault.streamstore.model import SegmentId
 
 INT31 = 2**31 - 1

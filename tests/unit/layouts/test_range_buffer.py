@@ -11,15 +11,14 @@ from contextlib import suppress
 
 import pytest
 
-from streamvault.layouts import range_buffer
-from streamvault.layouts.chunks import ChunksLayout
-from streamvault.layouts.range_buffer import KEPT, RangeBuffer
-from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.layouts import chunks
+from streamvault.layouts.chunks import KEPT, ChunksLayout, RangeBuffer
 from streamvault.objectstore.retrying import RetryingStore
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.s3.store import BucketStore
+from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.arithmetic.splitting import EventBlock
+from streamvault.streamstore.events import EventBlock
 from tests.places import SEGMENT, memory, place_of
 
 MIB = 1024 * 1024
@@ -29,7 +28,7 @@ MIB = 1024 * 1024
 def spare(monkeypatch: pytest.MonkeyPatch) -> deque[bytearray]:
     """The buffers to be used again; none at first."""
     found: deque[bytearray] = deque(maxlen=KEPT)
-    monkeypatch.setattr(range_buffer, "_spare", found)
+    monkeypatch.setattr(chunks, "_spare", found)
     return found
 
 
@@ -65,7 +64,7 @@ def test_buffer_with_a_view_is_not_used_again(spare: deque[bytearray]) -> None:
 
 
 def test_few_buffers_and_no_very_large_one_are_kept(spare: deque[bytearray], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_buffer, "LARGEST_KEPT", 5)
+    monkeypatch.setattr(chunks, "LARGEST_KEPT", 5)
     filled(b"larger").give_back()
     assert not spare
     for held in [filled(b"small") for _ in range(5)]:

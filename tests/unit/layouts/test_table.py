@@ -18,12 +18,12 @@ from streamvault import write_table
 from streamvault.common.errors import Damaged
 from streamvault.layouts import isolated
 from streamvault.layouts import table as table_reader
+from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key
 from streamvault.layouts.layout import RangeReader, StoredRange, UnknownLayout, open_reader
-from streamvault.layouts.object_keys import TableFileKey, parse_table_file, table_data, table_file_key
-from streamvault.layouts.table_rows import open_file, rows_in
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.format.archived_range import ArchivedRange
-from streamvault.objectstore.errors import WrongSize
+from streamvault.layouts.table_decoder import open_file, rows_in
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.objectstore.store import WrongSize
 from streamvault.streamstore.model import SegmentId
 from tests.prove.flips import flip
 from tests.unit.lakes import table_keys

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from streamvault.manager import leftovers
-from streamvault.streamstore.services import lease
+from streamvault.manager import sweep
+from streamvault.streamstore import lease
 from tests.unit.small_archives import Vault
 
 
@@ -22,5 +22,5 @@ def vault(tmp_path: Path) -> Vault:
 @pytest.fixture
 def all_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Holders of leases count as dead at once, as if their processes had been killed."""
-    for module in (lease, leftovers):
+    for module in (lease, sweep):
         monkeypatch.setattr(module, "is_dead", lambda _: True)

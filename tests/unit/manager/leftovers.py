@@ -10,12 +10,12 @@ import pytest
 
 from streamvault import copy_stream, import_stream, replicate_stream, request_restore
 from streamvault.common.errors import Failed
-from streamvault.importer import jobs as importing
+from streamvault.importer import run as importing
 from streamvault.manager.ephemeral import EphemeralTag, _make
+from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.model import StreamDescription, StreamName
-from streamvault.streamstore.open_stream import open_stream
 from streamvault.streamstore.own import CONSUMER_LEASE, TARGET_LEASE, stream_beside
-from streamvault.streamstore.services.lease import Lease, LeaseHeld
+from streamvault.streamstore.uri import open_stream
 from tests.unit.small_archives import NAME, Vault
 
 TARGET, QUEUE, STAGING = (replace(NAME, stream=name) for name in ("target", "queue", "staging"))

@@ -9,8 +9,7 @@ import pytest
 
 from streamvault import copy_stream, ephemeral_stream, export_stream, import_stream
 from streamvault.errors import Conflict, StreamExists, Usage
-from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease
-from streamvault.manager.removal import remove_stream
+from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease, remove_stream
 from streamvault.streamstore.errors import StreamChanged
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName

@@ -11,13 +11,13 @@ import pytest
 
 from streamvault import ephemeral_stream, list_streams, replicate_stream, request_restore
 from streamvault.cli import main
-from streamvault.common.at_once import AT_ONCE, each_of
+from streamvault.common.servers import AT_ONCE, each_of
 from streamvault.errors import InvalidName, StreamStoreError
-from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
-from streamvault.streamstore.open_stream import open_stream
+from streamvault.streamstore.uri import open_stream
 from tests.streams import append_events, make_stream
 
 ORDERS, OTHER = StreamName("shop", "orders"), StreamName("other", "one")

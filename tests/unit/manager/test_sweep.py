@@ -16,14 +16,15 @@ import pytest
 from streamvault import ephemeral_stream, export_stream, import_stream, sweep_scope
 from streamvault.cli import main
 from streamvault.errors import Conflict, InvalidName, Usage
-from streamvault.importer.ownership import first_segment_id, lease_stream
-from streamvault.importer.target import Target, TargetTaken
-from streamvault.manager import notes
+from streamvault.importer.target import Target, TargetTaken, first_segment_id, lease_stream
+from streamvault.manager import sweep as notes
 from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease
-from streamvault.manager.leftovers import Leftovers
 from streamvault.manager.reports import SweepReport
-from streamvault.spark.ledger import WriteLog
+from streamvault.manager.sweep import Leftovers
+from streamvault.spark.pravega_sink import WriteLog
+from streamvault.streamstore import lease
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreError
+from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import (
@@ -39,9 +40,7 @@ from streamvault.streamstore.own import (
     UNFINISHED,
     stream_beside,
 )
-from streamvault.streamstore.services import lease
-from streamvault.streamstore.services.ledger import Ledger
-from streamvault.streamstore.transactions import Transaction
+from streamvault.streamstore.store import Transaction
 from tests.streams import append_events, opened
 from tests.unit.manager.leftovers import (
     QUEUE,
@@ -253,7 +252,7 @@ class TestEphemeral:
     ) -> None:
         killed_ephemeral(vault)
         watched = []
-        monkeypatch.setattr("streamvault.manager.leftovers.watch_silence", lambda *a, **_: watched.append(a[2]))
+        monkeypatch.setattr("streamvault.manager.sweep.watch_silence", lambda *a, **_: watched.append(a[2]))
         monkeypatch.setattr(lease, "PATIENCE_SECONDS", 0.0)
         assert kept(sweep(vault)) == {}
         assert watched == [12.0]

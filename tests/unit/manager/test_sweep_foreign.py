@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streamvault import sweep_scope
 from streamvault.importer.target import origin_tag
 from streamvault.manager.ephemeral import EphemeralTag
+from streamvault.streamstore.ledger import LedgerNameTaken
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.own import (
     CONSUMER_LEASE,
@@ -31,7 +32,6 @@ from streamvault.streamstore.own import (
     UNFINISHED,
     stream_beside,
 )
-from streamvault.streamstore.services.ledger import LedgerNameTaken
 from tests.streams import append_events
 from tests.unit.manager.leftovers import OWNER, TARGET, killed_ephemeral, killed_import
 from tests.unit.small_archives import NAME, Vault

@@ -14,9 +14,8 @@ from obstore.store import MemoryStore
 from streamvault.common.errors import Conflict
 from streamvault.objectstore import bulk
 from streamvault.objectstore.bulk import DELETE_AT_ONCE, DELETES, delete_all, get_all, put_all, put_same
-from streamvault.objectstore.errors import AccessDenied, NoSuchObject, WrongSize
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.objectstore.store import SMALL
+from streamvault.objectstore.store import SMALL, AccessDenied, NoSuchObject, WrongSize
 
 
 class Watched(ObstoreStore):

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.objectstore.checksums import RunningChecksum, crc64nvme
+from streamvault.objectstore.store import RunningChecksum, crc64nvme
 
 
 def by_table(body: bytes) -> str:

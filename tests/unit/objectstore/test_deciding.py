@@ -8,13 +8,11 @@ from threading import Barrier
 import pytest
 from obstore.store import MemoryStore
 
-from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.layouts.place import Place
-from streamvault.manifests.archive.plan import create_plan
-from streamvault.manifests.archive.rows import leave_row
+from streamvault.layouts.keys import GenerationSpan, Place
+from streamvault.manifests.plan import create_plan, leave_row
 from streamvault.objectstore.deciding import decide
-from streamvault.objectstore.errors import AlreadyExists, ObjectStoreUnavailable
 from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import AlreadyExists, ObjectStoreUnavailable
 from tests.archives import LEFT
 from tests.unit.plans import PREFIX, plan_of, row
 
@@ -38,7 +36,7 @@ class Contradicting(ObstoreStore):
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     seen: list[float] = []
-    monkeypatch.setattr("streamvault.common.retries.time.sleep", seen.append)
+    monkeypatch.setattr("streamvault.common.waiting.time.sleep", seen.append)
     return seen
 
 

@@ -13,12 +13,16 @@ from obstore.store import MemoryStore
 
 from streamvault.common.errors import Damaged, Problem
 from streamvault.objectstore.bulk import list_records
-from streamvault.objectstore.errors import (
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.s3.access import S3Access, StaticKeys
+from streamvault.objectstore.s3.store import BucketStore
+from streamvault.objectstore.store import (
     AccessDenied,
     AlreadyExists,
     InvalidRoot,
     NoSuchBucket,
     NoSuchObject,
+    ObjectStore,
     ObjectStoreError,
     ObjectStoreUnavailable,
     OutOfSpace,
@@ -26,10 +30,6 @@ from streamvault.objectstore.errors import (
     UnorderedListing,
     WrongSize,
 )
-from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.objectstore.s3.access import S3Access, StaticKeys
-from streamvault.objectstore.s3.store import BucketStore
-from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 
 Says = Callable[[bytes], ObjectStore]

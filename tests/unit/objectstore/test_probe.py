@@ -9,9 +9,8 @@ import pytest
 
 from streamvault import export_stream, write_table
 from streamvault.common.progress import Progress
-from streamvault.objectstore.errors import UnorderedListing
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.objectstore.store import ObjectInfo
+from streamvault.objectstore.store import ObjectInfo, UnorderedListing
 from tests.unit.small_archives import Vault, data_keys
 
 

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from streamvault.objectstore.errors import (
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.retrying import RetryingStore
+from streamvault.objectstore.store import (
+    SMALL,
     AccessDenied,
     AlreadyExists,
     NoSuchHost,
     NoSuchObject,
+    ObjectInfo,
     ObjectStoreError,
     ObjectStoreUnavailable,
     ServerBusy,
 )
-from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.objectstore.retrying import RetryingStore
-from streamvault.objectstore.store import SMALL, ObjectInfo
 from tests.metered import MeteredStore
 
 

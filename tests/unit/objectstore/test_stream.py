@@ -12,11 +12,17 @@ import pytest
 
 from streamvault.common.errors import Problem
 from streamvault.objectstore.bulk import read_ahead
-from streamvault.objectstore.errors import NoSuchObject, ObjectStoreError, ObjectStoreUnavailable, WrongSize
 from streamvault.objectstore.retrying import RetryingStore
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.s3.store import BucketStore
-from streamvault.objectstore.store import STREAM_BYTES, ObjectStore
+from streamvault.objectstore.store import (
+    STREAM_BYTES,
+    NoSuchObject,
+    ObjectStore,
+    ObjectStoreError,
+    ObjectStoreUnavailable,
+    WrongSize,
+)
 from streamvault.objectstore.uri import RootAddress
 
 BODY = random.Random(5).randbytes(5 * STREAM_BYTES + 17)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from streamvault.objectstore.errors import AccessDenied, InvalidRoot, NoSuchBucket, ObjectStoreError
 from streamvault.objectstore.s3.access import S3Access
+from streamvault.objectstore.store import AccessDenied, InvalidRoot, NoSuchBucket, ObjectStoreError
 from streamvault.objectstore.uri import RootAddress
 
 SECRET = "wJalrXUtnFEMI-not-to-be-shown"

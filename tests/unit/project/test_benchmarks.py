@@ -16,9 +16,9 @@ from benchmarks.processes import run_together
 from benchmarks.product import PeakWatch
 from benchmarks.results import beside_loops, size_text, spread_text, table
 from benchmarks.workload import Workload
-from streamvault.layouts.object_keys import EVENT_KEYS
-from streamvault.streamstore.arithmetic.framing import frame_many
-from streamvault.streamstore.arithmetic.splitting import EventSplitter
+from streamvault.layouts.keys import EVENT_KEYS
+from streamvault.streamstore.events import EventSplitter
+from streamvault.streamstore.framing import frame_many
 from streamvault.streamstore.model import SegmentId, StreamName
 from tests.pages import DOCS, blocks
 

@@ -8,9 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 UNCOMPARED = {
-    "streamvault/manifests/archive/range_bytes.py": "compares them",
-    "streamvault/manifests/archive/damage.py": "restores what a damaged range still has, under a digest of its own",
-    "streamvault/lake/from_archive.py": "a sample, from which columns are proposed",
+    "streamvault/manifests/damage.py": "compares them; gives what is left of a damaged range a digest of its own",
+    "streamvault/lake/origins.py": "a sample, from which columns are proposed",
 }
 """The modules that read ranges themselves, besides the layouts, and why they may."""
 

@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from streamvault.sparkrun import jvm
-from streamvault.sparkrun.code import import_folder
-from streamvault.sparkrun.errors import SparkFailed
-from streamvault.sparkrun.masters import Master
-from streamvault.sparkrun.settings import settings_for
+from streamvault.sparkrun.runner import Master, SparkFailed
+from streamvault.sparkrun.settings import import_folder, settings_for
 
 FOLDERS = {"TMPDIR": "temp", "HOME": "home", "XDG_CACHE_HOME": "cache", "PWD": "here"}
 IMPORTING = {**os.environ, "PYTHONPATH": str(import_folder())}
@@ -33,8 +31,8 @@ except NotDecodable as error:
 
 REGISTERING = """
 import sys
-from streamvault.spark.registering import _package_of
-from streamvault.sparkrun.code import import_folder
+from streamvault.spark.sources import _package_of
+from streamvault.sparkrun.settings import import_folder
 assert _package_of(sys.executable) == str(import_folder())
 """
 

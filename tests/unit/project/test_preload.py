@@ -13,9 +13,8 @@ import streamvault.sparkrun
 from streamvault import export_stream, read_archive
 from streamvault.cli.app import COMMANDS
 from streamvault.exporter.archived_events import rewrite_range
-from streamvault.exporter.task import export_range
-from streamvault.importer.fill import fill_segment
-from streamvault.importer.verify import verify_range
+from streamvault.exporter.run import export_range
+from streamvault.importer.fill import fill_segment, verify_range
 from streamvault.lake.task import write_file
 from streamvault.manifests.verbs.check_ranges import check_ranges
 from streamvault.sparkrun.opening import STORE_MODULES
@@ -26,11 +25,11 @@ from tests.streams import make_stream
 TASKS = (export_range, fill_segment, verify_range, check_ranges, rewrite_range)
 VERBS = (
     "streamvault.exporter.export",
-    "streamvault.exporter.convert.convert",
+    "streamvault.exporter.convert",
     "streamvault.importer.import_",
     "streamvault.manifests.verbs.check",
     "streamvault.manifests.verbs.get",
-    "streamvault.rotation.compact.compact",
+    "streamvault.rotation.compact",
     "streamvault.rotation.rotate",
 )
 
@@ -60,10 +59,10 @@ def test_tasks_that_write_tables_load_arrow() -> None:
 
 
 ROWS = """
-from streamvault.lake.batches import event_batches
+from streamvault.lake.read import event_batches
 from streamvault.lake.decoding import decoded_columns
-from streamvault.lake.recorded import TableOptions, columns_for
-from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.lake.table import TableOptions, columns_for
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import SegmentId, StreamName
 events = [frame(b'{"a": 1, "at": "2026-01-01T00:00:00Z"}'), frame(b"{}")]
 [batch] = event_batches(StreamName("s", "t"), SegmentId(0, 0), 0, [b"".join(events)])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamvault.common.errors import Failed
-from streamvault.manifests.archive.rows import FinishedSpan
+from streamvault.manifests.plan import FinishedSpan
 from streamvault.reading.proof import SegmentChain, prove_all
 from streamvault.reading.spans import Span
 from streamvault.streamstore.model import SegmentId

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.manifest import Manifest
 from streamvault.report.history import ArchiveHistory, gather_history, read_history
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
 from tests.archives import CREATED, EPOCHS, LEFT, NAME, RIGHT, Hole, Made, generation

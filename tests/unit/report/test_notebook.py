@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from streamvault import show_archive, show_timeline, write_report
-from streamvault.common.notebook import MAX_ROWS, html_of
+from streamvault.common.report import MAX_ROWS, html_of
 from streamvault.report.charts import STATES
 from tests.unit.report.test_history import archived, four
 

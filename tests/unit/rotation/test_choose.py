@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamvault.manifests.archive.merging import can_merge, originals_of
-from streamvault.manifests.format.entries import GroupEntry
-from streamvault.manifests.format.manifest import Manifest
-from streamvault.rotation.compact import choose
-from streamvault.rotation.compact.choose import FACTOR, choose_runs, choose_tiers
+from streamvault.manifests.manifest import GroupEntry, Manifest
+from streamvault.manifests.merging import can_merge, originals_of
+from streamvault.rotation import compact
+from streamvault.rotation.compact import FACTOR, choose_runs, choose_tiers
 from tests.archives import two_generations
 
 K = 1024
@@ -118,7 +117,7 @@ def test_a_merged_manifest_is_smaller_than_readers_accept(monkeypatch: pytest.Mo
     held = [
         made.model_copy(update={"generation": number, "bytes": 0, "reader_groups": noted}) for number in range(1, 801)
     ]
-    monkeypatch.setattr(choose, "MOST_METADATA", most)
+    monkeypatch.setattr(compact, "MOST_METADATA", most)
     runs = choose_runs(held, set(), target=1 << 28, at_least=2)
     assert [one for run in runs for one in run] == held
     for run in runs:
@@ -136,7 +135,7 @@ def test_long_run_of_one_kind_is_grouped_in_linear_time(monkeypatch: pytest.Monk
         compared.append(len(held))
         return can_merge(held)
 
-    monkeypatch.setattr(choose, "can_merge", counted)
+    monkeypatch.setattr(compact, "can_merge", counted)
     run = [chunks(4 + number, 4 + number, 0) for number in range(50)]
     assert [len(one) for one in choose_runs(run, set(), target=1 << 30, at_least=2)] == [50]
     assert max(compared) == 2

@@ -13,10 +13,9 @@ from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.sparkrun import auto, spark
 from streamvault.sparkrun.auto import MAX_THREADS, SPARK_BYTES, AutoRunner, allowed_cores
-from streamvault.sparkrun.errors import InvalidMaster, NoJava
 from streamvault.sparkrun.inline import InlineRunner
-from streamvault.sparkrun.masters import VARIABLE, Master
 from streamvault.sparkrun.opening import open_runner
+from streamvault.sparkrun.runner import VARIABLE, InvalidMaster, Master, NoJava
 
 
 class Spec(NamedTuple):

@@ -7,7 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from streamvault.sparkrun.code import import_folder, zip_code
+from streamvault.sparkrun.settings import import_folder, zip_code
 
 
 def test_zip_has_all_packages_and_can_be_imported(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamvault.sparkrun.errors import last_line
+from streamvault.sparkrun.runner import last_line
 
 PYTHON_ERROR = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 3 in stage 1.0 failed 1 times, most recent \

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from streamvault.objectstore.errors import NoSuchObject
-from streamvault.sparkrun.errors import TaskFailed
+from streamvault.objectstore.store import NoSuchObject
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.sparkrun.opening import open_runner
+from streamvault.sparkrun.runner import TaskFailed
 
 
 def square(number: int) -> int:

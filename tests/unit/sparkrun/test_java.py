@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamvault.sparkrun.errors import NoJava
 from streamvault.sparkrun.java import WRAPPER, java_home
+from streamvault.sparkrun.runner import NoJava
 
 
 def runtime(home: Path, version: str, *, release: bool = True) -> Path:

@@ -8,9 +8,8 @@ import time
 import pytest
 
 from streamvault.common.errors import Usage
-from streamvault.sparkrun.errors import InvalidMaster, SparkFailed
-from streamvault.sparkrun.masters import Master
 from streamvault.sparkrun.opening import open_runner
+from streamvault.sparkrun.runner import InvalidMaster, Master, SparkFailed
 
 
 @pytest.mark.parametrize(

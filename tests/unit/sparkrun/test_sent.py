@@ -15,7 +15,7 @@ from streamvault.common.errors import Usage
 from streamvault.objectstore.s3.scheme import SCHEME
 from streamvault.objectstore.s3.store import open_bucket
 from streamvault.objectstore.uri import RootAddress
-from streamvault.sparkrun.masters import Master
+from streamvault.sparkrun.runner import Master
 from streamvault.sparkrun.sent import has_login
 from streamvault.sparkrun.session import Session
 from streamvault.streamstore.errors import AccessDenied

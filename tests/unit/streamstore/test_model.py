@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streamvault.common.errors import Problem
 from streamvault.streamstore import errors
-from streamvault.streamstore.arithmetic.cut_option import load_cut
+from streamvault.streamstore.cuts import load_cut
 from streamvault.streamstore.errors import InvalidCut, InvalidName, OffsetConflict, SegmentTruncated
 from streamvault.streamstore.model import (
     SEGMENT_END,

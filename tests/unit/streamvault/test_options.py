@@ -15,10 +15,10 @@ import streamvault
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.options import command_line, in_keywords
-from streamvault.demo.options import DemoOptions
-from streamvault.exporter.options import ConvertOptions, ExportOptions
+from streamvault.demo.report import DemoOptions
+from streamvault.exporter.reports import ConvertOptions, ExportOptions
 from streamvault.importer.options import ImportOptions, RestoreOptions
-from streamvault.lake.options import CatOptions, DdlOptions, HandoffOptions
+from streamvault.lake.reports import CatOptions, DdlOptions, HandoffOptions
 from streamvault.manifests.options import (
     CheckOptions,
     DeleteOptions,
@@ -27,10 +27,10 @@ from streamvault.manifests.options import (
     ShowOptions,
     WarmOptions,
 )
-from streamvault.mirrors.options import CopyOptions, MoveOptions, PromoteOptions, ReplicateOptions
-from streamvault.requests.model import RestoreRequest
-from streamvault.requests.options import RequestOptions, WorkOptions
-from streamvault.rotation.options import CompactOptions, FollowOptions, RotateOptions
+from streamvault.mirrors.reports import CopyOptions, MoveOptions, PromoteOptions, ReplicateOptions
+from streamvault.requests.queue import RestoreRequest
+from streamvault.requests.reports import RequestOptions, WorkOptions
+from streamvault.rotation.reports import CompactOptions, FollowOptions, RotateOptions
 
 KINDS = (
     *(CatOptions, CheckOptions, CompactOptions, ConvertOptions, CopyOptions, DdlOptions, DeleteOptions),

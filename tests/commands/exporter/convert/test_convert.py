@@ -14,7 +14,7 @@ from streamvault.cli import main
 from streamvault.common.errors import Damaged, Problem
 from streamvault.exporter.reports import ConvertReport
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.manifest import Manifest
 from tests.unit.small_archives import (
     KINDS,
     NAME,

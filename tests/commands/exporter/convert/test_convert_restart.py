@@ -10,11 +10,11 @@ import pytest
 
 from streamvault import compact_archive, convert_archive
 from streamvault.common.errors import Conflict, Usage
-from streamvault.exporter.convert import run as converting
-from streamvault.layouts.object_keys import GenerationSpan
-from streamvault.manifests.archive import publishing
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import Plan, create_plan, current_plan
+from streamvault.exporter import convert as converting
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.manifests import archive as publishing
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.plan import Plan, create_plan, current_plan
 from tests.killed import Killed, killed
 from tests.unit.small_archives import Vault, a_root, archive_of, contents, data_keys, is_sound, segments_of
 

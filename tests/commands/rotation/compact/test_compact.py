@@ -23,10 +23,9 @@ from streamvault import (
 )
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Usage
-from streamvault.common.times import now_utc
+from streamvault.common.units import now_utc
 from streamvault.exporter import archived_events
-from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.object_keys import (
+from streamvault.layouts.keys import (
     CHUNK_KEYS,
     GenerationSpan,
     checked_key,
@@ -35,10 +34,11 @@ from streamvault.layouts.object_keys import (
     plan_key,
     ranges_key,
 )
-from streamvault.manifests.archive import replaced
-from streamvault.manifests.archive.listing import KEPT
-from streamvault.manifests.archive.replaced import delete_replaced
-from streamvault.rotation.compact import run as compact
+from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.manifests import merging
+from streamvault.manifests.listing import KEPT
+from streamvault.manifests.merging import delete_replaced
+from streamvault.rotation import compact
 from streamvault.rotation.reports import CompactReport, RotateReport
 from streamvault.streamstore.model import StreamName
 from tests.streams import digest_of, shape_of
@@ -383,7 +383,7 @@ def test_replaced_generations_stay_until_the_merged_one_is_read_back(
     compacted(chunks)
     (joined, *_) = [key for key in data_keys(chunks.root) if key not in before]
     flip(chunks, joined)
-    monkeypatch.setattr("streamvault.rotation.compact.compact.now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr("streamvault.rotation.compact.now_utc", lambda: now_utc() + LATER)
     with pytest.raises(Damaged):
         compacted(chunks)
     assert before <= set(data_keys(chunks.root))
@@ -454,7 +454,7 @@ def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[s
 def test_replacements_have_the_moment_they_are_due(chunks: Vault) -> None:
     compacted(chunks)
     archive = archive_of(chunks.root)
-    (one,) = replaced.replacements(archive, archive.listing())
+    (one,) = merging.replacements(archive, archive.listing())
     assert (one.span, len(one.old), one.is_checked) == ((1, 5), 5, False)
     (merged,) = archive.listing().decision.merged
     assert one.due == merged.at + timedelta(hours=1)

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamvault import check_archive, compact_archive, export_stream, hold_archive, release_archive, rotate_stream
-from streamvault.manifests.archive.replaced import delete_replaced
+from streamvault.manifests.merging import delete_replaced
 from streamvault.manifests.verbs.hold import NoSuchHold
-from streamvault.streamstore.arithmetic.cuts import segments_between
+from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import StreamCut
 from tests.unit.small_archives import NAME, Vault, a_root, archive_of, clear, segments_of
 

@@ -10,9 +10,9 @@ import pytest
 from streamvault import compact_archive, convert_archive, export_stream, import_stream
 from streamvault.common.errors import Damaged, Failed
 from streamvault.exporter import archived_events
+from streamvault.layouts.keys import GenerationSpan, chunk_key, plan_key
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.object_keys import GenerationSpan, chunk_key, plan_key
-from streamvault.manifests.archive.rows import FinishedSpan, RangeEntry, leave_row
+from streamvault.manifests.plan import FinishedSpan, RangeEntry, leave_row
 from streamvault.streamstore.model import SegmentId, StreamName
 from tests.streams import digest_of
 from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents, is_sound, merge

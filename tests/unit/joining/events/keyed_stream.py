@@ -7,9 +7,9 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable
 
-from streamvault.streamstore.arithmetic.framing import frame
-from streamvault.streamstore.arithmetic.routing import SegmentRouter
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.store import StreamStore
 from tests.streams import events_of
 

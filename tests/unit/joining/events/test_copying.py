@@ -11,14 +11,14 @@ import pytest
 
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.common.progress import Progress
-from streamvault.joining.events import fill
-from streamvault.joining.events.copying import CopiedEvents, EventCopying
-from streamvault.streamstore.arithmetic.byte_source import SourceTruncated
-from streamvault.streamstore.arithmetic.framing import NotAnEvent, frame
-from streamvault.streamstore.arithmetic.routing import SegmentRouter
+from streamvault.joining import event_keys
+from streamvault.joining.copy_events import CopiedEvents, EventCopying
+from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.errors import NoSuchStream
+from streamvault.streamstore.framing import NotAnEvent, frame
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import APPEND_LEDGER, OWN
+from streamvault.streamstore.routing import SegmentRouter
 from tests.faults.explorer.memory import Cluster, MemoryStreams
 from tests.killed import Killed, killed
 from tests.streams import events_of, opened
@@ -62,8 +62,8 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fill, "BATCH_BYTES", 1500)
-    monkeypatch.setattr(fill, "LEAST_BYTES", 300)
+    monkeypatch.setattr(event_keys, "BATCH_BYTES", 1500)
+    monkeypatch.setattr(event_keys, "LEAST_BYTES", 300)
 
 
 def make(seed: int = 1, scales: int = 3, events: int = 60) -> World:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamvault.common.errors import Usage
-from streamvault.joining.events.keys import EventKey
+from streamvault.joining.event_keys import EventKey
 from streamvault.streamstore.model import EventPointer
 
 POINTER = EventPointer.parse("scope/stream/0.#epoch.0:8-20")

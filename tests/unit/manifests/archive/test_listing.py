@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.layouts.object_keys import (
+from streamvault.layouts.keys import (
     GenerationSpan,
+    Place,
     checked_key,
     decision_key,
     manifest_key,
     plan_key,
     ranges_key,
 )
-from streamvault.layouts.place import Place
-from streamvault.manifests.archive import listing
-from streamvault.manifests.archive.listing import Listing, manifest_lost, read_listing
-from streamvault.manifests.archive.marks import Decision, Hold
+from streamvault.manifests import listing
+from streamvault.manifests.decisions import Decision, Hold
+from streamvault.manifests.listing import Listing, manifest_lost, read_listing
 from streamvault.objectstore.uri import RootAddress
 
 PREFIX = "scope/stream/"

@@ -7,14 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from streamvault.common.errors import Conflict, Damaged
-from streamvault.layouts.object_keys import GenerationSpan, checked_key, decision_key
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.listing import KEPT, Listing
-from streamvault.manifests.archive.marks import Checked, Decision, Hold, find_checked
-from streamvault.manifests.format.jsonfile import seal
-from streamvault.objectstore.errors import AlreadyExists
+from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.decisions import Checked, Decision, Hold, find_checked
+from streamvault.manifests.files import seal
+from streamvault.manifests.listing import KEPT, Listing
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.store import AlreadyExists, ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamCut
 from tests.archives import NAME

@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.object_keys import GenerationSpan, plan_key, row_key
-from streamvault.layouts.place import Place
-from streamvault.manifests.archive.plan import Plan, create_plan, current_plan, end_plan, find_plan, remove_work
-from streamvault.manifests.archive.rows import find_rows, leave_row
-from streamvault.manifests.format.jsonfile import seal
+from streamvault.layouts.keys import GenerationSpan, Place, plan_key, row_key
+from streamvault.manifests.files import seal
+from streamvault.manifests.plan import (
+    Plan,
+    create_plan,
+    current_plan,
+    end_plan,
+    find_plan,
+    find_rows,
+    leave_row,
+    remove_work,
+)
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress

@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 
 from streamvault.common.errors import Damaged
-from streamvault.manifests.archive.agreement import by_segment
-from streamvault.manifests.archive.history import Generation
-from streamvault.manifests.archive.merging import Merger
-from streamvault.manifests.archive.remainder import remainder_of
-from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.history import Generation, by_segment
+from streamvault.manifests.merging import Merger, remainder_of
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
 from tests.archives import EPOCHS, LEFT, RIGHT, Hole, Made, generation
 

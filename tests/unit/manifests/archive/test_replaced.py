@@ -12,12 +12,12 @@ import pytest
 from streamvault import compact_archive, export_stream
 from streamvault.common.errors import Damaged, Failed
 from streamvault.common.progress import Progress
-from streamvault.common.times import now_utc
-from streamvault.layouts.object_keys import GenerationSpan, checked_key, chunk_key
-from streamvault.manifests.archive import replaced
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.marks import find_checked
-from streamvault.manifests.archive.replaced import delete_replaced, replacements
+from streamvault.common.units import now_utc
+from streamvault.layouts.keys import GenerationSpan, checked_key, chunk_key
+from streamvault.manifests import merging
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.decisions import find_checked
+from streamvault.manifests.merging import delete_replaced, replacements
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.inline import InlineRunner
@@ -50,14 +50,14 @@ def chunks_of(vault: Vault, first: int, last: int) -> set[str]:
 
 
 def once_before(monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[[], object]) -> None:
-    real = getattr(replaced, name)
+    real = getattr(merging, name)
 
     def late(*arguments: Any) -> Any:
-        monkeypatch.setattr(replaced, name, real)
+        monkeypatch.setattr(merging, name, real)
         happens()
         return real(*arguments)
 
-    monkeypatch.setattr(replaced, name, late)
+    monkeypatch.setattr(merging, name, late)
 
 
 @pytest.mark.parametrize("name", ["open_locks", "_ends", "_delete"])
@@ -116,8 +116,8 @@ def test_span_in_force_without_its_mark_stops_the_deletion(vault: Vault, monkeyp
     assert [(one.span, one.unchecked) for one in waiting] == [((1, 2), (4,)), ((3, 4), (4,))]
     assert proved <= set(contents(vault.root))
     # the next compaction reads back what is needed, and clears everything
-    monkeypatch.setattr("streamvault.rotation.compact.compact.now_utc", lambda: now_utc() + LATER)
-    monkeypatch.setattr(replaced, "now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr("streamvault.rotation.compact.now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr(merging, "now_utc", lambda: now_utc() + LATER)
     report = compact_archive(vault.archive, target=1, master="inline[1]")
     assert report.waits_until == ""
     assert replacements(archive, archive.listing()) == []
@@ -132,8 +132,8 @@ def test_compaction_reads_back_what_lies_beside_an_abandoned_merge(
         with pytest.raises(Failed):
             merge(vault, 2, 3)
     merge(vault, 1, 2)
-    monkeypatch.setattr("streamvault.rotation.compact.compact.now_utc", lambda: now_utc() + LATER)
-    monkeypatch.setattr(replaced, "now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr("streamvault.rotation.compact.now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr(merging, "now_utc", lambda: now_utc() + LATER)
     assert compact_archive(vault.archive, target=1, master="inline[1]").waits_until == ""
     assert archive_of(vault.root).listing().checked == {2, 3}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from streamvault.common.errors import Damaged, Failed
-from streamvault.manifests.format.jsonfile import File, decode
-from streamvault.requests.model import NotARequest, decode_request
+from streamvault.manifests.files import File, decode
+from streamvault.requests.queue import NotARequest, decode_request
 from tests.prove.hostile_files import VALUES, resealed
 
 

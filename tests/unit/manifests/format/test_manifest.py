@@ -15,9 +15,8 @@ from pydantic import ValidationError
 
 from bin.pages.manifest import SCHEMA_FILE
 from streamvault.common.errors import Damaged, Failed
-from streamvault.manifests.format.entries import Configuration, EpochEntry
-from streamvault.manifests.format.jsonfile import decode, seal
-from streamvault.manifests.format.manifest import Manifest
+from streamvault.manifests.files import decode, seal
+from streamvault.manifests.manifest import Configuration, EpochEntry, Manifest
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
@@ -47,9 +46,9 @@ def test_manifest_round_trips() -> None:
 
 def test_oversized_manifest_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = two_generations()[0].manifest
-    monkeypatch.setattr("streamvault.manifests.format.jsonfile.SMALL", len(manifest.encode()))
+    monkeypatch.setattr("streamvault.manifests.files.SMALL", len(manifest.encode()))
     manifest.encode()
-    monkeypatch.setattr("streamvault.manifests.format.jsonfile.SMALL", len(manifest.encode()) - 1)
+    monkeypatch.setattr("streamvault.manifests.files.SMALL", len(manifest.encode()) - 1)
     with pytest.raises(Failed, match="too many segments and epochs: its manifest would have"):
         manifest.encode()
 

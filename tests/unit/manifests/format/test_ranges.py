@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.frames import MAX_FRAME_BYTES
-from streamvault.manifests.format.archived_range import ArchivedRange, segment_digest
-from streamvault.manifests.format.ranges import FRAMES, SCHEMA, decode_ranges, encode_ranges
+from streamvault.layouts.chunks import MAX_FRAME_BYTES
+from streamvault.manifests.archived_range import ArchivedRange, segment_digest
+from streamvault.manifests.index import FRAMES, SCHEMA, decode_ranges, encode_ranges
 from streamvault.streamstore.model import SegmentId
 from tests.archives import LEFT, NAME, RIGHT, two_generations
 

@@ -9,11 +9,10 @@ from typing import TypeVar
 
 import pytest
 
-from streamvault.layouts.object_keys import EVENT_KEYS, GenerationSpan, event_key
-from streamvault.layouts.place import PlaceAddress
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.archive.plan import create_plan, find_plan
-from streamvault.manifests.format.entries import PlannedSegment
+from streamvault.layouts.keys import EVENT_KEYS, GenerationSpan, PlaceAddress, event_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.manifest import PlannedSegment
+from streamvault.manifests.plan import create_plan, find_plan
 from streamvault.manifests.verbs.check_ranges import (
     MAX_FINDINGS,
     CheckResult,

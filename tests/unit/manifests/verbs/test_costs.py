@@ -10,8 +10,8 @@ import pytest
 
 from streamvault import check_archive, convert_archive, export_stream, import_stream
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
-from streamvault.manifests.archive.history import History
-from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.history import History
 from streamvault.manifests.verbs.costs import (
     Part,
     Requests,

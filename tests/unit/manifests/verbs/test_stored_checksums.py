@@ -11,18 +11,16 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive
-from streamvault.layouts.object_keys import chunk_key
-from streamvault.layouts.place import Place
-from streamvault.manifests.archive.archive import Archive
-from streamvault.manifests.format.archived_range import ArchivedRange
+from streamvault.layouts.keys import Place, chunk_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.manifests.verbs.check_ranges import ComparedObject, compare_checksums
 from streamvault.manifests.verbs.reports import CheckReport
-from streamvault.manifests.verbs.stored_checksums import ComparedObject, compare_checksums
-from streamvault.objectstore.checksums import KeptChecksums
-from streamvault.objectstore.errors import NoSuchObject
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.objectstore.s3 import checksums as s3_checksums
+from streamvault.objectstore.s3 import multipart as s3_checksums
 from streamvault.objectstore.s3.access import S3Access
-from streamvault.objectstore.s3.checksums import kept_checksums
+from streamvault.objectstore.s3.multipart import kept_checksums
+from streamvault.objectstore.store import KeptChecksums, NoSuchObject
 from streamvault.streamstore.model import SegmentId
 from tests.servers.s3 import S3Server
 from tests.unit.small_archives import NAME, Vault, archive_of

@@ -16,10 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamvault.objectstore.errors import AlreadyExists, NoSuchBucket, ObjectStoreError
-from streamvault.objectstore.folder import listing as folder_listing
-from streamvault.objectstore.folder.listing import walk
-from streamvault.objectstore.folder.store import FolderStore
+from streamvault.objectstore import folder as folder_listing
+from streamvault.objectstore.folder import FolderStore, walk
+from streamvault.objectstore.store import AlreadyExists, NoSuchBucket, ObjectStoreError
 from tests.servers.availability import is_required
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -110,7 +109,7 @@ def test_deleting_removes_empty_folders_but_never_the_root(tmp_path: Path) -> No
 WRITER = """
 import sys, itertools
 from pathlib import Path
-from streamvault.objectstore.folder.store import FolderStore
+from streamvault.objectstore.folder import FolderStore
 store = FolderStore(Path(sys.argv[1]), unnamed_files=sys.argv[2] == "True")
 for number in itertools.count():
     key = f"a/{number:06d}"
@@ -147,8 +146,8 @@ def test_kill_leaves_whole_objects_only(tmp_path: Path, unnamed_files: bool) -> 
 LITTLE_DISK = """
 import subprocess, sys
 from pathlib import Path
-from streamvault.objectstore.errors import AccessDenied, OutOfSpace
-from streamvault.objectstore.folder.store import FolderStore
+from streamvault.objectstore.store import AccessDenied, OutOfSpace
+from streamvault.objectstore.folder import FolderStore
 disk = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
 print("mounted", flush=True)

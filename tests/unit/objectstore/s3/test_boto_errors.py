@@ -12,7 +12,8 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from streamvault.objectstore.errors import (
+from streamvault.objectstore.s3.aws import named_errors
+from streamvault.objectstore.store import (
     AccessDenied,
     NoSuchBucket,
     NoSuchObject,
@@ -20,7 +21,6 @@ from streamvault.objectstore.errors import (
     ObjectStoreUnavailable,
     ServerBusy,
 )
-from streamvault.objectstore.s3.boto_errors import named_errors
 
 WHERE = "s3://vault/key"
 

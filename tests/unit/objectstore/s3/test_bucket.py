@@ -12,10 +12,9 @@ from threading import Thread
 
 import pytest
 
-from streamvault.objectstore.checksums import crc64nvme
-from streamvault.objectstore.errors import ObjectStoreError
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.s3.scheme import WORTH_ASKING
+from streamvault.objectstore.store import ObjectStoreError, crc64nvme
 from streamvault.objectstore.uri import RootAddress
 
 LARGE = bytes(range(256)) * 8192

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from streamvault.common.errors import Problem
-from streamvault.objectstore.errors import ObjectStoreError
-from streamvault.objectstore.s3.access import S3Access
+from streamvault.objectstore.s3.access import S3Access, access_from_environment
 from streamvault.objectstore.s3.aws import resolve_access
-from streamvault.objectstore.s3.environment import access_from_environment
+from streamvault.objectstore.store import ObjectStoreError
 
 PLAIN = {
     "AWS_ACCESS_KEY_ID": "key",

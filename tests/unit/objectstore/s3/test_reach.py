@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamvault.common.errors import Problem
-from streamvault.objectstore.errors import ObjectStoreUnavailable
-from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.store import ObjectStore, ObjectStoreUnavailable
 from streamvault.objectstore.uri import RootAddress
 from tests.servers.certificates import make_certificates
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streamvault.streamstore.arithmetic.byte_source import LiveSegment
+from streamvault.streamstore.byte_source import LiveSegment
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream

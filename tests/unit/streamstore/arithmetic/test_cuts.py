@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamvault.streamstore.arithmetic.cuts import earlier_of, is_before, later_of, segments_between, validate_cut
+from streamvault.streamstore.cuts import earlier_of, is_before, later_of, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import (
     Epoch,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamvault.streamstore.arithmetic.framing import (
+from streamvault.streamstore.events import EventSplitter
+from streamvault.streamstore.framing import (
     MAX_BLOCK_BYTES,
     NotAnEvent,
     filler,
@@ -18,9 +19,8 @@ from streamvault.streamstore.arithmetic.framing import (
     frame_into,
     frame_many,
 )
-from streamvault.streamstore.arithmetic.splitting import EventSplitter
-from streamvault.streamstore.arithmetic.walking import guess_boundary
 from streamvault.streamstore.model import MAX_EVENT_BYTES
+from streamvault.streamstore.walking import guess_boundary
 
 PAYLOADS = st.lists(
     st.one_of(

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.streamstore.arithmetic.cuts import successions, validate_cut
-from streamvault.streamstore.arithmetic.group_cuts import cut_of
+from streamvault.streamstore.cuts import cut_of, successions, validate_cut
 from streamvault.streamstore.errors import UnreadableReaderGroup
 from streamvault.streamstore.model import (
     Epoch,
@@ -23,7 +22,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.reader_groups import GroupPosition
+from streamvault.streamstore.store import GroupPosition
 
 NAME = StreamName("scope", "stream")
 CELLS = 8

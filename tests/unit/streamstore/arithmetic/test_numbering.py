@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamvault.streamstore.arithmetic.hashmap import first_capacity, iteration_order
-from streamvault.streamstore.arithmetic.numbering import nudge, predict_order
 from streamvault.streamstore.model import KeyRange
+from streamvault.streamstore.numbering import first_capacity, iteration_order, nudge, predict_order
 
 # Made by OpenJDK 17: the indices of the starts in the iteration order of the map of Collectors.toMap. The "even" ones
 # are i/n for i < n, where buckets become trees.

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamvault.streamstore.arithmetic.framing import MAX_APPEND_BYTES, NotAnEvent
-from streamvault.streamstore.arithmetic.splitting import EventBlock, EventSplitter, whole_event_blocks
+from streamvault.streamstore.events import EventBlock, EventSplitter, whole_event_blocks
+from streamvault.streamstore.framing import MAX_APPEND_BYTES, NotAnEvent
 from streamvault.streamstore.model import MAX_EVENT_BYTES
 from tests.streams import frame
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.errors import NoSuchSegment, OffsetConflict, StoreBusy, StoreFull, TransactionEnded
-from streamvault.streamstore.local import LocalStore, commit, transactions
-from streamvault.streamstore.local.segment_files import SegmentFiles
+from streamvault.streamstore.framing import frame
+from streamvault.streamstore.local import LocalStore, folder
+from streamvault.streamstore.local import store as transactions
+from streamvault.streamstore.local.files import SegmentFiles
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.transactions import Transaction, TransactionState
+from streamvault.streamstore.store import Transaction, TransactionState
 from tests.contract.transactions import payloads, write
 from tests.killed import Killed, killed
 from tests.unit.streamstore.local.test_store import in_child
@@ -137,7 +138,7 @@ def test_killed_commit_is_finished_by_whoever_looks(store: LocalStore, root: Pat
         if moved < 2:
             killed_after(moved, patch)
         else:
-            patch.setattr(commit, "save_record", killed)
+            patch.setattr(folder, "save_record", killed)
         with pytest.raises(Killed):
             store.transactions().commit(made)
     record = root / "scope" / "stream" / "stream.json"
@@ -159,7 +160,7 @@ def test_writer_does_not_overwrite_what_a_killed_commit_copied(store: LocalStore
     appender.append(frame(b"not yet acknowledged"))
     made = begun(store, b"a" * 1000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamvault.streamstore.local.segment_files.write_state", killed)
+        patch.setattr("streamvault.streamstore.local.files.write_state", killed)
         with pytest.raises(Killed):
             store.transactions().commit(made)
     appender.append(frame(b"over what was copied"))

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.errors import (
     AccessDenied,
     InvalidName,
@@ -32,8 +31,9 @@ from streamvault.streamstore.errors import (
     StoreFull,
     StreamStoreError,
 )
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.local.state import write_state
+from streamvault.streamstore.local.files import write_state
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 
 MIB = 1024 * 1024

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from streamvault.streamstore.arithmetic.framing import frame
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.transactions import Transaction
+from streamvault.streamstore.store import Transaction
 from tests.contract.transactions import write
 
 NAME = StreamName("scope", "stream")

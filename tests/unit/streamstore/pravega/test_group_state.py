@@ -17,14 +17,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.streamstore.arithmetic.framing import frame
 from streamvault.streamstore.errors import UnreadableReaderGroup
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
-from streamvault.streamstore.pravega import versioned
-from streamvault.streamstore.pravega.group_state import GroupState, initial_record
-from streamvault.streamstore.pravega.reader_groups import PREFIX, PravegaReaderGroups, _StateStream
-from streamvault.streamstore.pravega.versioned import JavaFields
-from streamvault.streamstore.reader_groups import GroupPosition, ReaderGroup
+from streamvault.streamstore.pravega import reader_groups
+from streamvault.streamstore.pravega.reader_groups import (
+    PREFIX,
+    GroupState,
+    JavaFields,
+    PravegaReaderGroups,
+    _StateStream,
+    initial_record,
+)
+from streamvault.streamstore.store import GroupPosition, ReaderGroup
 from tests.unit.pravega_script import ScriptedStore
 
 RECORDED = {
@@ -148,25 +153,25 @@ def test_an_unknown_version_is_named(at: int) -> None:
 
 
 def test_an_unknown_kind_of_update_is_named() -> None:
-    unknown = versioned.int32(2) + versioned.int32(9) + versioned.value(b"", kind=14)
+    unknown = reader_groups.int32(2) + reader_groups.int32(9) + reader_groups.value(b"", kind=14)
     with pytest.raises(UnreadableReaderGroup, match="unknown kind 14"):
         state_of([*RECORDED["created"], unknown])
     with pytest.raises(UnreadableReaderGroup, match="unknown kind 3"):
-        state_of([versioned.int32(3)])
+        state_of([reader_groups.int32(3)])
 
 
 def test_a_revision_of_a_newer_client_is_named() -> None:
-    newer = versioned.int32(2), versioned.value(versioned.text("r2"), b"new", kind=2)
+    newer = reader_groups.int32(2), reader_groups.value(reader_groups.text("r2"), b"new", kind=2)
     with pytest.raises(UnreadableReaderGroup, match="revision 1 of an update of kind 2"):
-        state_of([*RECORDED["waiting"], newer[0] + versioned.int32(len(newer[1])) + newer[1]])
+        state_of([*RECORDED["waiting"], newer[0] + reader_groups.int32(len(newer[1])) + newer[1]])
 
 
 @pytest.mark.parametrize(("checkpoint", "offset"), [("x_SILENT_y", 1144), ("x", 2000)])
 def test_a_silent_checkpoint_moves_no_position(checkpoint: str, offset: int) -> None:
     """The client makes one for a cut that a user has asked for; a lost reader's position is not that cut."""
-    at = versioned.mapping({versioned.text(f"{SECOND}/2.#epoch.1"): versioned.int64(2000)})
-    update = versioned.value(versioned.text(checkpoint) + versioned.text("r1") + at, kind=8)
-    state = state_of([*RECORDED["waiting"], versioned.int32(2) + versioned.int32(len(update)) + update])
+    at = reader_groups.mapping({reader_groups.text(f"{SECOND}/2.#epoch.1"): reader_groups.int64(2000)})
+    update = reader_groups.value(reader_groups.text(checkpoint) + reader_groups.text("r1") + at, kind=8)
+    state = state_of([*RECORDED["waiting"], reader_groups.int32(2) + reader_groups.int32(len(update)) + update])
     assert offsets(state.position(SECOND)) == {"2.#epoch.1": offset}
 
 
@@ -177,9 +182,9 @@ def test_an_update_before_the_first_state_is_an_error() -> None:
 
 @pytest.mark.parametrize("kind", [5, 7])
 def test_a_name_that_is_no_text_can_be_printed(kind: int) -> None:
-    update = versioned.value(versioned.text("r1") + b"\x00\x02\xff\n", kind=kind)
+    update = reader_groups.value(reader_groups.text("r1") + b"\x00\x02\xff\n", kind=kind)
     with pytest.raises(UnreadableReaderGroup, match=r"'\\udcff\\n'") as caught:
-        state_of([*RECORDED["waiting"], versioned.int32(2) + versioned.int32(len(update)) + update])
+        state_of([*RECORDED["waiting"], reader_groups.int32(2) + reader_groups.int32(len(update)) + update])
     assert str(caught.value).encode().isascii()
 
 
@@ -208,9 +213,9 @@ def test_garbage_raises_only_our_error(garbage: bytes) -> None:
 
 @given(st.integers(0, (1 << 30) - 1), st.integers(0, (1 << 61) - 1))
 def test_compact_numbers_have_their_length_in_their_first_bits(number: int, signed: int) -> None:
-    fields = JavaFields(versioned.count(number))
+    fields = JavaFields(reader_groups.count(number))
     assert (fields.count(), fields.left) == (number, 0)
-    for written, bits in ((versioned.compact(signed), 6), (versioned.compact_signed(signed), 5)):
+    for written, bits in ((reader_groups.compact(signed), 6), (reader_groups.compact_signed(signed), 5)):
         assert len(written) == next(n for n in (1, 2, 4, 8) if signed < 1 << bits + 8 * (n - 1))
         assert int.from_bytes(written, "big") & (1 << bits + 8 * (len(written) - 1)) - 1 == signed
         assert written[0] >> bits == (1, 2, 4, 8).index(len(written))

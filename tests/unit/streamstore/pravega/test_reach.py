@@ -13,8 +13,7 @@ import pytest
 from streamvault.streamstore.errors import StreamStoreError
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.calls import ControllerCalls
-from streamvault.streamstore.pravega.reach import reach
-from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.settings import PravegaSettings, reach
 from tests.servers.certificates import make_certificates
 
 

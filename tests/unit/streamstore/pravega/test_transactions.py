@@ -7,8 +7,8 @@ from uuid import UUID
 
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.pravega import controller_pb2 as pb
-from streamvault.streamstore.pravega.transactions import PravegaTransactions
-from streamvault.streamstore.transactions import Transaction, TransactionState
+from streamvault.streamstore.pravega.store import PravegaTransactions
+from streamvault.streamstore.store import Transaction, TransactionState
 
 TRANSACTION = Transaction(StreamName("scope", "stream"), UUID(int=1), {})
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamvault.streamstore.errors import WireError
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.codec import _COMMANDS, _LAYOUTS, HEADER, WireCommand, decode, encode
+from streamvault.streamstore.pravega.wire import _COMMANDS, _LAYOUTS, HEADER, WireCommand, decode, encode
 
 VALUES = {
     "i": st.integers(-(2**31), 2**31 - 1),

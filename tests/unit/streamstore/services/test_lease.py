@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamvault.common.errors import Conflict
+from streamvault.streamstore import lease
 from streamvault.streamstore.errors import (
     NoSuchStream,
     RequestFailed,
@@ -17,10 +18,9 @@ from streamvault.streamstore.errors import (
     StreamStoreError,
     StreamStoreUnavailable,
 )
+from streamvault.streamstore.lease import RECORD_BYTES, Heartbeat, Lease, LeaseHeld, last_heartbeat
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.services import lease
-from streamvault.streamstore.services.lease import RECORD_BYTES, Heartbeat, Lease, LeaseHeld, last_heartbeat
 
 NAME = StreamName("scope", "lease")
 HELD = LeaseHeld("it is held", where="here")

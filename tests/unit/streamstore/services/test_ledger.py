@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from streamvault.streamstore.errors import StreamStoreUnavailable
+from streamvault.streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import StreamConfiguration, StreamName
-from streamvault.streamstore.services.ledger import Ledger, LedgerConflict, LedgerNameTaken
 
 NAME, ABOUT = StreamName("scope", "ledger"), StreamName("scope", "stream")
 

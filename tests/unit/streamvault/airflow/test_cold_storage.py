@@ -15,14 +15,12 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from streamvault.airflow.aws import s3_client
-from streamvault.airflow.looking import open_archive
 from streamvault.airflow.operators import ImportStreamOperator, WarmArchiveOperator
 from streamvault.airflow.submit import Outcome, StreamvaultSubmitHook
-from streamvault.airflow.triggers import ArchiveReadableTrigger, GenerationTrigger, LookingTrigger
+from streamvault.airflow.triggers import ArchiveReadableTrigger, GenerationTrigger, LookingTrigger, open_archive
 from streamvault.common.progress import Progress
 from streamvault.manifests.options import WarmOptions
-from streamvault.manifests.verbs.cold import Span, first_cold, joined_parts, needed_parts, spans_of
-from streamvault.manifests.verbs.warm import request_cold
+from streamvault.manifests.verbs.warm import Span, first_cold, joined_parts, needed_parts, request_cold, spans_of
 from streamvault.objectstore.s3.cold import BucketColdStorage
 from streamvault.objectstore.uri import RootAddress
 from tests.servers.s3 import S3Server

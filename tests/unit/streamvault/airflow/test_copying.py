@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.copying import copy_root, remove_copy
+from streamvault.airflow.helpers import copy_root, remove_copy
 from streamvault.common.errors import Failed
 from streamvault.objectstore.uri import RootAddress
 

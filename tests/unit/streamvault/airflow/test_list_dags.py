@@ -12,10 +12,8 @@ import pytest
 from airflow.sdk import DAG, AsyncCallback, DeadlineAlert, DeadlineReference, SyncCallback
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
-from streamvault.airflow.lists import StreamList
+from streamvault.airflow.lists import Replications, Rotations, StreamList
 from streamvault.airflow.pravega import PravegaHook
-from streamvault.airflow.replications import Replications
-from streamvault.airflow.rotations import Rotations
 from streamvault.common.errors import Usage
 from streamvault.dags import archive_rotation, standby
 from streamvault.streamstore.errors import NoSuchScope, StreamStoreUnavailable

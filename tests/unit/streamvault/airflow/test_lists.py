@@ -13,12 +13,18 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.lists import StreamList, TaskOptions, in_batches
+from streamvault.airflow.lists import (
+    ReplicationOptions,
+    Replications,
+    RotationOptions,
+    Rotations,
+    StreamList,
+    TaskOptions,
+    in_batches,
+)
 from streamvault.airflow.operators import ReplicateStreamOperator, RotateArchiveOperator
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.pravega import PravegaHook
-from streamvault.airflow.replications import ReplicationOptions, Replications
-from streamvault.airflow.rotations import RotationOptions, Rotations
 from streamvault.scopes.declared import FOR_DAGS
 
 KINDS = pytest.mark.parametrize("kind", [Rotations, Replications])

@@ -10,13 +10,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from streamvault.airflow.outcome import raising_for_airflow, report_of
 from streamvault.airflow.submit import Outcome
-from streamvault.cli.errors import command_error
+from streamvault.cli.running import command_error
 from streamvault.common.errors import Conflict, Overtaken, Problem
-from streamvault.manifests.archive.archive import NoSuchArchive
-from streamvault.objectstore.errors import AccessDenied, NoSuchBucket
-from streamvault.sparkrun.errors import NoJava
+from streamvault.manifests.archive import NoSuchArchive
+from streamvault.objectstore.store import AccessDenied, NoSuchBucket
+from streamvault.sparkrun.runner import NoJava
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StoreBusy, StreamStoreUnavailable
-from streamvault.streamstore.services.lease import LeaseHeld
+from streamvault.streamstore.lease import LeaseHeld
 
 STREAM, ARCHIVE = "local:///data/shop/orders", "file:///vault/shop/orders"
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from streamvault.airflow import operators
-from streamvault.airflow.replications import ReplicationEntry, Replications
-from streamvault.airflow.rotations import RotationEntry, Rotations
+from streamvault.airflow.lists import ReplicationEntry, Replications, RotationEntry, Rotations
 from streamvault.airflow.sensors import LookingSensor
 from streamvault.dags import copy_via_file, restore_on_demand
 from tests.pages import DOCS, sections

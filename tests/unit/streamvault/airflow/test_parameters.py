@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
-from streamvault.airflow.parameters import checked_params, option_param
+from streamvault.airflow.helpers import checked_params, option_param
 from streamvault.dags import archive_rotation, copy_via_file, restore_on_demand, standby
 from streamvault.importer.options import ImportOptions
 from streamvault.manifests.options import WarmOptions

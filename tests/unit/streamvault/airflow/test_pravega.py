@@ -16,8 +16,8 @@ from streamvault.airflow.aws import aws_environment, root_address, s3_client
 from streamvault.airflow.environment import environment
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.provider import get_provider_info
+from streamvault.objectstore.s3.access import access_from_environment
 from streamvault.objectstore.s3.aws import resolve_access, uses_virtual_host
-from streamvault.objectstore.s3.environment import access_from_environment
 from streamvault.streamstore.pravega.settings import PravegaSettings
 
 

@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault import import_stream, rotate_stream
-from streamvault.airflow.restoring import check_restore, describe_restore
+from streamvault.airflow.helpers import check_restore, describe_restore
 from tests.unit.small_archives import NAME, Vault
 
 ASKED = {"archive": "file:///vault/a/b", "target": "local:///data/a/b", "at": None, "generation": None}

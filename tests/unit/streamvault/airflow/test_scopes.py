@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from streamvault import export_stream, move_stream, promote_replica, replicate_stream, request_restore
+from streamvault.airflow.lists import Replications, Rotations
 from streamvault.airflow.pravega import PravegaHook
-from streamvault.airflow.replications import Replications
-from streamvault.airflow.rotations import Rotations
-from streamvault.importer.ownership import take_lease
+from streamvault.importer.target import take_lease
+from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import MOVED_TO, TARGET_LEDGER, is_own, stream_beside, tag_of
-from streamvault.streamstore.services.ledger import Ledger
 from tests.streams import append_events, opened
 
 SCOPE = "shop"

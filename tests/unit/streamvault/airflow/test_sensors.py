@@ -17,8 +17,8 @@ from airflow.sdk.module_loading import import_string
 from streamvault.airflow import triggers
 from streamvault.airflow.sensors import GenerationSensor, LookingSensor, StreamBytesSensor
 from streamvault.airflow.triggers import GenerationTrigger, LookingTrigger, StreamBytesTrigger
-from streamvault.manifests.archive.archive import Archive
-from streamvault.objectstore.errors import ObjectStoreUnavailable
+from streamvault.manifests.archive import Archive
+from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.streamstore.model import HEADER_BYTES
 from tests.unit.small_archives import Vault
 

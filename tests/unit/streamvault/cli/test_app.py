@@ -17,7 +17,7 @@ from streamvault.cli import main
 from streamvault.cli.app import COMMANDS as APP_COMMANDS
 from streamvault.cli.app import EPILOG, load_command
 from streamvault.common.errors import Problem
-from streamvault.streamstore.arithmetic.cut_option import load_cut
+from streamvault.streamstore.cuts import load_cut
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 

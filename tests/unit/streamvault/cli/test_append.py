@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamvault.cli import append, join
+from streamvault.cli import join
+from streamvault.cli import join as append
 from streamvault.cli.output import Results
 from streamvault.joining.reports import StitchReport
 
@@ -30,7 +31,7 @@ def test_what_was_done_is_said(
     report = StitchReport(sources=(HERE,), stream=INTO, resumed=resumed, dry_run=dry_run)
     with Results() as results:
         append._show(results, report)
-        join._show(results, report)
+        join._show_join(results, report)
     assert [line for line in capfd.readouterr().out.splitlines() if HERE in line] == [appended, joined]
 
 
@@ -38,7 +39,7 @@ def test_nothing_to_do_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     report = StitchReport(sources=(HERE,), stream=INTO, unchanged=True)
     with Results() as results:
         append._show(results, report)
-        join._show(results, report)
+        join._show_join(results, report)
     assert capfd.readouterr().out.splitlines() == [
         f"nothing new to append to {INTO} since the last time",
         f"already joined: {INTO} has {HERE}",

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamvault.cli import main
-from streamvault.cli.interrupts import _watch, ending_in_time
-from streamvault.cli.running import Running
+from streamvault.cli.running import Running, _watch, ending_in_time
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="needs /dev/full")

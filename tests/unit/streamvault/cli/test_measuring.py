@@ -17,8 +17,7 @@ from streamvault.cli import main
 from streamvault.cli.measuring import METRICS, MeasuredProgress, RunFigures, answering
 from streamvault.cli.options import parse_place
 from streamvault.common.errors import Failed
-from streamvault.common.progress import Progress
-from streamvault.common.underway import RunningTasks, task_progress
+from streamvault.common.progress import Progress, RunningTasks, task_progress
 from tests.unit.small_archives import Vault, a_root
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"

@@ -16,15 +16,14 @@ from streamvault.cli import output
 from streamvault.cli.check import _show as show_check
 from streamvault.cli.export import _show as show_export
 from streamvault.cli.import_ import _show as show_import
-from streamvault.cli.logs import configure_logs
-from streamvault.cli.ls import _show as show_ls
-from streamvault.cli.output import Results
+from streamvault.cli.ls import _show_archives as show_ls
+from streamvault.cli.ls import _show_generations as show_timeline
+from streamvault.cli.output import Results, configure_logs
 from streamvault.cli.queue_ import _show as show_queue
 from streamvault.cli.rotate import _show as show_rotation
 from streamvault.cli.show import _show as show_manifest
 from streamvault.cli.status import _show as show_status
 from streamvault.cli.streams import _show as show_streams
-from streamvault.cli.timeline import _show as show_timeline
 from streamvault.common.report import Cost, GapReport
 from streamvault.exporter.reports import ExportReport
 from streamvault.importer.reports import ImportReport, MovedBoundary

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamvault.cli.phases import RATE_SECONDS, SETTLED_SECONDS, Phase, RecentRate
+from streamvault.cli.progress import RATE_SECONDS, SETTLED_SECONDS, Phase, RecentRate
 
 
 def test_lots_reported_in_a_row_are_no_burst() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from streamvault.cli.progress_bars import BarProgress, _rate_text
-from streamvault.common.underway import RunningTasks, task_progress
+from streamvault.common.progress import RunningTasks, task_progress
 
 
 def test_each_stream_has_a_bar_while_its_phase_lasts() -> None:
@@ -57,7 +57,7 @@ def test_a_bar_shows_rate_and_time_left_and_at_the_end_what_its_phase_took() -> 
 @pytest.mark.parametrize("width", [80, 119, 120, 160])
 @pytest.mark.parametrize("name", ["", "a-stream-with-a-long-name"])
 def test_a_bar_stays_on_one_line(monkeypatch: pytest.MonkeyPatch, width: int, name: str) -> None:
-    monkeypatch.setattr("streamvault.cli.phases._speed_text", lambda *_: "1,007 MiB/s, 16 min 25 s left")
+    monkeypatch.setattr("streamvault.cli.progress._speed_text", lambda *_: "1,007 MiB/s, 16 min 25 s left")
     console = Console(file=io.StringIO(), force_terminal=True, width=width, markup=False, highlight=False)
     progress = BarProgress(console)
     part = progress.part(name) if name else progress

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from streamvault.cli.output import print_stderr
-from streamvault.cli.progress_lines import LINE_SECONDS, LineProgress
-from streamvault.common.underway import RunningTasks, task_progress
+from streamvault.cli.progress import LINE_SECONDS, LineProgress
+from streamvault.common.progress import RunningTasks, task_progress
 
 
 def test_without_a_terminal_a_log_line_says_from_time_to_time_how_far_a_phase_is(
@@ -63,7 +63,7 @@ def test_a_line_says_which_server_does_not_answer(
 ) -> None:
     now = 100.0
     progress = LineProgress(lambda: now, every=5)
-    monkeypatch.setattr("streamvault.cli.progress_lines.silences", lambda _: ["waiting for S3 for 12 s"])
+    monkeypatch.setattr("streamvault.cli.progress.silences", lambda _: ["waiting for S3 for 12 s"])
     progress.tick()
     assert told(capsys) == []
     now += 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.spark.advancing import share_out
+from streamvault.spark.pravega_source import share_out
 from streamvault.streamstore.model import SegmentId
 
 

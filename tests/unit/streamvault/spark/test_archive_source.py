@@ -11,8 +11,8 @@ from pyspark.sql.datasource import EqualTo, Filter
 from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Problem
-from streamvault.common.times import now_utc
-from streamvault.lake.batches import EVENT_SCHEMA
+from streamvault.common.units import now_utc
+from streamvault.lake.read import EVENT_SCHEMA
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark import archive_source

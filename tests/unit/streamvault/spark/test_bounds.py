@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from streamvault.spark.bounds import Bounds
+from streamvault.spark.batch_reader import Bounds
 from streamvault.streamstore.model import SegmentId
 
 columns = st.sampled_from([("epoch",), ("segment",), ("offset",), ("length",), ("a", "b")])

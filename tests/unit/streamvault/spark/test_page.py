@@ -9,8 +9,7 @@ import pytest
 
 from streamvault.common.errors import Usage
 from streamvault.spark.archive_source import ArchiveDataSource
-from streamvault.spark.reading import read_options
-from streamvault.spark.writing import write_options
+from streamvault.spark.options import read_options, write_options
 from tests.pages import DOCS, sections
 from tests.unit.spark_reads import schema_of
 

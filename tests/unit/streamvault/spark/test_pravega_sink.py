@@ -10,15 +10,13 @@ import pyarrow as pa
 import pytest
 
 from streamvault.common.errors import Conflict, Failed, Problem
-from streamvault.spark.ledger import NamedWrite, WriteLog
-from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink, TaskDone
-from streamvault.spark.task_writer import write_rows
-from streamvault.streamstore.arithmetic.framing import NotAnEvent
-from streamvault.streamstore.arithmetic.routing import SegmentRouter
+from streamvault.spark.pravega_sink import NamedWrite, PravegaSink, PravegaStreamSink, TaskDone, WriteLog, write_rows
+from streamvault.streamstore import filling
+from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration
-from streamvault.streamstore.services import buffers
-from streamvault.streamstore.services.transaction_log import Stage
-from streamvault.streamstore.transactions import TransactionState
+from streamvault.streamstore.routing import SegmentRouter
+from streamvault.streamstore.store import TransactionState
+from streamvault.streamstore.transaction_log import Stage
 from tests.streams import events_of, opened
 from tests.unit.spark_sinks import TARGET, Killed, Place
 
@@ -187,7 +185,7 @@ def test_writes_of_different_names_are_independent(place: Place) -> None:
 
 
 def test_ledger_drops_old_records(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamvault.streamstore.services.ledger.LONGEST_BYTES", 2000)
+    monkeypatch.setattr("streamvault.streamstore.ledger.LONGEST_BYTES", 2000)
     transaction = place.transactions.begin(TARGET, 30)
     for version in range(60):
         ledger = WriteLog(opened(place.store, TARGET), "query")
@@ -203,7 +201,7 @@ def test_ledger_drops_old_records(place: Place, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_events_go_to_the_segments_of_their_keys_in_order(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buffers, "_BLOCK_BYTES", (10, 100))
+    monkeypatch.setattr(filling, "_BLOCK_BYTES", (10, 100))
     keys = [None if number % 10 == 0 else f"key-{number % 7}" for number in range(2000)]
     events = [b"%s %d" % (str(key).encode(), number) for number, key in enumerate(keys)]
     rows = pa.record_batch({"event": pa.array(events, pa.binary()), "routing_key": pa.array(keys, pa.string())})

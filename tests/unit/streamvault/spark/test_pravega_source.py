@@ -13,7 +13,7 @@ from streamvault.common.errors import Failed, Problem
 from streamvault.spark import segment_parts
 from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.spark.segment_parts import DataLoss
-from streamvault.streamstore.arithmetic.framing import NotAnEvent
+from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut
 from tests.streams import events_of, frame, make_stream, payloads
@@ -70,7 +70,7 @@ def test_every_event_is_read_once(store: LocalStore, tmp_path: Path, boundaries:
 def test_there_are_as_many_partitions_as_wanted(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boundaries: str
 ) -> None:
-    monkeypatch.setattr("streamvault.spark.reading._MIN_RANGE_SIZE", 1)
+    monkeypatch.setattr("streamvault.spark.options._MIN_RANGE_SIZE", 1)
     single(store, [b"x" * 999_992] * 12, segments=2)
     partitions, found = read(source(tmp_path, boundaries=boundaries, minPartitions="8"))
     assert found == list(events_of(store, NAME))
@@ -148,7 +148,7 @@ def test_wrong_guess_fails_the_read(store: LocalStore, tmp_path: Path) -> None:
 def test_guessed_ranges_are_exact_or_refused(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     folder = tmp_path_factory.mktemp("guesses")
     with LocalStore(folder / "streams") as store, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamvault.spark.reading._MIN_RANGE_SIZE", 1)
+        patch.setattr("streamvault.spark.options._MIN_RANGE_SIZE", 1)
         single(store, list(payloads(60, seed, largest=3000)))
         wanted = list(events_of(store, NAME))
         try:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from streamvault.common.errors import Problem
-from streamvault.spark.pravega_stream import PravegaStreamReader
+from streamvault.spark.pravega_source import PravegaStreamReader
 from streamvault.spark.segment_parts import DataLoss
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamvault.common.errors import Problem
-from streamvault.spark.writing import write_options
+from streamvault.spark.options import write_options
 from tests.unit.spark_reads import schema_of
 
 

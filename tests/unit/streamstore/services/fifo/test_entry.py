@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.streamstore.services.fifo.entry import OVERHEAD_BYTES, BadEntry, decode_entry, encode_entry
+from streamvault.streamstore.queue import OVERHEAD_BYTES, BadEntry, decode_entry, encode_entry
 
 CONTENTS = st.binary(max_size=300)
 NAMES = st.uuids()

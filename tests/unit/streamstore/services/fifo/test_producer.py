@@ -8,15 +8,11 @@ from typing import Any
 
 import pytest
 
-from streamvault.streamstore.appender import SegmentAppender
 from streamvault.streamstore.errors import OffsetConflict, SegmentTruncated, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamName
-from streamvault.streamstore.services.fifo.consumer import Consumer
-from streamvault.streamstore.services.fifo.entry import QueueEntry
-from streamvault.streamstore.services.fifo.producer import Producer
-from streamvault.streamstore.services.fifo.segment import QueueSegment
-from streamvault.streamstore.store import StreamStore
+from streamvault.streamstore.queue import Consumer, Producer, QueueEntry, QueueSegment
+from streamvault.streamstore.store import SegmentAppender, StreamStore
 
 Flush = Callable[[SegmentAppender], int]
 

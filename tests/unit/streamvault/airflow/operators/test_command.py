@@ -59,7 +59,7 @@ from streamvault.airflow.submit import STOP_SECONDS, Outcome, StreamvaultSubmitH
 from streamvault.cli.app import COMMANDS as COMMANDS_OF_THE_PROGRAM
 from streamvault.cli.app import load_command
 from streamvault.common.options import AGE, DURATION, PERCENT, SIZE, TIME, command_line, load_file
-from streamvault.streamstore.arithmetic.cut_option import load_cut
+from streamvault.streamstore.cuts import load_cut
 from streamvault.streamstore.pravega.settings import PravegaSettings
 
 STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///vault/shop/orders"

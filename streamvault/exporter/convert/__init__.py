@@ -1,1 +1,0 @@
-"""Conversion of an archive to another layout."""

@@ -1,1 +1,0 @@
-"""The *plan* command: what an archive would cost, take and need, computed."""

@@ -1,0 +1,336 @@
+"""A table's columns and the options that it was created with; they hold for every generation added later.
+
+The types of a table's columns, in Hive's notation, which Athena and Glue accept unchanged.
+
+``boolean int bigint float double string binary date timestamp decimal(P,S) array<T> map<K,V> struct<name:T,…>``. A
+``timestamp`` is in UTC and has microseconds: Hive tables have no type with a time zone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from streamvault.common.errors import Conflict, Usage
+from streamvault.lake.read import EVENT_SCHEMA
+from streamvault.lake.reports import Decode, TableFormat
+from streamvault.layouts.keys import table_options_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.files import File, Model, decide_file, find_file
+from streamvault.streamstore.model import StreamName
+
+_TODO = (
+    "Use boolean, int, bigint, float, double, string, binary, date, timestamp, decimal(P,S), array<T>, map<K,V> "
+    "or struct<name:T>."
+)
+_PLAIN: dict[str, tuple[pa.DataType, str]] = {
+    "boolean": (pa.bool_(), "boolean"),
+    "int": (pa.int32(), "integer"),
+    "bigint": (pa.int64(), "bigint"),
+    "float": (pa.float32(), "real"),
+    "double": (pa.float64(), "double"),
+    "string": (pa.string(), "varchar"),
+    "binary": (pa.binary(), "varbinary"),
+    "date": (pa.date32(), "date"),
+    "timestamp": (pa.timestamp("us"), "timestamp(6)"),
+}
+_DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_DEEPEST = 20
+_LONGEST = 131_072
+"""Characters of a column's type in Glue."""
+
+MOST_DIGITS = 38
+"""Digits of a decimal in every engine."""
+
+
+def arrow_type(text: str) -> pa.DataType:
+    """Parse a type into an Arrow type; `check_type` says whether a new table can have it.
+
+    Raises:
+        Usage: it is not a valid type.
+    """
+    found = _arrow("".join(text.split()), 0)
+    if found is None:
+        raise Usage("not a valid column type", where=repr(text[:100]), todo=_TODO)
+    return found
+
+
+def check_type(kind: pa.DataType, decode: Decode = "none", field: str = "") -> None:
+    """Check that every engine can hold values of a type.
+
+    Args:
+        kind: the type.
+        decode: also check that payloads of this format can have such values.
+        field: the field's name for messages.
+
+    Raises:
+        Usage: an engine cannot, or the payloads cannot.
+    """
+    reason = unfit(kind, decode)
+    if reason:
+        raise Usage(reason, where=f"{field} {hive_type(kind)}".strip()[:100])
+
+
+def unfit(kind: pa.DataType, decode: Decode = "none", depth: int = 0) -> str:
+    """Return why there can be no column of a type (see `check_type`); empty if there can."""
+    if not pa.types.is_nested(kind):
+        return ""
+    inner = (kind.field(index).type for index in range(kind.num_fields))
+    rules = (
+        (depth > _DEEPEST, "the column type is nested too deeply"),
+        (decode == "csv", "a value of CSV cannot be a list, a map or a struct"),
+        (
+            decode == "json" and pa.types.is_map(kind),
+            "a column of JSON cannot be a map: declare the members as a struct, or omit the field",
+        ),
+        (pa.types.is_map(kind) and pa.types.is_nested(kind.key_type), "the key of a map must be a plain type"),
+    )
+    reason = next((why for is_wrong, why in rules if is_wrong), "") or _unfit_members(kind)
+    reason = reason or next(filter(None, (unfit(one, decode, depth + 1) for one in inner)), "")
+    if not reason and not depth and len(hive_type(kind)) > _LONGEST:
+        return f"the column type has more than {_LONGEST:,} characters"
+    return reason
+
+
+def _unfit_members(kind: pa.DataType) -> str:
+    if not pa.types.is_struct(kind):
+        return ""
+    names = [field.name for field in kind]
+    if not names:
+        return "query engines have no structs without members"
+    wrong = next((name for name in names if not _NAME.fullmatch(name)), None)
+    if wrong is not None:
+        return f"a member's name is not 1 to 128 of A-Z, a-z, 0-9 and _: {wrong[:20]!r}"
+    if len({name.lower() for name in names}) < len(names):
+        return "query engines cannot tell members apart whose names differ only in case"
+    return ""
+
+
+def has_decimals(kind: pa.DataType) -> bool:
+    """Return whether a type is a decimal, or contains one."""
+    if pa.types.is_decimal(kind):
+        return True
+    return pa.types.is_nested(kind) and any(has_decimals(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def hive_type(kind: pa.DataType, *, quoted: bool = False) -> str:
+    """Return an Arrow type (one that `arrow_type` returns, or with timestamps of another unit) in Hive's notation.
+
+    Args:
+        kind: the type.
+        quoted: put struct members in backquotes, as statements need; catalogs take them without.
+    """
+    quote = "`" if quoted else ""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_map(kind):
+        return f"map<{hive_type(kind.key_type, quoted=quoted)},{hive_type(kind.item_type, quoted=quoted)}>"
+    if pa.types.is_list(kind):
+        return f"array<{hive_type(kind.value_type, quoted=quoted)}>"
+    if pa.types.is_struct(kind):
+        members = (f"{quote}{field.name}{quote}:{hive_type(field.type, quoted=quoted)}" for field in kind)
+        return f"struct<{','.join(members)}>"
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    return next(text for text, (arrow, _) in _PLAIN.items() if arrow == kind)
+
+
+def misfit(field: str, kind: pa.DataType) -> str:
+    """Return the reason of a value that its column cannot hold."""
+    years = " of the years 1 to 9999" if pa.types.is_temporal(kind) else ""
+    return f"{field}: not a {hive_type(kind)}{years}"
+
+
+def trino_type(kind: pa.DataType) -> str:
+    """Return an Arrow type in the notation of Trino and Presto."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_map(kind):
+        return f"map({trino_type(kind.key_type)}, {trino_type(kind.item_type)})"
+    if pa.types.is_list(kind):
+        return f"array({trino_type(kind.value_type)})"
+    if pa.types.is_struct(kind):
+        inner = ", ".join(f'"{field.name}" {trino_type(field.type)}' for field in kind)
+        return f"row({inner})"
+    return next(text for arrow, text in _PLAIN.values() if arrow == kind)
+
+
+def _arrow(text: str, depth: int) -> pa.DataType | None:
+    if text in _PLAIN:
+        return _PLAIN[text][0]
+    decimal = _DECIMAL.fullmatch(text)
+    if decimal and 1 <= int(decimal[1]) <= MOST_DIGITS and int(decimal[2]) <= int(decimal[1]):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    kind, bracket, rest = text.partition("<")
+    if not bracket or not rest.endswith(">") or depth > _DEEPEST:
+        return None
+    return _nested(kind, _split(rest[:-1]), depth + 1)
+
+
+def _nested(kind: str, parts: list[str], depth: int) -> pa.DataType | None:
+    if kind == "struct":
+        return _struct(parts, depth)
+    types = [_arrow(part, depth) for part in parts]
+    if None in types or (kind, len(types)) not in {("array", 1), ("map", 2)}:
+        return None
+    return pa.list_(types[0]) if kind == "array" else pa.map_(*types)
+
+
+def _struct(parts: list[str], depth: int) -> pa.DataType | None:
+    fields = []
+    for part in parts:
+        name, _, inner = part.partition(":")
+        kind = _arrow(inner, depth)
+        if kind is None or not _NAME.fullmatch(name):
+            return None
+        fields.append(pa.field(name, kind))
+    return pa.struct(fields)
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas outside brackets."""
+    parts, depth, begin = [], 0, 0
+    for index, character in enumerate(text):
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and not depth:
+            parts.append(text[begin:index])
+            begin = index + 1
+    return [*parts, text[begin:]]
+
+
+TimeUnit = Literal["s", "ms", "us", "ns"]
+OriginKind = Literal["archive", "stream"]
+
+GENERATION, ERROR, EVENT_TIME = "generation", "_error", "event_time"
+_OF_ICEBERG = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+"""Names that Spark rejects in an Iceberg table."""
+
+_RESERVED = frozenset({*EVENT_SCHEMA.names, GENERATION, ERROR, EVENT_TIME, *_OF_ICEBERG})
+
+
+class TableColumn(Model):
+    """A column decoded from the payload: the field's name there, the column's name, its type in Hive's notation."""
+
+    field: str
+    column: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,127}$")]
+    type: str
+
+    @model_validator(mode="after")
+    def _has_a_type(self) -> TableColumn:
+        try:
+            arrow_type(self.type)
+        except Usage as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
+class TableOptions(File):
+    """The file ``table.json`` among a table's records.
+
+    Attributes:
+        scope: scope of the stream.
+        stream: name of the stream.
+        origin: the table's origin: an archive, or the stream itself.
+        table: the table's name, which is also its folder's.
+        kind: the table's format in catalogs. Files of Iceberg tables have a column `generation`; in Hive's format it is
+            the partition and not in the files.
+        decode: the format of payloads.
+        columns: the columns decoded from payloads.
+        avro: the schema of Avro payloads, as JSON text.
+        event_time: the field (with dots into structs) for the column `event_time`; empty for none.
+        event_time_unit: the unit of a numeric field, since 1970.
+        target_size: maximum segment bytes in a file.
+    """
+
+    format: Literal[1] = 1
+    scope: str
+    stream: str
+    origin: OriginKind = "archive"
+    table: str
+    kind: TableFormat
+    decode: Decode = "none"
+    columns: tuple[TableColumn, ...] = ()
+    avro: str = ""
+    event_time: str = ""
+    event_time_unit: TimeUnit = "ms"
+    target_size: Annotated[int, Field(ge=1)]
+
+    @property
+    def name(self) -> StreamName:
+        """The stream."""
+        return StreamName(self.scope, self.stream)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its files."""
+        fields = [pa.field(GENERATION, pa.int32())] if self.kind == "iceberg" else []
+        fields += list(EVENT_SCHEMA)
+        if self.event_time:
+            fields.append(pa.field(EVENT_TIME, pa.timestamp("us")))
+        fields += [pa.field(column.column, arrow_type(column.type)) for column in self.columns]
+        if self.decode != "none":
+            fields.append(pa.field(ERROR, pa.string()))
+        return pa.schema(fields)
+
+
+def find_options(table: Archive) -> TableOptions | None:
+    """Return the options of a table, or None if the table does not exist.
+
+    Raises:
+        Damaged: the file is not valid.
+        InvalidKey: the table's name is not valid.
+    """
+    return find_file(TableOptions, table.store, table.prefix + table_options_key())
+
+
+def fix_options(table: Archive, options: TableOptions) -> None:
+    """Write the options, create-only, so that there is one table at a location.
+
+    Raises:
+        Conflict: the table was created with other options.
+    """
+    key = table.prefix + table_options_key()
+    check_same(decide_file(table.store, key, options)[0], options, table.place.at(key))
+
+
+def check_same(found: TableOptions, ours: TableOptions, where: str) -> None:
+    """Check that a table was created with the same options.
+
+    Raises:
+        Conflict: it was not; names the options that differ.
+    """
+    if found == ours:
+        return
+    theirs = found.document()
+    differ = ", ".join(sorted(name for name, value in ours.document().items() if value != theirs.get(name)))
+    todo = "Omit these options to continue the table, or give the new one another name (--table)."
+    raise Conflict(f"the table was created with other options ({differ})", where=where, todo=todo)
+
+
+def plain_name(text: str) -> str:
+    """Convert a text to a name valid in every catalog: a-z, 0-9 and _, not beginning with a digit."""
+    name = re.sub(r"[^a-z0-9_]+", "_", text.lower())[:120]
+    return name if re.match(r"[a-z_]", name) else f"_{name}"
+
+
+def columns_for(types: Mapping[str, str]) -> tuple[TableColumn, ...]:
+    """Return the columns of fields, given each field's type in Hive's notation.
+
+    Their names are valid, unique, and different from those of an event's own columns.
+    """
+    used, columns = set(_RESERVED), []
+    for field, kind in types.items():
+        plain = plain_name(field)
+        if plain in _RESERVED:
+            plain = f"payload_{plain}"
+        name, number = plain, 2
+        while name in used:
+            name, number = f"{plain}_{number}", number + 1
+        used.add(name)
+        columns.append(TableColumn(field=field, column=name, type=kind))
+    return tuple(columns)

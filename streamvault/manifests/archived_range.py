@@ -1,0 +1,75 @@
+"""An archived range, a row of its generation's index. In its own module, so that tasks need not import pyarrow."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+
+from streamvault.layouts.layout import StoredRange
+from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId
+
+MAX_INDEX_BYTES = 1024 * 1024 * 1024
+"""Maximum size of an index of ranges: enough for half a petabyte, or a sixth of a petabyte if compressed."""
+
+
+@cache
+def load_index_code() -> None:
+    """Import what reads and writes indexes in a thread: loading pyarrow takes about as long as the first requests."""
+    module = "streamvault.manifests.index"
+    threading.Thread(target=import_module, args=(module,), name="import of pyarrow").start()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ArchivedRange:
+    """An archived range of a segment.
+
+    Attributes:
+        segment: the id of the segment in the archive's stream.
+        start: offset of its first event (bytes).
+        end: offset after its last event.
+        events: number of events; 0 only for a range of a byte stream.
+        digest: SHA-256 of the segment's bytes from `start` to `end`, hexadecimal.
+        frames: size of each compressed frame (bytes), in order; empty if the range is not compressed.
+        crc64nvme: CRC64NVME of its object's bytes, in base64 as S3 has it; empty if it is not known, or if the range is
+            not one object. Ranges that differ only in this are equal: earlier releases do not record it.
+    """
+
+    segment: SegmentId
+    start: int
+    end: int
+    events: int
+    digest: str
+    frames: tuple[int, ...] = ()
+    crc64nvme: str = field(default="", compare=False)
+
+    @property
+    def content(self) -> ContentKind:
+        """What the range holds."""
+        return "events" if self.events else "bytes"
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is one event of more than 8 MiB, which is always a separate range."""
+        return self.events == 1 and self.end - self.start > HEADER_BYTES + MAX_EVENT_BYTES
+
+    @property
+    def stored(self) -> StoredRange:
+        """The range as used by layouts."""
+        return StoredRange(self.segment, self.start, self.end, self.frames, self.digest)
+
+
+def digest_of(blocks: Iterable[bytes | memoryview]) -> str:
+    """Return the SHA-256 of all blocks, hexadecimal."""
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def segment_digest(digests: Iterable[str]) -> str:
+    """Return a segment's digest: the SHA-256 of its ranges' raw digests in order."""
+    return digest_of(bytes.fromhex(one) for one in digests)

@@ -1,0 +1,327 @@
+"""Damage to archived ranges: what is lost of each, and what is left."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from streamvault.common.errors import Damaged
+from streamvault.common.neighbours import holes
+from streamvault.common.progress import task_progress
+from streamvault.common.units import bytes_text, count_text
+from streamvault.layouts.chain import RangeCheck
+from streamvault.layouts.keys import Place, PlaceAddress
+from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
+from streamvault.manifests.archived_range import ArchivedRange, digest_of
+from streamvault.objectstore.bulk import WINDOW_BYTES
+from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId
+
+BESIDES = MAX_EVENT_BYTES
+"""How much larger (bytes) than the window a range may be that is buffered: it ends with the event at its edge."""
+
+AHEAD = 16 * 1024 * 1024
+"""Data read ahead (bytes) of a range that is buffered whole."""
+
+
+class DigestMismatch(Damaged):
+    """The bytes of a range differ from the manifest, although every object is there with the right size."""
+
+
+def read_verified(
+    place: Place, layout: str, row: ArchivedRange, window: int = WINDOW_BYTES
+) -> Iterator[bytes | memoryview]:
+    """Yield a range's bytes, as blocks that may split events; the digest is verified after the last block.
+
+    Args:
+        place: the archive.
+        layout: name of the range's layout or table files (see `layouts.layout.open_reader`).
+        row: the range.
+        window: maximum data buffered in memory (bytes).
+
+    Raises:
+        DigestMismatch: the bytes differ from the manifest.
+        Damaged: an object is missing or has the wrong size; names it.
+    """
+    digest, done = hashlib.sha256(), task_progress()
+    for block in open_reader(layout).read_range(place, row.stored, row.start, row.end, window):
+        digest.update(block)
+        done.read(len(block))
+        yield block
+    if digest.hexdigest() != row.digest:
+        raise damaged_range(place, row)
+
+
+def read_part(
+    place: Place,
+    layout: str,
+    row: ArchivedRange,
+    bounds: tuple[int, int],
+    window: int = WINDOW_BYTES,
+    *,
+    verify: bool = True,
+) -> Iterator[bytes | memoryview]:
+    """Yield a range's bytes, or a part of them, once the whole range has been compared with its digest.
+
+    A range that fits into the window is buffered; a larger one is read twice.
+
+    Args:
+        place: see `read_verified`.
+        layout: see `read_verified`.
+        row: see `read_verified`.
+        bounds: start and end of what to yield (bytes).
+        window: maximum data buffered in memory (bytes), besides an event of 8 MiB and what is read ahead.
+        verify: False: yield the bytes as they are read. The digest is compared after the last block of a whole range;
+            that of a part is not.
+
+    Raises:
+        DigestMismatch, Damaged: as `read_verified`.
+    """
+    whole = (row.start, row.end)
+    if verify and bounds[0] < bounds[1]:
+        held = row.end - row.start <= window + BESIDES
+        blocks = deque[bytes | memoryview]()
+        for block in read_verified(place, layout, row, min(window, AHEAD) if held else window):
+            if held:
+                blocks.append(block)
+        if held:
+            yield from _within(blocks, row.start, bounds)
+            return
+    if bounds == whole:
+        yield from read_verified(place, layout, row, window)
+    else:
+        yield from open_reader(layout).read_range(place, row.stored, *bounds, window)
+
+
+def _within(blocks: deque[bytes | memoryview], at: int, bounds: tuple[int, int]) -> Iterator[bytes | memoryview]:
+    """Yield the part of blocks that lies within bounds, and let go of each."""
+    while blocks:
+        block = blocks.popleft()
+        low, high = max(bounds[0] - at, 0), min(bounds[1] - at, len(block))
+        at += len(block)
+        if low < high:
+            yield block if high - low == len(block) else memoryview(block)[low:high]
+
+
+def damaged_range(place: Place, row: ArchivedRange) -> DigestMismatch:
+    """Return the error for a range whose bytes do not match its manifest."""
+    return DigestMismatch(
+        "the archive's bytes do not match the manifest",
+        where=f"{place.at(place.prefix)}{row.segment} bytes {row.start} to {row.end}",
+        todo="Run 'streamvault check --read-data' on the archive.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RangeBytes:
+    """A `streamstore.byte_source.ByteSource` that is a range of an archive.
+
+    Attributes:
+        address: the archive.
+        layout: name of the range's layout or table files.
+        row: the range.
+    """
+
+    address: PlaceAddress
+    layout: str
+    row: ArchivedRange
+
+    @property
+    def start(self) -> int:
+        """See `ByteSource`."""
+        return self.row.start
+
+    @property
+    def end(self) -> int:
+        """See `ByteSource`."""
+        return self.row.end
+
+    @property
+    def digest(self) -> str:
+        """See `ByteSource`; always known."""
+        return self.row.digest
+
+    @property
+    def place(self) -> Place:
+        """The archive."""
+        return self.address.open()
+
+    def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
+        """See `ByteSource.blocks`. Nothing is yielded of a range that does not have its digest.
+
+        Raises:
+            DigestMismatch, Damaged: as `read_verified`.
+        """
+        return read_part(self.place, self.layout, self.row, (start, end), window)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Bytes of a segment that cannot be read, or are not those that were archived.
+
+    Attributes:
+        segment: the segment.
+        start: offset of the first lost byte.
+        end: offset after the last one.
+        events: number of lost events; None if a range lacks several parts, and it is not known how many of its lost
+            events are in this one.
+        what: what is wrong.
+    """
+
+    segment: SegmentId
+    start: int
+    end: int
+    events: int | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What a damaged range still holds.
+
+    Attributes:
+        rows: the intact parts, in order, each with the digest of the bytes that it has now.
+        lost: the others, in order.
+    """
+
+    rows: tuple[ArchivedRange, ...]
+    lost: tuple[Lost, ...]
+
+
+def lost_text(events: int | None, size: int) -> str:
+    """Format how much is lost: ``3 events (1.2 KiB) lost``."""
+    if events is None:
+        return f"events of {bytes_text(size)} lost"
+    return f"{count_text(events, 'event')} ({bytes_text(size)}) lost" if events else f"{bytes_text(size)} lost"
+
+
+def whole(row: ArchivedRange, what: str) -> Lost:
+    """Return the damage that covers a range."""
+    return Lost(row.segment, row.start, row.end, row.events, what)
+
+
+def uncompared(damage: tuple[Lost, ...], listed: RangeCheck) -> tuple[Lost, ...]:
+    """Return the damage that a range's listing shows, with what cannot be known of the range's other objects.
+
+    A range has one digest. So nothing shows whether other objects are changed, if one is missing or has a wrong size.
+    """
+    if not damage or not listed.events:
+        return damage
+    rest = f"the {count_text(listed.events, 'other object')} of the range cannot be compared with its digest"
+    return (*damage[:-1], replace(damage[-1], what=f"{damage[-1].what}; {rest}"))
+
+
+def damage_of(place: Place, layout: str, row: ArchivedRange) -> tuple[Lost, ...]:
+    """Read a range and compare its digest and its events; return the damage: none, or one that covers the range."""
+    from streamvault.streamstore.events import (  # noqa: PLC0415
+        open_splitter,  # imports numpy, which read-only commands do not need
+    )
+
+    events, what = 0, ""
+    splitter = open_splitter("bytes" if row.is_large else row.content, row.start, str(row.segment))
+    head = bytearray()
+    try:
+        for block in read_verified(place, layout, row):
+            head += memoryview(block)[: HEADER_BYTES - len(head)]
+            if what:
+                continue  # the digest says more
+            try:
+                events += sum(some.count for some in splitter.feed(block))
+            except NotAnEvent as error:
+                what = error.what
+        splitter.finish()
+    except NotAnEvent as error:
+        what = what or error.what
+    except DigestMismatch as mismatch:
+        return (whole(row, mismatch.what),)
+    except Damaged as damaged:
+        return (whole(row, str(damaged)),)
+    if row.is_large and int.from_bytes(head) != row.end - row.start - HEADER_BYTES:
+        what = "it is not the one event that the index says"
+    elif not row.is_large and events != row.events:
+        what = what or f"it has {count_text(events, 'event')}, and the index says {row.events:,}"
+    return (whole(row, f"the range has its digest, but {what}"),) if what else ()
+
+
+def listed_damage(listed: RangeCheck, row: ArchivedRange) -> tuple[Lost, ...]:
+    """Return the damage that a range's listing shows, as far as `RangeCheck.damage` has it."""
+    if not listed.damaged and listed.events not in {None, row.events}:
+        return (replace(whole(row, f"{listed.events} events instead of {row.events}"), events=None),)
+    if listed.events is None:
+        return tuple(whole(row, f"{finding.what} ({finding.key})") for finding in listed.damage)
+    missing = sum(finding.kind != "changed" for finding in listed.damage)
+    rest = row.events - listed.events - (len(listed.damage) - missing)
+    known = rest if missing == 1 and listed.damaged == len(listed.damage) else None
+    return tuple(
+        Lost(
+            row.segment,
+            finding.start,
+            finding.end,
+            1 if finding.kind == "changed" else known,
+            f"{finding.what} ({finding.key})",
+        )
+        for finding in listed.damage
+    )
+
+
+def find_remains(origin: RangeBytes) -> Remains | None:
+    """Read a range; return what is left of it if it is damaged, None if it is intact.
+
+    A range has one digest, so nothing shows which bytes of it are right if any differs. The exception is a range with
+    an object for each event, some of which are missing or have the wrong size: the others up to the first missing one
+    are on the chain that begins with the range. Behind a missing object the listing proves no event, as an object there
+    may be one that never belonged to the chain.
+    """
+    damage = damage_of(origin.place, origin.layout, origin.row)
+    if not damage:
+        return None
+    row, rows, known, what = origin.row, tuple[ArchivedRange, ...](), tuple[Lost, ...](), damage[0].what
+    if origin.layout in LAYOUTS:
+        layout = open_layout(origin.layout)
+        listed = layout.check_range(origin.place, row.stored)
+        known = listed_damage(listed, row)
+        rows = tuple(_intact_rows(origin, listed)) if layout.one_object_per_event else ()
+    left = row.events - sum(each.events for each in rows)
+    gone = list(holes(row.start, row.end, ((part.start, part.end) for part in rows)))
+    counts = [None] * len(gone) if len(gone) > 1 else [left]
+    return Remains(
+        rows,
+        tuple(
+            Lost(row.segment, *hole, count, _all_within(hole, known) or what)
+            for hole, count in zip(gone, counts, strict=True)
+        ),
+    )
+
+
+def _all_within(hole: tuple[int, int], known: tuple[Lost, ...]) -> str:
+    """Return all that is known to be wrong in a hole."""
+    return "; ".join(one.what for one in known if hole[0] <= one.start < hole[1])
+
+
+def _intact_rows(origin: RangeBytes, listed: RangeCheck) -> Iterator[ArchivedRange]:
+    row = origin.row
+    if listed.stray or not listed.damaged:
+        return  # a stray object may have the place of a missing one; a digest does not show which object is wrong
+    at = row.start
+    for finding in listed.damage:
+        yield from _row_of(origin, at, finding.start)
+        at = finding.end
+        if finding.kind != "changed":
+            return
+    if len(listed.damage) == listed.damaged:
+        yield from _row_of(origin, at, row.end)
+
+
+def _row_of(origin: RangeBytes, start: int, end: int) -> Iterator[ArchivedRange]:
+    """Yield the part of a range as a range of its own, if it is not empty and can be read."""
+    part = replace(origin.row, start=start, end=end, digest="", frames=(), crc64nvme="")
+    if start >= end:
+        return
+    try:
+        digest = digest_of(open_reader(origin.layout).read_range(origin.place, part.stored, start, end))
+    except Damaged:
+        return
+    events = open_layout(origin.layout).check_range(origin.place, part.stored).events or 0
+    yield replace(part, events=events, digest=digest)

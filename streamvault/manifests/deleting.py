@@ -1,0 +1,409 @@
+"""Deletion of expired data, by a rule, and sweeps for strays.
+
+The rule of whoever runs a rotation, by which generations may expire.
+
+A decision that they have expired can be written by anyone who may create objects in the archive. So it only hides them;
+what is deleted is what the rule of the run that deletes would let expire itself.
+
+Before it, a decision has put the data out of force for all readers at once. All objects below the archive's head are
+deleted; the head is where the first generation in force begins. It only ever rises, so a deletion may be interrupted,
+repeated or late. It also removes what a late task has written there.
+
+Sweeps: walk the listing of archived ranges to prove that every object exists, and to find strays.
+
+Before a generation is published, a sweep proves that it is complete, and deletes nothing. Afterwards, a sweep deletes
+the strays of wrong guesses and interrupted runs: only objects that the published index proves to be off its chain. So a
+late sweep is harmless, and any later run may repeat it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from itertools import islice
+
+from streamvault.common.progress import Progress
+from streamvault.common.units import moment_text, now_utc
+from streamvault.layouts.keys import (
+    MAX_INT63,
+    WORK,
+    GenerationSpan,
+    Place,
+    PlaceAddress,
+    manifest_key,
+    parse_record,
+    parse_segment,
+    parse_work,
+    work_folder,
+)
+from streamvault.layouts.layout import LAYOUTS, LayoutName, open_layout
+from streamvault.manifests.archive import Archive, NoSuchArchive
+from streamvault.manifests.history import Generation, History
+from streamvault.manifests.listing import UNKNOWN_TODO, Listing, check_decisions, manifest_lost
+from streamvault.manifests.manifest import Manifest
+from streamvault.objectstore.bulk import delete_all
+from streamvault.objectstore.retrying import CountedStore
+from streamvault.objectstore.store import PAGE, Lock, NoSuchObject, ObjectLocks, ObjectStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.sparkrun.runner import Runner
+from streamvault.streamstore.cuts import segments_between
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
+
+JUMP = timedelta(days=31)
+"""Where only this machine's clock tells the time, a longer time without a generation may be a wrong clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryRule:
+    """Which generations may expire; none, if nothing is given. At most one of the three is.
+
+    Attributes:
+        keep: all but this many of the newest that have data.
+        keep_for: those whose tail was taken longer ago than this (seconds).
+        until: those whose tail was taken by this time.
+    """
+
+    keep: int | None = None
+    keep_for: float | None = None
+    until: datetime | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing expires."""
+        return (self.keep, self.keep_for, self.until) == (None, None, None)
+
+    def lets(self, created: datetime, now: datetime) -> bool:
+        """Return whether a generation may expire whose tail was taken at a time; ages count back from ``now``."""
+        until = now - timedelta(seconds=self.keep_for) if self.keep_for is not None else self.until
+        return self.keep is not None or (until is not None and created <= until)
+
+    def stays_from(self, archive: Archive, spans: Sequence[GenerationSpan], coming: int = 0) -> int:
+        """Return the index of the first generation that stays so that `keep` originals with data do; at least one.
+
+        Args:
+            archive: the archive.
+            spans: generations in force.
+            coming: number of generations with data that will be published before (dry run).
+        """
+        kept, keep = coming, self.keep or 1
+        if coming and kept >= keep:
+            return len(spans)
+        for index in range(len(spans) - 1, -1, -1):
+            manifest = archive.read_manifest(spans[index])
+            kept += sum(one.bytes > 0 for one in manifest.replaces or (manifest,))
+            if kept >= keep:
+                return index
+        return -1
+
+    def latest(
+        self, archive: Archive, spans: Sequence[GenerationSpan], expired: Iterable[Manifest], made: int | None
+    ) -> datetime:
+        """Return the latest time from which ages count back; later ones depend on this machine's clock alone.
+
+        Args:
+            archive: the archive.
+            spans: the generations in force.
+            expired: the manifests of those that are not in force any more, as far as they are there.
+            made: see `keeps`.
+        """
+        try:
+            written = archive.store.modified(archive.prefix + manifest_key(spans[-1]))
+        except NoSuchObject:  # it was merged with others meanwhile: whoever called looks again
+            raise NoSuchArchive(f"no generation {spans[-1].last}", where=archive.uri) from None
+        if written is not None:
+            return written
+        before = spans[:-1] if spans[-1].last == made else spans
+        manifests = [*expired, *map(archive.read_manifest, before if self.keep_for is not None else before[-1:])]
+        if self.keep_for is None:
+            return manifests[-1].created
+        longest = max(JUMP, timedelta(seconds=self.keep_for))
+        latest: datetime | None = None
+        for manifest in manifests:
+            for one in manifest.replaces or (manifest,):
+                if latest is None or latest < one.created <= latest + longest:
+                    latest = one.created
+        assert latest is not None  # noqa: S101  (there is a generation)
+        return latest
+
+    def keeps(self, archive: Archive, listing: Listing, *, made: int | None = None) -> str:
+        """Check what has expired by whoever's decision, as far as its manifests are there, which are deleted first.
+
+        Args:
+            archive: the archive.
+            listing: its generations in force.
+            made: the generation that this run has published, if any; its time comes from this machine's clock, so it
+                cannot confirm that clock.
+
+        Returns:
+            Why this rule would not have let it expire, and what to do; empty if it would, or if nothing has expired.
+        """
+        if not listing.spans or not listing.expired:
+            return ""
+        reason = self._reason(archive, listing, made)
+        title = f"generations up to {listing.dropped} have expired, says {listing.decision.title}"
+        todo = f"A rotation whose options let them expire deletes their data. {UNKNOWN_TODO}"
+        return reason and f"{title}, but their data stay: {reason}. {todo}"
+
+    def _reason(self, archive: Archive, listing: Listing, made: int | None) -> str:
+        if self.is_empty:
+            return "this run has no --keep, --keep-for or --until"
+        if self.stays_from(archive, listing.spans) < 0:
+            return f"fewer than {self.keep or 1} with data would be left"
+        if self.keep is not None:
+            archive.check_contiguous(listing)
+            return ""
+        expired: list[Manifest] = []
+        for span in listing.expired:
+            with suppress(NoSuchArchive):  # another run deletes it
+                expired.append(archive.read_manifest(span))
+        newest, now = self.latest(archive, listing.spans, expired, made), now_utc()
+        if self.until is not None and self.until > newest:
+            return f"--until is later than the newest generation ({moment_text(newest)})"
+        young = next((one for one in expired if not self.lets(one.created, min(now, newest))), None)
+        return "" if young is None else f"generation {young.generation} was taken at {moment_text(young.created)}"
+
+
+AT_ONCE = 1000
+"""Objects whose locks are queried before the first of them is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedData:
+    """Result of a deletion.
+
+    Attributes:
+        objects: number of deleted data objects.
+        requests: number of LIST and bulk DELETE requests.
+        lock: the lock of the first object that S3 does not delete yet; it and those after it remain.
+        kept: why nothing was deleted of what has expired, see `ExpiryRule.keeps`; empty if it was.
+    """
+
+    objects: int = 0
+    requests: int = 0
+    lock: Lock | None = None
+    kept: str = ""
+
+    def __add__(self, other: DeletedData) -> DeletedData:
+        return DeletedData(
+            self.objects + other.objects,
+            self.requests + other.requests,
+            self.lock or other.lock,
+            self.kept or other.kept,
+        )
+
+
+def below_head(first: Manifest) -> dict[SegmentId, tuple[int, int]]:
+    """Return, for each segment, the start and end (bytes) of what lies before the first generation in force."""
+    described = History([Generation(first, {})]).description
+    beginning = StreamCut(described.name, dict.fromkeys(described.epochs[0].segments, 0))
+    between = segments_between(described, beginning, described.head)
+    ends = {segment: MAX_INT63 if end is None else end for segment, (_, end) in between.items()}
+    return {segment: (0, end) for segment, end in ends.items() if end}
+
+
+def delete_expired(root: RootAddress, stream: StreamName, rule: ExpiryRule, *, made: int | None = None) -> DeletedData:
+    """Delete everything below the archive's head: manifests, indexes and marks, data, unfinished work.
+
+    Deletes nothing if the caller's own rule keeps any of it (`ExpiryRule.keeps`, also for ``made``), so that a decision
+    alone deletes nothing, whoever made it. Stops at an object that S3 locks. If nothing is to be deleted, it costs one
+    listing of the manifests, and one for each segment whose beginning has expired. Memory does not grow with the number
+    of objects.
+
+    Raises:
+        Damaged: a manifest is missing, so the archive's head is unknown; or the newest decision does not follow from
+            those before it.
+        Problem: the store cannot be reached, or does not allow deletion.
+    """
+    counted = CountedStore(root.open())
+    archive = Archive(root, stream, counted.store)
+
+    def look(listing: Listing) -> tuple[Listing, Manifest | None, str]:
+        first = _first(archive, listing)
+        check_decisions(archive.place, listing)
+        archive.check_merged(listing)
+        return listing, first, rule.keeps(archive, listing, made=made)
+
+    listing, first, kept = archive.stable(look)
+    if first is None or kept:
+        return DeletedData(kept=kept)
+    locks = LockCheck(root)
+    objects = _delete_below(archive, listing, first, locks)
+    if locks.found is None and listing.unfinished:
+        upto = listing.dropped
+        archive.decide(lambda now: now.decision.sweep(upto) if now.decision.swept < upto else None)
+    return DeletedData(objects, counted.requests, locks.found)
+
+
+def _first(archive: Archive, listing: Listing) -> Manifest | None:
+    """Return the manifest of the first generation in force; None if there is no archive."""
+    if listing.missing is not None:
+        raise manifest_lost(listing, archive.uri)
+    return archive.read_manifest(listing.spans[0]) if listing.spans else None
+
+
+def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: LockCheck) -> int:
+    """Delete manifests first, so that a lock on one of them, set since the decision, still keeps all of the data."""
+    store, prefix = archive.store, archive.prefix
+    kinds: dict[str, list[str]] = {"manifest": [], "ranges": [], "checked": []}
+    for key in listing.remains:
+        if (record := parse_record(key)) is not None:
+            kinds[record.kind].append(prefix + key)
+    for keys in kinds.values():
+        delete_all(store, locks.until_locked(keys))
+    objects = delete_all(store, locks.until_locked(_data(store, prefix, below_head(first))))
+    for folder in store.folders(prefix + WORK):
+        span = parse_work(folder)
+        if span is not None and span.first <= listing.dropped:
+            work = store.list(prefix + work_folder(span))
+            delete_all(store, locks.until_locked(entry.key for entry in work))
+    return objects
+
+
+def _data(store: ObjectStore, prefix: str, below: dict[SegmentId, tuple[int, int]]) -> Iterator[str]:
+    for layout in map(open_layout, LAYOUTS):
+        segments = (parse_segment(segment) for segment in store.folders(prefix + layout.keys.root))
+        for segment in segments:
+            if segment is not None and (bounds := below.get(segment)) is not None:
+                yield from (entry.key for entry in layout.between(Place(store, prefix), segment, *bounds))
+
+
+class LockCheck:
+    """Check of keys that stops at a locked object: it may have been locked after the decision that it expires."""
+
+    def __init__(self, root: RootAddress) -> None:
+        self._root = root
+        self.found: Lock | None = None
+
+    def until_locked(self, keys: Iterable[str]) -> Iterator[str]:
+        """Yield the keys up to the first batch with a locked one, which is then `found`."""
+        left = iter(keys)
+        while self.found is None and (batch := list(islice(left, AT_ONCE))):
+            self.found = None if self._locks is None else self._locks.first_lock(batch)
+            if self.found is None:
+                yield from batch
+
+    @cached_property
+    def _locks(self) -> ObjectLocks | None:
+        """The bucket's locks, opened only if there is something to delete."""
+        return self._root.open_locks()
+
+
+FEW_OBJECTS = 10_000
+"""Up to this many objects are listed faster by the driver than by tasks."""
+
+RANGES_A_TASK = 16
+"""Ranges per task: a gigabyte of events, unless ranges are small."""
+
+CHUNKS_A_LISTING = PAGE - 1
+"""Ranges per task if each is one object and only listed: with the key after them, one page of a listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTask:
+    """A sweep of a part of a segment.
+
+    Attributes:
+        address: the archive.
+        layout: the layout of the ranges.
+        segment: the segment.
+        start: offset of the part's first byte.
+        end: offset after its last byte.
+        ranges: (start, end) of each archived range of the part, in order; the rest is not archived.
+        known: keys (relative to the archive) that other manifests name, which are therefore kept.
+    """
+
+    address: PlaceAddress
+    layout: LayoutName
+    segment: SegmentId
+    start: int
+    end: int
+    ranges: tuple[tuple[int, int], ...]
+    known: frozenset[str] = frozenset()
+
+
+def ranges_a_task(layout: str, *, reads: bool) -> int:
+    """Return how many ranges a task lists, or also reads."""
+    return RANGES_A_TASK if reads or open_layout(layout).one_object_per_event else CHUNKS_A_LISTING
+
+
+def _parts(whole: SweepTask) -> Iterator[SweepTask]:
+    """Divide the sweep of a segment into tasks that can run in parallel."""
+    at, size = whole.start, ranges_a_task(whole.layout, reads=False)
+    for first in range(0, len(whole.ranges), size):
+        ranges = whole.ranges[first : first + size]
+        is_last = first + size >= len(whole.ranges)
+        end = whole.end if is_last else ranges[-1][1]
+        yield replace(whole, start=at, end=end, ranges=ranges)
+        at = end
+    if not whole.ranges:
+        yield whole
+
+
+def tasks_of(
+    generations: Iterable[Generation], address: PlaceAddress, known: Callable[[SegmentId], Iterable[str]]
+) -> Iterator[SweepTask]:
+    """Yield the tasks that sweep published generations.
+
+    Args:
+        generations: generations in force.
+        address: the archive.
+        known: returns, for a segment, the keys (relative to the archive) of chunks to keep besides those of the
+            generations.
+    """
+    for generation in generations:
+        manifest = generation.manifest
+        for entry in manifest.segments:
+            if entry.start < entry.end:
+                segment = entry.id
+                ranges = tuple((row.start, row.end) for row in generation.rows.get(segment, ()))
+                kept = frozenset(known(segment)) if open_layout(manifest.layout).joinable else frozenset()
+                yield from _parts(SweepTask(address, manifest.layout, segment, entry.start, entry.end, ranges, kept))
+
+
+def prove(generation: Generation, address: PlaceAddress, runner_of: Callable[[], Runner], progress: Progress) -> int:
+    """Prove, before a generation is published, that every object of its ranges exists; return the number of strays.
+
+    The runner of tasks is opened only if there are many objects.
+
+    Raises:
+        Damaged: an object has disappeared, or has the wrong size.
+    """
+    manifest = generation.manifest
+    tasks = list(tasks_of([generation], address, lambda _: ()))
+    objects = open_layout(manifest.layout).object_count(sum(map(len, generation.rows.values())), manifest.events)
+    progress.begin("verifying", sum(task.end - task.start for task in tasks))
+    strays = 0
+    for index, found in (InlineRunner(4) if objects <= FEW_OBJECTS else runner_of()).run(count_strays, tasks):
+        strays += found
+        progress.advance(0, tasks[index].end - tasks[index].start)
+    return strays
+
+
+def count_strays(task: SweepTask) -> int:
+    """Prove that every object of the task's ranges exists; return the number of strays.
+
+    Raises:
+        Damaged: an object is missing or has the wrong size.
+    """
+    return sum(1 for _ in _strays(task.address.open(), task))
+
+
+def remove_strays(task: SweepTask) -> int:
+    """Delete the strays around the ranges of a published index; return the number of deleted objects.
+
+    Raises:
+        Damaged: an object of a range is missing or has the wrong size; no strays after it are deleted.
+        Problem: the store cannot be reached, or does not allow deletion.
+    """
+    place = task.address.open()
+    return delete_all(place.store, _strays(place, task))
+
+
+def _strays(place: Place, task: SweepTask) -> Iterator[str]:
+    for key in open_layout(task.layout).off_chain(place, task.segment, task.start, task.end, task.ranges):
+        if key.removeprefix(place.prefix) not in task.known:
+            yield key

@@ -1,0 +1,209 @@
+"""JSON files that contain their own SHA-256: how they are written, read and validated, and the types of their fields.
+
+Types of the fields of manifests and plans.
+
+A manifest comes from a bucket that others may write to. So names are parsed, numbers are bounded, and types are strict:
+a number in quotes is rejected.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+
+from streamvault.common.errors import Damaged, Failed, Usage
+from streamvault.common.plain_json import MOST_VALUES, check_names, has_too_many
+from streamvault.objectstore.deciding import decide
+from streamvault.objectstore.store import SMALL, NoSuchObject, ObjectStore
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
+
+
+class Model(BaseModel):
+    """Base of all models: frozen; unknown fields are ignored, and not written again."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="ignore", populate_by_name=True, arbitrary_types_allowed=True
+    )
+
+    def encode(self) -> builtins.bytes:
+        """Encode as a JSON file: equal values give equal bytes, and numbers are read back unchanged.
+
+        Raises:
+            Failed: the file would be larger than readers accept.
+        """
+        data = self._written()
+        if len(data) > SMALL or has_too_many(data):
+            what = f"its {type(self).__name__.lower()} would have {len(data)} bytes; readers accept at most {SMALL}"
+            raise Failed(f"the stream has too many segments and epochs: {what} and {MOST_VALUES} values")
+        return data
+
+    def _written(self) -> builtins.bytes:
+        return (json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n").encode()
+
+    def document(self) -> Mapping[str, object]:
+        """Return the model as plain JSON values, keys in order."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+_SEAL = b' "sha256": "'
+_UNSEALED = b"0" * 64
+
+
+class File(Model):
+    """A model that is a whole file. Its last field, ``sha256``, is the digest of the file with zeros in its place.
+
+    So any accidental change of the file is detected.
+    """
+
+    def _written(self) -> builtins.bytes:
+        return seal(self.document())
+
+
+def seal(document: Mapping[str, object]) -> builtins.bytes:
+    """Encode a JSON file that contains its own SHA-256, see `File`."""
+    text = (json.dumps({**document, "sha256": _UNSEALED.decode()}, indent=1, ensure_ascii=False) + "\n").encode()
+    before, found, rest = text.rpartition(_SEAL)
+    return before + found + hashlib.sha256(text).hexdigest().encode() + rest.removeprefix(_UNSEALED)
+
+
+def is_sealed(data: builtins.bytes) -> bool:
+    """Check whether a file is unchanged since `seal`."""
+    before, found, rest = data.rpartition(_SEAL)
+    digits, rest = rest[:64], rest[64:]
+    return bool(found) and hashlib.sha256(before + found + _UNSEALED + rest).hexdigest().encode() == digits
+
+
+F = TypeVar("F", bound=File)
+
+
+def find_file(model: type[F], store: ObjectStore, key: str) -> F | None:
+    """Read a file; return None if it does not exist.
+
+    Raises:
+        Damaged: as for `decode`.
+    """
+    try:
+        data = store.get(key)
+    except NoSuchObject:
+        return None
+    return decode(model, data, f"{store.uri}/{key}")
+
+
+def decide_file(store: ObjectStore, key: str, file: F) -> tuple[F, bool]:
+    """Write a file, create-only; return the file in the store, and whether it is this one.
+
+    Raises:
+        Damaged: as for `decode`, of the existing file.
+    """
+    data, created = decide(store, key, file.encode())
+    return (file if created else decode(type(file), data, f"{store.uri}/{key}")), created
+
+
+def decode(model: type[F], data: bytes, where: str) -> F:
+    """Decode and validate a file's content.
+
+    Raises:
+        Damaged: it is not complete JSON, has a name twice, has too many values, or does not fit the model; names
+            the file and the first error.
+    """
+    if has_too_many(data):
+        raise Damaged(f"not a valid file (more than {MOST_VALUES} values)", where=where)
+    try:
+        made = model.model_validate_json(data)
+        check_names(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "json_invalid":
+            raise Damaged("not complete JSON (truncated?)", where=f"{where}: {one_line(first['msg'])}") from None
+        if place == "format" and first["type"] == "literal_error":
+            raise Damaged("unsupported format version", where=where, todo="Use a newer release.") from None
+        problem = one_line(f"{place}: {first['msg']}" if place else first["msg"])
+        raise Damaged("not a valid file", where=f"{where}: {problem}") from None
+    except ValueError as error:
+        raise Damaged("not a valid file", where=f"{where}: {one_line(error)}") from None
+    if not is_sealed(data):
+        raise Damaged("the file was changed after it was written (its SHA-256 does not match)", where=where)
+    return made
+
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, including those that change the writing direction."""
+
+
+def one_line(error: object) -> str:
+    """Return an error text about a file's content as one short line without control characters."""
+    return _CONTROL.sub(" ", str(error))[:300]
+
+
+Offset = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
+Count = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, lower-case hexadecimal")]
+
+Checksum = Annotated[
+    str, Field(pattern=r"^([A-Za-z0-9+/]{11}=)?$", description="CRC64NVME, base64; empty if it is not known")
+]
+
+
+@contextmanager
+def value_errors() -> Iterator[None]:
+    """Raise `ValueError`, as validators must, in place of an error about a name or a cut."""
+    try:
+        yield
+    except Usage as error:
+        raise ValueError(str(error)) from None
+
+
+def _segment_name(value: str) -> str:
+    owner, _, segment = value.rpartition("/")
+    with value_errors():
+        StreamName.parse(owner)
+        SegmentId.parse(segment)
+    return value
+
+
+SegmentName = Annotated[
+    str, AfterValidator(_segment_name), Field(description="full name of a segment: scope/stream/N.#epoch.E")
+]
+
+Moment = Annotated[
+    datetime,
+    AfterValidator(lambda value: value if value.tzinfo else value.replace(tzinfo=UTC)),
+    PlainSerializer(lambda value: value.astimezone(UTC).isoformat().replace("+00:00", "Z"), return_type=str),
+]
+
+
+def _segment_id(value: int) -> int:
+    with value_errors():
+        SegmentId.of(value)
+    return value
+
+
+SegmentNumber = Annotated[Offset, AfterValidator(_segment_id)]
+
+
+def _as_cut(value: object) -> object:
+    if isinstance(value, StreamCut):
+        return value
+    with value_errors():
+        return StreamCut.from_json(value)
+
+
+Cut = Annotated[
+    StreamCut,
+    BeforeValidator(_as_cut, json_schema_input_type=dict[SegmentName, Offset]),
+    PlainSerializer(lambda value: value.to_json(), return_type=dict[SegmentName, Offset]),
+]
+
+
+def segment_key(name: str) -> SegmentId:
+    """Return the id in a valid full segment name."""
+    return SegmentId.parse(name.rpartition("/")[2])

@@ -1,0 +1,428 @@
+"""The manifest of a generation, and its components. `docs/reference/format.md` describes the fields.
+
+A manifest must be consistent: cuts with epochs, segments and gaps with cuts, totals with segments. It contains no keys;
+they are derived from its numbers.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from streamvault.common.errors import Usage
+from streamvault.common.report import charts_of, html_of
+from streamvault.layouts.keys import GenerationSpan
+from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
+from streamvault.manifests.files import (
+    Count,
+    Cut,
+    Digest,
+    File,
+    Model,
+    Moment,
+    Offset,
+    SegmentName,
+    SegmentNumber,
+    segment_key,
+    value_errors,
+)
+from streamvault.streamstore.cuts import is_before, segments_between
+from streamvault.streamstore.model import (
+    ContentKind,
+    Epoch,
+    KeyRange,
+    Retention,
+    RetentionKind,
+    ScaleKind,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamDescription,
+    StreamName,
+)
+
+Setting = Annotated[int, Field(ge=-1, le=0x7FFFFFFFFFFFFFFF)]
+
+
+class ScalingEntry(Model):
+    """A scaling policy; `target` is events or kilobytes per second and segment."""
+
+    kind: ScaleKind
+    target: Count
+    factor: Count
+    min_segments: Annotated[int, Field(ge=1)]
+
+    def value(self) -> Scaling:
+        """Return the stream store's value."""
+        return Scaling(self.kind, self.target, self.factor, self.min_segments)
+
+
+class RetentionEntry(Model):
+    """A retention policy, in milliseconds or bytes."""
+
+    kind: RetentionKind
+    minimum: Count
+    maximum: Count
+
+    def value(self) -> Retention:
+        """Return the stream store's value."""
+        return Retention(self.kind, self.minimum, self.maximum)
+
+
+class Configuration(Model):
+    """A stream's configuration, as set by users."""
+
+    scaling: ScalingEntry
+    retention: RetentionEntry
+    tags: tuple[str, ...]
+    rollover_bytes: Count = 0
+    timestamp_aggregation_timeout: Count = 0
+
+    @classmethod
+    def of(cls, value: StreamConfiguration) -> Self:
+        """Create it from the stream store's value."""
+        return cls.model_validate(value, from_attributes=True)
+
+    def value(self) -> StreamConfiguration:
+        """Return the stream store's value."""
+        fields = {**dict(self), "scaling": self.scaling.value(), "retention": self.retention.value()}
+        return StreamConfiguration(**fields)
+
+
+class EpochSegment(Model):
+    """A segment of an epoch: its int64 id (epoch << 32 | number) and its key range [low, high)."""
+
+    id: SegmentNumber
+    low: Annotated[float, Field(ge=0, le=1)]
+    high: Annotated[float, Field(ge=0, le=1)]
+
+
+FLOAT_SLACK = 1e-12
+"""Tolerance for a key space that ends below 1.0: Pravega's default ranges for 49 segments end an ulp below it."""
+
+
+class EpochEntry(Model):
+    """The segments of an epoch, which is the period between two scales; their key ranges cover [0, 1) exactly once."""
+
+    epoch: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
+    segments: tuple[EpochSegment, ...]
+
+    @model_validator(mode="after")
+    def _covers(self) -> Self:
+        at = 0.0
+        for segment in sorted(self.segments, key=lambda s: s.low):
+            if segment.low != at or segment.high <= at:
+                raise ValueError(f"epoch {self.epoch} does not cover the key space exactly once")
+            at = segment.high
+        if not 1.0 - FLOAT_SLACK < at <= 1.0:
+            raise ValueError(f"epoch {self.epoch} does not cover the key space exactly once")
+        if len({segment.id for segment in self.segments}) != len(self.segments):
+            raise ValueError(f"epoch {self.epoch} has a segment twice")
+        if any(SegmentId.of(segment.id).epoch > self.epoch for segment in self.segments):
+            raise ValueError(f"epoch {self.epoch} has a segment of a later epoch")
+        return self
+
+    @classmethod
+    def of(cls, value: Epoch) -> Self:
+        """Create it from the stream store's value."""
+        segments = tuple(EpochSegment(id=s.value, low=r.low, high=r.high) for s, r in value.segments.items())
+        return cls(epoch=value.number, segments=segments)
+
+    def value(self) -> Epoch:
+        """Return the stream store's value."""
+        return Epoch(self.epoch, {SegmentId.of(s.id): KeyRange(s.low, s.high) for s in self.segments})
+
+
+class PlannedSegment(Model):
+    """A segment between the plan's cuts: its bytes from `start` to `end` are archived, except for gaps."""
+
+    name: SegmentName
+    start: Offset
+    end: Offset
+    sealed: bool
+
+    @property
+    def id(self) -> SegmentId:
+        """The segment's id."""
+        return segment_key(self.name)
+
+
+class SegmentEntry(PlannedSegment):
+    """A generation's part of a segment: its bytes from `start` to `end`, except for gaps.
+
+    `bytes` includes event headers; `digest` is the SHA-256 of the raw digests of its ranges, in order.
+    """
+
+    events: Count
+    bytes: Count
+    digest: Digest
+
+
+class GapEntry(Model):
+    """Bytes of a segment that were truncated before they could be archived."""
+
+    segment: SegmentName
+    start: Offset
+    end: Offset
+    reason: Annotated[str, Field(max_length=1000)]
+
+    @property
+    def id(self) -> SegmentId:
+        """The segment's id."""
+        return segment_key(self.segment)
+
+
+class GroupEntry(Model):
+    """A reader group that read the stream when the generation's tail was taken, or right before.
+
+    `position` is where it would have gone on in the stream if all of its readers had been lost; None if that could not
+    be told. `problem` is why it cannot be created for a restored stream; empty if it can. `start` and `end` are the
+    cuts between which it reads; None for no bound.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    position: Cut | None = None
+    problem: Annotated[str, Field(max_length=1000)] = ""
+    id: Annotated[str, Field(pattern=r"^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?$")] = ""
+    start: Cut | None = None
+    end: Cut | None = None
+    refresh_millis: Setting = 0
+    checkpoint_millis: Setting = 0
+    most_checkpoints: Setting = 0
+    retention: Setting = 0
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if (self.position is None) != (not self.id) or not (self.position or self.problem):
+            raise ValueError(f"reader group {self.name} has neither a position with an id nor a reason for having none")
+        return self
+
+
+class Witness(Model):
+    """The last bytes of a segment before a cut, by which a different stream of the same name is recognized.
+
+    `digest` is the SHA-256 of the `length` bytes at `offset`.
+    """
+
+    segment: SegmentName
+    offset: Offset
+    length: Annotated[int, Field(ge=1, le=1024 * 1024)]
+    digest: Digest
+
+
+class Replaced(Model):
+    """An original generation in a merged one: what is needed to restore the stream as it was then.
+
+    `epochs` is the number of epochs at that time; the other fields are those of its own manifest.
+    """
+
+    generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
+    created: Moment
+    to: Cut
+    epochs: Annotated[int, Field(ge=1)]
+    configuration: Configuration
+    sealed: bool
+    events: Count
+    bytes: Count
+    reader_groups: tuple[GroupEntry, ...] | None = None
+
+
+_NOT_ITS_IDENTITY = frozenset({"layout", "compression", "reader_groups", "line"})
+
+
+class GenerationModel(File):
+    """The common fields of a generation's plan and manifest: the stream, its state at the time, and the cuts.
+
+    `source` is the address of the stream's store as given by the user, for messages only. The stream is identified by
+    its epochs and `witness`: the last bytes before the cut `to` of each segment that the source still had.
+    `reader_groups` are those of its scope that read it; None if they were not asked for. `line` is the name of the
+    archive's line, empty for a stream's first archive; None in archives of earlier releases.
+    """
+
+    format: Literal[1]
+    generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
+    created: Moment
+    scope: str
+    stream: str
+    layout: LayoutName
+    compression: Compression = ""
+    content: ContentKind = "events"
+    configuration: Configuration
+    epochs: Annotated[tuple[EpochEntry, ...], Field(min_length=1)]
+    from_: Annotated[Cut, Field(alias="from")]
+    to: Cut
+    source: Annotated[str, Field(max_length=4096)] = ""
+    witness: tuple[Witness, ...] = ()
+    replaces: tuple[Replaced, ...] = ()
+    reader_groups: tuple[GroupEntry, ...] | None = None
+    line: Annotated[str, Field(max_length=64)] | None = None
+
+    def in_common(self) -> dict[str, Any]:
+        """Return the common fields of a generation's plan and manifest, by name."""
+        return {name: getattr(self, name) for name in GenerationModel.model_fields}
+
+    def is_same(self, other: GenerationModel) -> bool:
+        """Check whether another plan or manifest is of the same generation of the same stream, merged or not.
+
+        An earlier release leaves out the reader groups.
+        """
+        if self.replaces and not other.replaces:
+            found = next((one for one in self.replaces if one.generation == other.generation), None)
+            known = self.epochs[: found.epochs] if found else ()
+            return found is not None and (found.created, found.to, known) == (other.created, other.to, other.epochs)
+        mine, others = self.in_common(), other.in_common()
+        return all(mine[name] == others[name] for name in mine if name not in _NOT_ITS_IDENTITY)
+
+    @property
+    def first(self) -> int:
+        """The first original generation it contains; its own number if it is not merged."""
+        return self.replaces[0].generation if self.replaces else self.generation
+
+    @property
+    def span(self) -> GenerationSpan:
+        """The original generations it contains."""
+        return GenerationSpan(self.first, self.generation)
+
+    def document(self) -> Mapping[str, object]:
+        """See `Model.document`; only a merged generation has `replaces`, only a published one `index`.
+
+        `content` is left out if it is events, and `reader_groups` if they were not asked for, as in archives of earlier
+        releases.
+        """
+        left_out = {name for name in ("replaces", "index") if not getattr(self, name, None)}
+        left_out |= {"content"} if self.content == "events" else set()
+        left_out |= {"line"} if self.line is None else set()
+        document: dict[str, Any] = {name: value for name, value in super().document().items() if name not in left_out}
+        for one in (document, *document.get("replaces", ())):
+            if one["reader_groups"] is None:
+                del one["reader_groups"]
+        return document
+
+    @property
+    def name(self) -> StreamName:
+        """The archived stream."""
+        return StreamName(self.scope, self.stream)
+
+    def require_events(self, where: str) -> None:
+        """Check that the archive holds events.
+
+        Args:
+            where: the archive's name in messages.
+
+        Raises:
+            Usage: it holds bytes.
+        """
+        if self.content != "events":
+            todo = "'streamvault import' restores it."
+            raise Usage("the archive is of a byte stream, which has no events", where=where, todo=todo)
+
+    def check_stream(self) -> None:
+        """Raise ValueError unless name and epochs are valid and consistent."""
+        with value_errors():
+            _ = self.name
+            layout_of(self.content, self.layout)
+        if self.compression not in open_layout(self.layout).compressions:
+            raise ValueError(f"layout {self.layout} cannot be compressed")
+        if [epoch.epoch for epoch in self.epochs] != list(range(len(self.epochs))):
+            raise ValueError("epochs are not numbered consecutively from 0")
+        if self.replaces:
+            numbers = [one.generation for one in self.replaces]
+            if len(numbers) < 2 or numbers != list(range(numbers[0], self.generation + 1)):
+                raise ValueError("a merged generation must contain two or more consecutive ones up to its own number")
+            if self.replaces[-1].to != self.to or any(one.epochs > len(self.epochs) for one in self.replaces):
+                raise ValueError("a merged generation must end like the last one it contains")
+        ranges: dict[SegmentId, KeyRange] = {}
+        for epoch in self.epochs:
+            for segment, held in epoch.value().segments.items():
+                if ranges.setdefault(segment, held) != held:
+                    raise ValueError(f"segment {segment} has a different key range in epoch {epoch.epoch}")
+        with value_errors():
+            for noted in (self.reader_groups, *(one.reader_groups for one in self.replaces)):
+                self._check_groups(noted or ())
+
+    def _check_groups(self, groups: Iterable[GroupEntry]) -> None:
+        described = self._described()
+        for group in groups:
+            if group.position is not None:
+                is_before(described, group.position, group.position)  # raises if it is not a cut of the stream
+            for cut in (group.start, group.end):
+                if cut is not None and cut.stream != self.name:
+                    raise ValueError(f"reader group {group.name} begins or ends in another stream: {cut.stream}")
+
+    def check_segments(self, segments: Sequence[PlannedSegment], gaps: Sequence[GapEntry]) -> None:
+        """Raise ValueError unless the segments are those between the cuts, with these bounds, and contain the gaps."""
+        with value_errors():
+            between = segments_between(self._described(), self.from_, self.to)
+        if [segment.name for segment in segments] != [segment.in_stream(self.name) for segment in between]:
+            raise ValueError("segments are not those between the cuts, in order, each once")
+        for segment, (start, end) in zip(segments, between.values(), strict=True):
+            if segment.start > segment.end:
+                raise ValueError(f"{segment.name} ends at {segment.end}, before it starts at {segment.start}")
+            if segment.start != start or end not in {None, segment.end}:
+                raise ValueError(f"{segment.name} does not start and end at the cuts")
+        last = {segment.id for segment in self.epochs[-1].segments}
+        if len({segment.sealed for segment in segments if segment.id.value in last}) > 1 or any(
+            not segment.sealed for segment in segments if segment.id.value not in last
+        ):
+            raise ValueError("a segment is sealed that is open in the last epoch, or the other way round")
+        cut = self.to.to_json()
+        for seen in self.witness:
+            if cut.get(seen.segment) != seen.offset + seen.length:
+                raise ValueError(f"the witness of {seen.segment} does not end at the cut")
+        held = {segment.name: segment for segment in segments}
+        for gap in gaps:
+            around = held.get(gap.segment)
+            if around is None or not around.start <= gap.start <= gap.end <= around.end:
+                raise ValueError(f"a gap is outside the archived part of {gap.segment}")
+
+    def _described(self) -> StreamDescription:
+        epochs = tuple(epoch.value() for epoch in self.epochs)
+        return StreamDescription(self.name, self.configuration.value(), epochs, self.from_, self.to, sealed=False)
+
+
+class IndexEntry(Model):
+    """Size and SHA-256 of the index of ranges that belongs to a manifest."""
+
+    bytes: Count
+    digest: Digest
+
+    @classmethod
+    def of(cls, data: builtins.bytes) -> Self:
+        """Return that of an index, given its file."""
+        return cls(bytes=len(data), digest=hashlib.sha256(data).hexdigest())
+
+
+class Manifest(GenerationModel):
+    """A finished export of a stream, or several that were merged. `index` is set on publication."""
+
+    model_config = ConfigDict(title="Streamvault manifest")
+
+    segments: tuple[SegmentEntry, ...]
+    gaps: tuple[GapEntry, ...]
+    events: Count
+    bytes: Count
+    range_size: Annotated[int, Field(ge=1)]
+    sealed: bool
+    index: IndexEntry | None = None
+    tool: Annotated[str, Field(max_length=200)] = ""
+
+    @property
+    def max_ranges(self) -> int:
+        """The largest number of ranges it can have."""
+        return self.events if self.content == "events" else self.bytes
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        self.check_stream()
+        self.check_segments(self.segments, self.gaps)
+        if self.events != sum(s.events for s in self.segments) or self.bytes != sum(s.bytes for s in self.segments):
+            raise ValueError("the totals are not the sums over the segments")
+        return self
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return html_of(self.document(), charts_of(self))

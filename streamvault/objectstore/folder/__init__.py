@@ -1,1 +1,0 @@
-"""Object store in a local folder."""

@@ -1,1 +1,0 @@
-"""Merge adjacent small generations."""

@@ -1,1 +1,0 @@
-"""Computes with cuts, key ranges, segment numbers and events."""
