@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks import chunks, copying, cores, export_import, handoff, rotation, scaling, scopes, standby
 from benchmarks.results import Results
-from tests.servers.availability import Unavailable
+from testkit.servers.availability import Unavailable
 
 MODULES = (chunks, copying, cores, export_import, handoff, rotation, scaling, scopes, standby)
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}

@@ -23,7 +23,7 @@ from benchmarks.processes import Moved, run_together
 from streamvault.lake.read import EVENT_SCHEMA, event_batches
 from streamvault.layouts.keys import CHUNK_KEYS, archive_prefix
 from streamvault.streamstore.model import SegmentId, StreamName
-from tests.servers.s3 import S3Server
+from testkit.servers.s3 import S3Server
 
 FILE_CHUNKS = 4
 """Chunks in a file: 256 MiB, as in a handoff; each is a row group."""

@@ -19,8 +19,8 @@ from benchmarks.spark_read import read_stream
 from streamvault.lake.table import trino_type
 from streamvault.streamstore.framing import frame_many
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from tests.servers.moto import moto_server
-from tests.servers.trino import TrinoServer
+from testkit.servers.moto import moto_server
+from testkit.servers.trino import TrinoServer
 
 HELP = "a table's writing and queries, and reads of a stream by Spark, beside pyarrow and a bare loop"
 PARTS = ("table", "queries", "spark")

@@ -23,7 +23,7 @@ from streamvault.layouts.keys import EVENT_KEYS, archive_prefix, chunk_key
 from streamvault.streamstore.framing import MAX_BLOCK_BYTES
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.s3 import S3Server
+from testkit.servers.s3 import S3Server
 
 RANGE_BYTES = 64 * 1024 * 1024
 THREADS = 32

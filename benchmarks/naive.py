@@ -23,7 +23,7 @@ from benchmarks.processes import Moved, run_together
 from benchmarks.setting import Setting
 from benchmarks.workload import Workload
 from streamvault.streamstore.model import StreamName
-from tests.servers.s3 import S3Server
+from testkit.servers.s3 import S3Server
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

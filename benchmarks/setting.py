@@ -20,10 +20,10 @@ from benchmarks.product import Outcome, run_command
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.minio import MinioServer
-from tests.servers.pravega import PravegaServer
-from tests.servers.s3 import S3Server
-from tests.servers.versitygw import VersityServer
+from testkit.servers.minio import MinioServer
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.s3 import S3Server
+from testkit.servers.versitygw import VersityServer
 
 SCOPE = "benchmark"
 SETTLE_SECONDS = 20.0

@@ -31,7 +31,7 @@ from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.framing import frame_many
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import open_stream, parse_stream
-from tests.servers.pravega import PravegaServer
+from testkit.servers.pravega import PravegaServer
 
 HELP = "replicas: their lag beside a writer, idle rounds, promotions"
 

@@ -26,7 +26,7 @@ def lines_of_code(source: str) -> int:
 
 def main() -> int:
     """Print the sizes: for each package, then in all."""
-    for top, depth in (("streamvault", 2), ("tests", 2), ("benchmarks", 1)):
+    for top, depth in (("streamvault", 2), ("tests", 2), ("testkit", 2), ("benchmarks", 1)):
         code, files = Counter[str](), Counter[str]()
         # the generated stubs are not committed
         listed = subprocess.run(

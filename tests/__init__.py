@@ -1,4 +1,4 @@
-"""Everything that tests this project; a package so that `python -m tests.servers` runs from the repository's root."""
+"""Everything that tests this project; a package so that `python -m testkit.servers` runs from the repository's root."""
 
 import os
 

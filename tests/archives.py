@@ -13,7 +13,7 @@ from streamvault.manifests.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.manifest import Configuration, EpochEntry, GapEntry, Manifest, SegmentEntry
 from streamvault.streamstore.events import EventBlock
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
-from tests.streams import frame
+from testkit.streams import frame
 
 NAME = StreamName("scope", "stream")
 LEFT, RIGHT = SegmentId(0, 0), SegmentId(0, 1)

@@ -22,22 +22,22 @@ from hypothesis import settings
 
 from streamvault.objectstore.memory import _STORES
 from streamvault.objectstore.uri import _open
-from tests.servers.airflow import AirflowServer
-from tests.servers.availability import Unavailable, is_required
-from tests.servers.buildah import Buildah, find_base
-from tests.servers.chromium import find_chromium
-from tests.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
-from tests.servers.java import find_java
-from tests.servers.minio import MinioServer
-from tests.servers.moto import moto_server
-from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_java import pravega_jars
-from tests.servers.pravega_security import ADMIN
-from tests.servers.s3 import S3Server
-from tests.servers.spark_cluster import SparkCluster
-from tests.servers.trino import TrinoServer
-from tests.servers.trino_files import trino_files, trino_java
-from tests.servers.versitygw import VersityServer
+from testkit.servers.airflow import AirflowServer
+from testkit.servers.availability import Unavailable, is_required
+from testkit.servers.buildah import Buildah, find_base
+from testkit.servers.chromium import find_chromium
+from testkit.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
+from testkit.servers.java import find_java
+from testkit.servers.minio import MinioServer
+from testkit.servers.moto import moto_server
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.pravega_java import pravega_jars
+from testkit.servers.pravega_security import ADMIN
+from testkit.servers.s3 import S3Server
+from testkit.servers.spark_cluster import SparkCluster
+from testkit.servers.trino import TrinoServer
+from testkit.servers.trino_files import trino_files, trino_java
+from testkit.servers.versitygw import VersityServer
 
 T = TypeVar("T")
 
@@ -240,8 +240,8 @@ def airflow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         "STREAMVAULT_ROTATION_SCHEDULE": "15s",
         "STREAMVAULT_TEST_WATCHED": str(tmp_path_factory.mktemp("watched")),
         "STREAMVAULT_TEST_NOTES": str(tmp_path_factory.mktemp("notes") / "notes"),
-        "STREAMVAULT_ROTATION_ON_FAILURE": "tests.servers.airflow.note_failure",
-        "STREAMVAULT_ROTATION_ON_LATE": "tests.servers.airflow.note_late",
+        "STREAMVAULT_ROTATION_ON_FAILURE": "testkit.servers.airflow.note_failure",
+        "STREAMVAULT_ROTATION_ON_LATE": "testkit.servers.airflow.note_late",
         "STREAMVAULT_ROTATION_DEADLINE": "1d",
     }
     with started(request, "airflow", lambda: AirflowServer(dags, variables)) as server:

@@ -16,8 +16,8 @@ from streamvault.manifests.files import seal
 from streamvault.manifests.history import with_rows
 from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.manifest import GapEntry, IndexEntry
+from testkit.small_archives import NAME, Vault, a_root, archive_of, contents, objects_of
 from tests.policies import KEYS
-from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, objects_of
 
 
 def forgeries(vault: Vault, *, generations: bool) -> dict[str, bytes]:

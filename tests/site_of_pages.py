@@ -17,8 +17,8 @@ from streamvault import export_stream
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import ReaderGroup, StreamStore
 from streamvault.streamstore.uri import parse_stream
+from testkit.streams import append_events, events_of, frame, make_byte_stream
 from tests.pages import DOCS, Block, Page, blocks
-from tests.streams import append_events, events_of, frame, make_byte_stream
 
 
 @dataclass

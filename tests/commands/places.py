@@ -14,8 +14,8 @@ from streamvault.reading.spans import spans_of
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.walking import find_start
-from tests.streams import append_events, digest_of, events_of
-from tests.unit.small_archives import NAME
+from testkit.small_archives import NAME
+from testkit.streams import append_events, digest_of, events_of
 
 SEGMENT = SegmentId(0, 0)
 

@@ -16,8 +16,8 @@ from streamvault.cli import main
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import folder
 from streamvault.streamstore.model import SEGMENT_END, Scaling, SegmentId, StreamConfiguration, StreamCut
-from tests.streams import digest_of
-from tests.unit.small_archives import NAME, Vault, a_root, archive_of
+from testkit.small_archives import NAME, Vault, a_root, archive_of
+from testkit.streams import digest_of
 
 PART = replace(NAME, stream="part")
 INLINE: dict[str, Any] = {"master": "inline"}

@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from streamvault.cli.app import COMMANDS, load_command
 from streamvault.streamstore.pravega import controller_pb2 as pb
-from tests.unit.small_archives import Vault
+from testkit.small_archives import Vault
 
 ENDS_WITHIN = 10.0
 """Far less than the 30 s for which a server may be silent, and far more than the second that it takes."""

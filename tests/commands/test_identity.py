@@ -53,11 +53,11 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 from streamvault.streamstore.store import Transaction, Transactions, Written
+from testkit.killed import Killed, killed
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
+from testkit.streams import append_events, events_of
 from tests.commands.joining.keyed import killed_at_stage
 from tests.commands.mirrors.streams import killed_at
-from tests.killed import Killed, killed
-from tests.streams import append_events, events_of
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
 from tests.unit.spark_sinks import Place
 
 FIRST = SegmentId(0, 0)

@@ -16,7 +16,7 @@ from streamvault.objectstore.folder import FolderStore
 from streamvault.objectstore.store import ObjectStoreError
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.streams import make_stream
+from testkit.streams import make_stream
 
 STREAM = StreamName("shop", "orders")
 

@@ -26,9 +26,9 @@ from streamvault.spark.pravega_sink import PravegaSink, WriteLog
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import OWN, OwnStream
 from streamvault.streamstore.queue import NotAQueue, QueueSegment
-from tests.streams import append_events, opened
+from testkit.small_archives import NAME, Vault
+from testkit.streams import append_events, opened
 from tests.unit.manager.leftovers import stopped_import
-from tests.unit.small_archives import NAME, Vault
 from tests.unit.spark_sinks import TARGET, Place
 
 QUEUE, UNFINISHED = replace(NAME, stream="restores"), replace(NAME, stream="unfinished")

@@ -21,8 +21,8 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
+from testkit.streams import append_events, events_of, make_stream
 from tests.pages import DOCS, Page, command_lines
-from tests.streams import append_events, events_of, make_stream
 
 AGAIN = "Resume the schedule"
 

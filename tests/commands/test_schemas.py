@@ -14,7 +14,7 @@ import pytest
 from bin.pages.reports import FOLDER, REPORTS, files, nested_classes
 from streamvault.cli import main
 from streamvault.cli.app import COMMANDS
-from tests.unit.small_archives import Vault, archive_of
+from testkit.small_archives import Vault, archive_of
 
 Print = Callable[..., list[dict[str, Any]]]
 INLINE = ("--master", "inline[2]")

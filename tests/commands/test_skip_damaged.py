@@ -19,10 +19,10 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.streamstore.model import EventPointer, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.own import LONGEST_TAG, FilledPlace, filled_places, filled_tags
+from testkit.small_archives import KINDS, NAME, Vault, a_root, archive_of, contents, data_keys, replace_object
+from testkit.streams import digest_of, events_of
 from tests.commands.importer import restores
 from tests.commands.importer.restores import BACK, stopped_after
-from tests.streams import digest_of, events_of
-from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, contents, data_keys, replace_object
 
 Change = Callable[[bytes], bytes | None]
 

@@ -11,7 +11,7 @@ import pytest
 from streamvault import check_archive, convert_archive, import_stream
 from streamvault.common.progress import Progress, RunningTasks
 from streamvault.layouts.layout import Compression, LayoutName
-from tests.unit.small_archives import KINDS, Vault, a_root
+from testkit.small_archives import KINDS, Vault, a_root
 
 
 class Heard(Progress):

@@ -9,8 +9,8 @@ import pytest
 from streamvault.cli import main
 from streamvault.common.errors import Usage
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW, check_window
-from tests.streams import make_byte_stream
-from tests.unit.small_archives import NAME, Vault, archive_of
+from testkit.small_archives import NAME, Vault, archive_of
+from testkit.streams import make_byte_stream
 
 MIB = 1024 * 1024
 

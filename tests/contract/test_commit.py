@@ -23,8 +23,8 @@ from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.manifest import IndexEntry, Manifest
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import StreamConfiguration, StreamName
+from testkit.servers.s3 import S3Server
 from tests.archives import LEFT, NAME, RIGHT, Hole, Made, generation, publish, two_generations
-from tests.servers.s3 import S3Server
 
 UseS3 = Callable[[S3Server], None]
 

@@ -8,9 +8,9 @@ import pytest
 
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.uri import parse_stream
+from testkit.servers.pravega import PravegaServer
 from tests.contract.durable_queue import DurableQueueContract
 from tests.contract.open_stores import Open
-from tests.servers.pravega import PravegaServer
 
 
 class TestLocal(DurableQueueContract):

@@ -31,11 +31,11 @@ from streamvault.lake.table import find_options
 from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key, table_data, table_identity_key
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
-from tests.faults.commands import started
-from tests.killed import Killed, killed
-from tests.servers.s3 import S3Server
-from tests.unit.lakes import rows_in, table_keys
-from tests.unit.small_archives import NAME, Vault, contents
+from testkit.commands import started
+from testkit.killed import Killed, killed
+from testkit.lakes import rows_in, table_keys
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import NAME, Vault, contents
 
 KINDS: dict[str, tuple[TableFormat, str, bool]] = {
     "iceberg-glue": ("iceberg", "glue", False),

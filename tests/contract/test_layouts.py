@@ -22,10 +22,10 @@ from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import NoSuchObject, ObjectStore, WrongSize, crc64nvme
 from streamvault.streamstore.events import EventBlock
 from streamvault.streamstore.model import SegmentId
+from testkit.streams import frame
 from tests.archives import runs
 from tests.metered import MeteredStore
 from tests.places import PREFIX, SEGMENT, memory, place_of
-from tests.streams import frame
 
 MIB = 1024 * 1024
 OTHER = SegmentId(3, 8)

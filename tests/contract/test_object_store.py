@@ -10,9 +10,9 @@ import pytest
 from streamvault.objectstore.folder import FolderStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
+from testkit.servers.s3 import S3Server
 from tests.contract.object_store import ObjectStoreContract
 from tests.metered import MeteredStore
-from tests.servers.s3 import S3Server
 
 
 class TestMemory(ObjectStoreContract):

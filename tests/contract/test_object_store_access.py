@@ -18,9 +18,9 @@ import pytest
 
 from streamvault.objectstore.store import AccessDenied, ObjectStoreError
 from streamvault.objectstore.uri import RootAddress
-from tests.servers.certificates import Certificates, make_certificates
-from tests.servers.minio import limited
-from tests.servers.s3 import S3Server
+from testkit.servers.certificates import Certificates, make_certificates
+from testkit.servers.minio import limited
+from testkit.servers.s3 import S3Server
 
 ALLOW_ALL = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
 

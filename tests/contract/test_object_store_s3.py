@@ -26,13 +26,13 @@ from streamvault.objectstore.store import (
     ObjectStoreUnavailable,
 )
 from streamvault.objectstore.uri import RootAddress
-from tests.servers.certificates import make_certificates
-from tests.servers.minio import MinioServer, read_only
-from tests.servers.process import free_ports
-from tests.servers.proxy import FaultProxy
-from tests.servers.s3 import S3Program, S3Server
-from tests.servers.spoiling import SpoilingGateway
-from tests.servers.versitygw import VersityServer
+from testkit.servers.certificates import make_certificates
+from testkit.servers.minio import MinioServer, read_only
+from testkit.servers.process import free_ports
+from testkit.servers.proxy import FaultProxy
+from testkit.servers.s3 import S3Program, S3Server
+from testkit.servers.spoiling import SpoilingGateway
+from testkit.servers.versitygw import VersityServer
 
 SERVERS = [pytest.param("minio", marks=pytest.mark.minio), pytest.param("versitygw", marks=pytest.mark.versitygw)]
 PROGRAMS: dict[str, type[S3Program]] = {"minio": MinioServer, "versitygw": VersityServer}

@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 from streamvault.objectstore.probe import creates_only_in_parts, fit_server
 from streamvault.objectstore.store import crc64nvme
 from streamvault.objectstore.uri import RootAddress
+from testkit.servers.s3 import S3Server
 from tests.pages import DOCS
-from tests.servers.s3 import S3Server
 
 ROWS = {
     name: cells.split(" | ")

@@ -18,8 +18,8 @@ from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchScope
 from streamvault.streamstore.model import SegmentId, StreamCut
-from tests.streams import boundary, bytes_of
-from tests.unit.small_archives import NAME, Vault
+from testkit.small_archives import NAME, Vault
+from testkit.streams import boundary, bytes_of
 
 KINDS = ["stream", "archive"]
 WINDOW = 1 << 20

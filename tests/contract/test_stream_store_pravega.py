@@ -11,10 +11,10 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import digest_of, make_stream, shape_of
 from tests.contract.open_stores import Open
 from tests.contract.stream_store import StreamStoreContract, append, evenly, events
-from tests.servers.pravega import PravegaServer
-from tests.streams import digest_of, make_stream, shape_of
 
 pytestmark = pytest.mark.pravega
 

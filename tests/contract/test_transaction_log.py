@@ -17,8 +17,8 @@ from streamvault.streamstore.ledger import Ledger, LedgerConflict, LedgerNameTak
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import Transaction, TransactionState
 from streamvault.streamstore.transaction_log import Entry, Stage, TransactionLog
-from tests.faults.explorer.memory import Cluster, MemoryStreams
-from tests.streams import events_of, opened
+from testkit.explorer.memory import Cluster, MemoryStreams
+from testkit.streams import events_of, opened
 
 TARGET, SEGMENT, LEASE = StreamName("scope", "target"), SegmentId(0, 1), 30.0
 START = StreamCut(TARGET, {SegmentId(0, 0): 0, SEGMENT: 0})

@@ -19,7 +19,7 @@ from streamvault.streamstore.errors import (
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import SegmentAppender, StreamStore, Transaction, TransactionState, Written
-from tests.streams import events_of
+from testkit.streams import events_of
 
 FIRST, SECOND = SegmentId(0, 0), SegmentId(0, 1)
 LEASE = 30.0

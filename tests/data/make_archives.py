@@ -18,7 +18,7 @@ from pathlib import Path
 from streamvault import compact_archive, convert_archive, export_stream, import_stream, rotate_stream, write_table
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.streams import append_events, digest_of, make_stream, payloads
+from testkit.streams import append_events, digest_of, make_stream, payloads
 
 EVENTS = 60
 

@@ -15,11 +15,11 @@ import pytest
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from tests.faults.commands import run
+from testkit.commands import run
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.s3 import S3Server
+from testkit.streams import digest_of, make_stream, shape_of
 from tests.faults.contents import Contents, contents_of
-from tests.servers.pravega import PravegaServer
-from tests.servers.s3 import S3Server
-from tests.streams import digest_of, make_stream, shape_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -129,7 +129,7 @@ class Ground:
     Attributes:
         environment: for commands. client: for looking. bucket: of all archives.
         pravega: the controller's URI. store: open. name: the stream.
-        digest, shape: of the stream (`tests.streams`).
+        digest, shape: of the stream (`testkit.streams`).
         prefix, contents: of the undisturbed archive. ranges: how many it has.
         seconds: what the undisturbed export took.
         layout: of the archive, and how it is compressed.

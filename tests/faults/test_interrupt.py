@@ -12,10 +12,10 @@ import pytest
 from streamvault.importer.target import lease_stream
 from streamvault.streamstore.errors import RequestFailed
 from streamvault.streamstore.model import StreamName
-from tests.faults.commands import Command, Ended, run, started, wait_until
+from testkit.commands import Command, Ended, run, started, wait_until
+from testkit.streams import digest_of, shape_of
 from tests.faults.conftest import Ground
 from tests.faults.contents import rows_of
-from tests.streams import digest_of, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
 

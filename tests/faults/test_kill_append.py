@@ -15,10 +15,10 @@ from streamvault.streamstore.errors import NoSuchScope
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import APPEND_LEDGER
 from streamvault.streamstore.store import StreamStore
-from tests.faults.commands import run, started, wait_until
+from testkit.commands import run, started, wait_until
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import append_events, events_of, make_stream
 from tests.integration.test_append import check_as_before, make
-from tests.servers.pravega import PravegaServer
-from tests.streams import append_events, events_of, make_stream
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
 

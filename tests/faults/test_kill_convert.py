@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.commands import run, started, wait_until
+from testkit.commands import run, started, wait_until
 from tests.faults.conftest import Ground
 from tests.faults.contents import rows_of
 

@@ -14,9 +14,9 @@ from streamvault.importer.target import marked_import
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
-from tests.faults.commands import run, started, wait_until
-from tests.servers.pravega import PravegaServer
-from tests.streams import digest_of, events_of, make_stream, shape_of
+from testkit.commands import run, started, wait_until
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import digest_of, events_of, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.commands import run, started, wait_until
-from tests.servers.proxy import FaultProxy
-from tests.servers.s3 import S3Server
-from tests.unit.small_archives import NAME, Vault
+from testkit.commands import run, started, wait_until
+from testkit.servers.proxy import FaultProxy
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import NAME, Vault
 
 pytestmark = [pytest.mark.minio, pytest.mark.timeout(600)]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from streamvault.layouts.keys import parse_row
-from tests.faults.commands import run, started, wait_until
+from testkit.commands import run, started, wait_until
 from tests.faults.conftest import Ground, Kill
 from tests.faults.contents import rows_of
 

@@ -12,9 +12,9 @@ import pytest
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import UNFINISHED
-from tests.faults.commands import run, started, wait_until
+from testkit.commands import run, started, wait_until
+from testkit.streams import digest_of, shape_of
 from tests.faults.conftest import Ground, Kill
-from tests.streams import digest_of, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(600)]
 

@@ -12,11 +12,11 @@ import pytest
 from streamvault.layouts.keys import chunk_key
 from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.faults.commands import run, started, wait_until
+from testkit.commands import run, started, wait_until
+from testkit.servers.proxy import FaultProxy
+from testkit.servers.s3 import S3Server
+from testkit.streams import append_events, digest_of
 from tests.faults.test_pause_export import MOST_SECONDS, through
-from tests.servers.proxy import FaultProxy
-from tests.servers.s3 import S3Server
-from tests.streams import append_events, digest_of
 
 pytestmark = [pytest.mark.minio, pytest.mark.timeout(300)]
 

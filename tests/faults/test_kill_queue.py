@@ -31,7 +31,7 @@ from streamvault.streamstore.queue import (
     encode_entry,
 )
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.pravega import PravegaServer
+from testkit.servers.pravega import PravegaServer
 
 KILLS, ENTRIES = 3, 1_500
 MANY_KILLS, MANY_ENTRIES = 10, 100_000

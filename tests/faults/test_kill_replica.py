@@ -15,9 +15,9 @@ import pytest
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, StreamName
 from streamvault.streamstore.own import OWN
-from tests.faults.commands import Ended, run, started, wait_until
+from testkit.commands import Ended, run, started, wait_until
+from testkit.streams import append_events, digest_of, make_stream, payloads, shape_of
 from tests.faults.conftest import MOMENTS, kills_of
-from tests.streams import append_events, digest_of, make_stream, payloads, shape_of
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -27,11 +27,11 @@ from streamvault.streamstore.cuts import is_before
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from tests.faults.commands import run, started, wait_until
+from testkit.commands import run, started, wait_until
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.s3 import S3Server
+from testkit.streams import append_events, payloads
 from tests.faults.conftest import SEED
-from tests.servers.pravega import PravegaServer
-from tests.servers.s3 import S3Server
-from tests.streams import append_events, payloads
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -16,10 +16,10 @@ import pytest
 
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
+from testkit.servers.java import spark_environment
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import events_of, make_stream
 from tests.faults.conftest import KILLS as DEFAULT_KILLS
-from tests.servers.java import spark_environment
-from tests.servers.pravega import PravegaServer
-from tests.streams import events_of, make_stream
 
 pytestmark = [pytest.mark.pravega, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -12,9 +12,9 @@ from streamvault import export_stream, request_restore, show_queue
 from streamvault.streamstore.errors import StreamStoreError
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.faults.commands import run, started, wait_until
-from tests.servers.pravega import PravegaServer
-from tests.streams import digest_of, make_stream, shape_of
+from testkit.commands import run, started, wait_until
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import digest_of, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega]
 

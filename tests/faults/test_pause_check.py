@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.faults.commands import Ended, run, started, wait_until
-from tests.servers.proxy import FaultProxy
-from tests.servers.s3 import S3Server
-from tests.unit.small_archives import NAME, Vault
+from testkit.commands import Ended, run, started, wait_until
+from testkit.servers.proxy import FaultProxy
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import NAME, Vault
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -14,11 +14,11 @@ import pytest
 
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.faults.commands import run, started, wait_until
-from tests.servers.pravega import PravegaServer
-from tests.servers.proxy import FaultProxy
-from tests.servers.s3 import S3Server
-from tests.streams import append_events, digest_of, make_stream, shape_of
+from testkit.commands import run, started, wait_until
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.proxy import FaultProxy
+from testkit.servers.s3 import S3Server
+from testkit.streams import append_events, digest_of, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(600)]
 

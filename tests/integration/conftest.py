@@ -14,13 +14,13 @@ import pytest
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
+from testkit.servers.availability import Unavailable
+from testkit.servers.java_client import JavaClient
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.pravega_security import ADMIN
+from testkit.servers.s3 import S3Server
+from testkit.streams import make_stream
 from tests.conftest import absent
-from tests.servers.availability import Unavailable
-from tests.servers.java_client import JavaClient
-from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_security import ADMIN
-from tests.servers.s3 import S3Server
-from tests.streams import make_stream
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

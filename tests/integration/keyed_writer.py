@@ -13,7 +13,7 @@ from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.store import StreamStore
-from tests.streams import events_of
+from testkit.streams import events_of
 
 BATCH = 20
 

@@ -20,11 +20,11 @@ from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguratio
 from streamvault.streamstore.pravega import PravegaSettings, PravegaStore
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.airflow import AirflowServer
-from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_security import ADMIN
-from tests.servers.s3 import S3Server
-from tests.streams import append_events, digest_of, events_of, make_stream, payloads, shape_of
+from testkit.servers.airflow import AirflowServer
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.pravega_security import ADMIN
+from testkit.servers.s3 import S3Server
+from testkit.streams import append_events, digest_of, events_of, make_stream, payloads, shape_of
 
 pytestmark = [
     pytest.mark.pravega,

@@ -40,7 +40,7 @@ from streamvault.airflow.submit import StreamvaultSubmitHook
 from streamvault.sparkrun.runner import Master
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.streams import append_events, digest_of, make_stream
+from testkit.streams import append_events, digest_of, make_stream
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("pyspark", "pyarrow", "boto3", "botocore", "grpc", "obstore", "numpy", "pandas")

@@ -11,8 +11,8 @@ from streamvault import export_stream, replicate_stream
 from streamvault.airflow import operators
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
-from tests.servers.airflow import AirflowServer
-from tests.streams import append_more, digest_of, make_stream
+from testkit.servers.airflow import AirflowServer
+from testkit.streams import append_more, digest_of, make_stream
 
 pytestmark = [pytest.mark.late, pytest.mark.timeout(1200)]
 

@@ -16,8 +16,8 @@ from streamvault import check_archive, export_stream, import_stream, list_archiv
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.airflow import AirflowServer
-from tests.streams import append_events, digest_of, make_stream
+from testkit.servers.airflow import AirflowServer
+from testkit.streams import append_events, digest_of, make_stream
 
 pytestmark = [pytest.mark.late, pytest.mark.timeout(1200)]
 

@@ -13,10 +13,10 @@ from moto.moto_api import state_manager
 
 from streamvault import import_stream
 from streamvault.objectstore.store import InArchiveClass
+from testkit.servers.airflow import AirflowServer
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import NAME, Vault
 from tests.integration.test_warm import freeze
-from tests.servers.airflow import AirflowServer
-from tests.servers.s3 import S3Server
-from tests.unit.small_archives import NAME, Vault
 
 pytestmark = [pytest.mark.late, pytest.mark.timeout(1800)]
 

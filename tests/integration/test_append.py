@@ -31,14 +31,14 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.pravega.store import PravegaStore
 from streamvault.streamstore.store import StreamStore
+from testkit.killed import Killed, killed
+from testkit.servers.java_client import JavaClient
+from testkit.servers.proxy import FaultProxy
+from testkit.streams import events_of
 from tests.commands.joining.test_append import flip_byte
 from tests.commands.mirrors.streams import leave_leases
 from tests.integration.conftest import Site
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
-from tests.killed import Killed, killed
-from tests.servers.java_client import JavaClient
-from tests.servers.proxy import FaultProxy
-from tests.streams import events_of
 
 pytestmark = pytest.mark.pravega
 

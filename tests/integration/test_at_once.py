@@ -8,9 +8,9 @@ import pytest
 
 from streamvault import replicate_stream
 from streamvault.streamstore.model import StreamName
-from tests.faults.commands import run, started
+from testkit.commands import run, started
+from testkit.streams import digest_of, make_stream, shape_of
 from tests.integration.conftest import Site
-from tests.streams import digest_of, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
 

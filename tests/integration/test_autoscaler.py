@@ -25,12 +25,12 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
+from testkit.servers.java_client import JavaClient
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import digest_of, events_of, shape_of
 from tests.conftest import started
 from tests.integration.conftest import Site
 from tests.integration.test_shapes import goes_every_way
-from tests.servers.java_client import JavaClient
-from tests.servers.pravega import PravegaServer
-from tests.streams import digest_of, events_of, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(1800)]
 

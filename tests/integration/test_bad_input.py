@@ -20,13 +20,13 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.uri import parse_stream
-from tests.faults.commands import run
-from tests.servers.minio import limited, read_only
-from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_security import ADMIN
-from tests.servers.process import free_ports
-from tests.servers.s3 import S3Server
-from tests.streams import append_events
+from testkit.commands import run
+from testkit.servers.minio import limited, read_only
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.pravega_security import ADMIN
+from testkit.servers.process import free_ports
+from testkit.servers.s3 import S3Server
+from testkit.streams import append_events
 from tests.told import assert_ends, assert_told
 
 NAME = StreamName("shop", "orders")

@@ -11,9 +11,9 @@ from streamvault import check_archive, copy_stream, export_stream, import_stream
 from streamvault.reading.reader import NotEvents
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.java_client import JavaClient
-from tests.servers.pravega import PravegaServer
-from tests.streams import bytes_of, make_byte_stream, shape_of
+from testkit.servers.java_client import JavaClient
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import bytes_of, make_byte_stream, shape_of
 
 pytestmark = pytest.mark.pravega
 

@@ -10,9 +10,9 @@ from streamvault import check_archive, export_stream, import_stream
 from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.pravega import PravegaServer
-from tests.servers.spark_cluster import SparkCluster
-from tests.streams import digest_of, make_stream, shape_of
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.spark_cluster import SparkCluster
+from testkit.streams import digest_of, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.mark.timeout(600)]
 

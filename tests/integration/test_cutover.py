@@ -14,9 +14,9 @@ from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration
 from streamvault.streamstore.own import MOST_TAGS
 from streamvault.streamstore.store import StreamStore, Transaction, TransactionState
 from streamvault.streamstore.uri import OpenStream
-from tests.faults.commands import started, wait_until
-from tests.servers.pravega import PravegaServer
-from tests.streams import append_events, digest_of, events_of, frame, make_stream
+from testkit.commands import started, wait_until
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import append_events, digest_of, events_of, frame, make_stream
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
 

@@ -13,12 +13,12 @@ from streamvault import check_archive, export_stream
 from streamvault.layouts.keys import decision_key
 from streamvault.objectstore.bulk import DELETES
 from streamvault.streamstore.model import Scaling, StreamConfiguration
+from testkit.commands import run, started, wait_until
+from testkit.servers.minio import MinioServer, requests_served
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import NAME, Vault, archive_of
+from testkit.streams import append_events
 from tests.conftest import started as started_server
-from tests.faults.commands import run, started, wait_until
-from tests.servers.minio import MinioServer, requests_served
-from tests.servers.s3 import S3Server
-from tests.streams import append_events
-from tests.unit.small_archives import NAME, Vault, archive_of
 
 pytestmark = [pytest.mark.minio, pytest.mark.timeout(3000)]
 KEYS_A_REQUEST = 1000

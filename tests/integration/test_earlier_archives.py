@@ -13,7 +13,7 @@ import pytest
 from streamvault import check_archive, export_stream, import_stream, rotate_stream, write_table
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.streams import append_events, digest_of
+from testkit.streams import append_events, digest_of
 
 DATA = Path(__file__).parent.parent / "data" / "archives.tar.gz"
 KINDS = ("events", "chunks", "compacted", "converted", "rotated", "tabled")

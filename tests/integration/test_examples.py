@@ -9,9 +9,9 @@ import pytest
 
 from streamvault.cli import main
 from streamvault.streamstore.model import StreamName
+from testkit.servers.examples import KUBERNETES, SYSTEMD, compose_commands, pod_commands, unit_commands
+from testkit.streams import digest_of, make_stream
 from tests.integration.conftest import Place
-from tests.servers.examples import KUBERNETES, SYSTEMD, compose_commands, pod_commands, unit_commands
-from tests.streams import digest_of, make_stream
 
 SOURCES = re.compile(r"pravega://(?:controller\.example\.com|pravega-controller\.pravega|pravega):9090/\w+/")
 

@@ -22,12 +22,12 @@ from streamvault.rotation.reports import FollowReport
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from tests.faults.commands import run, started, wait_until
-from tests.servers.minio import MinioServer
-from tests.servers.pravega import PravegaServer
-from tests.servers.s3 import S3Server
-from tests.streams import append_events, digest_of, payloads, shape_of
-from tests.unit.small_archives import NAME, Vault
+from testkit.commands import run, started, wait_until
+from testkit.servers.minio import MinioServer
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import NAME, Vault
+from testkit.streams import append_events, digest_of, payloads, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
 

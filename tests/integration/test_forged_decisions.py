@@ -10,9 +10,9 @@ from streamvault.layouts.keys import decision_key
 from streamvault.manifests.files import seal
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
-from tests.servers.pravega import PravegaServer
-from tests.servers.s3 import S3Server
-from tests.streams import append_more, make_stream
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.s3 import S3Server
+from testkit.streams import append_more, make_stream
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
 

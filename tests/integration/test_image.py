@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.buildah import Buildah
+from testkit.servers.buildah import Buildah
 
 ROOT = Path(__file__).parents[2]
 HOME = "/home/streamvault"

@@ -19,9 +19,9 @@ from streamvault.lake.resolve import resolved_table
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.pravega import PravegaServer
-from tests.servers.s3 import S3Server
-from tests.streams import append_events, digest_of, events_of, shape_of
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.s3 import S3Server
+from testkit.streams import append_events, digest_of, events_of, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(600)]
 

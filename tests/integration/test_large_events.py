@@ -15,10 +15,10 @@ from streamvault.objectstore import bulk
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.store import StreamStore
+from testkit.servers.java_client import JavaClient
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import append_events, digest_of, events_of
 from tests.integration.conftest import Place
-from tests.servers.java_client import JavaClient
-from tests.servers.pravega import PravegaServer
-from tests.streams import append_events, digest_of, events_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 

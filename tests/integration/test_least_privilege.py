@@ -41,11 +41,11 @@ from streamvault.objectstore.s3.multipart import with_cheapest
 from streamvault.objectstore.s3.store import BucketStore
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
+from testkit.servers.minio import limited
+from testkit.servers.s3 import S3Server
+from testkit.servers.spoiling import SpoilingGateway
+from testkit.streams import append_events, append_more
 from tests.policies import CREATES, DELETES, FILES, FOLDER, KEYS, RECORDS, kinds_of, policy
-from tests.servers.minio import limited
-from tests.servers.s3 import S3Server
-from tests.servers.spoiling import SpoilingGateway
-from tests.streams import append_events, append_more
 
 pytestmark = pytest.mark.minio
 

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from streamvault import delete_archive, export_stream
 from streamvault.objectstore.store import NoSuchObject, ObjectStoreError
 from streamvault.objectstore.uri import RootAddress
-from tests.servers.s3 import S3Server
+from testkit.servers.s3 import S3Server
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "export.md"
 PART = 5 * 1024 * 1024

@@ -24,9 +24,9 @@ from streamvault.manifests.merging import delete_replaced
 from streamvault.objectstore.store import AccessDenied, ObjectStoreError
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
-from tests.servers.minio import limited
-from tests.servers.s3 import S3Server
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of
+from testkit.servers.minio import limited
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -10,7 +10,7 @@ import pytest
 from streamvault.cli import main
 from streamvault.manifests.archive import Archive
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.s3 import S3Server
+from testkit.servers.s3 import S3Server
 
 ROOT = "s3://bucket-of-nobody/vault"
 ARCHIVE = f"{ROOT}/scope/stream"

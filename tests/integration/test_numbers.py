@@ -11,9 +11,9 @@ from streamvault import copy_stream, export_stream, import_stream, translate
 from streamvault.common.errors import Conflict, Failed
 from streamvault.streamstore.model import SEGMENT_END, KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore, TransactionState
-from tests.servers.java_client import JavaClient
-from tests.servers.pravega import PravegaServer
-from tests.streams import append_events, events_of, frame, make_stream, payloads, shape_of
+from testkit.servers.java_client import JavaClient
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import append_events, events_of, frame, make_stream, payloads, shape_of
 
 pytestmark = pytest.mark.pravega
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import boto3
 import pytest
 
+from testkit.servers.iceberg_rest import IcebergRestServer
+from testkit.servers.s3 import S3Server
 from tests.integration.conftest import Site as Cluster
 from tests.pages import DOCS, blocks
-from tests.servers.iceberg_rest import IcebergRestServer
-from tests.servers.s3 import S3Server
 from tests.site_of_pages import Site, Walk, walks
 
 PAGES = [

@@ -9,8 +9,8 @@ import pytest
 from streamvault import export_stream, import_stream
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import StoreAddress, parse_stream
-from tests.servers.pravega import PravegaServer
-from tests.streams import append_events, digest_of, payloads, shape_of
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import append_events, digest_of, payloads, shape_of
 
 
 @pytest.fixture(params=["local", pytest.param("pravega", marks=pytest.mark.pravega)])

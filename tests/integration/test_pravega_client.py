@@ -36,10 +36,10 @@ from streamvault.streamstore.pravega import PravegaSettings, PravegaStore
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.segments import SegmentName
-from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_security import ADMIN, Account
-from tests.servers.proxy import FaultProxy
-from tests.streams import frame
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.pravega_security import ADMIN, Account
+from testkit.servers.proxy import FaultProxy
+from testkit.streams import frame
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
 

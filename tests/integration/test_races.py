@@ -16,10 +16,10 @@ from streamvault.importer.target import TargetBusy, lease_stream, take_lease
 from streamvault.reading.reader import TRUNCATED
 from streamvault.streamstore import lease
 from streamvault.streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamCut, StreamName
-from tests.faults.commands import run, started, wait_until
+from testkit.commands import run, started, wait_until
+from testkit.streams import append_events, boundary, digest_of, events_of, make_stream, opened, payloads, shape_of
 from tests.faults.contents import Contents, contents_of, rows_of
 from tests.integration.conftest import Place
-from tests.streams import append_events, boundary, digest_of, events_of, make_stream, opened, payloads, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
 

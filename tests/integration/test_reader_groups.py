@@ -20,9 +20,9 @@ from streamvault.reading.reader_groups import look_at_group
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import GroupPosition, StreamStore
+from testkit.servers.java_client import JavaClient
+from testkit.streams import append_events, events_of
 from tests.integration.conftest import Site
-from tests.servers.java_client import JavaClient
-from tests.streams import append_events, events_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
 GROUP = "app"

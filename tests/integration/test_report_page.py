@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from streamvault import export_stream, write_report
-from tests.unit.small_archives import NAME, Vault
+from testkit.small_archives import NAME, Vault
 
 SCREENS: list[tuple[str, dict[str, Any]]] = [
     ("light", {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"}),

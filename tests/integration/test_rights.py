@@ -10,10 +10,10 @@ from streamvault.cli import main
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.pravega import PravegaSettings, PravegaStore
 from streamvault.streamstore.store import StreamStore
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.pravega_security import ADMIN, Account
+from testkit.streams import digest_of, make_stream
 from tests.integration.conftest import Site
-from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_security import ADMIN, Account
-from tests.streams import digest_of, make_stream
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
 

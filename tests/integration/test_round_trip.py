@@ -19,10 +19,10 @@ from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.java_client import JavaClient
-from tests.servers.pravega import PravegaServer
-from tests.servers.s3 import S3Server
-from tests.streams import (
+from testkit.servers.java_client import JavaClient
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.s3 import S3Server
+from testkit.streams import (
     append_events,
     boundary,
     digest_of,

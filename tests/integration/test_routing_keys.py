@@ -9,8 +9,8 @@ import pytest
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.routing import SegmentRouter, key_position
 from streamvault.streamstore.store import StreamStore
-from tests.servers.pravega import PravegaServer
-from tests.streams import events_of
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import events_of
 
 pytestmark = pytest.mark.pravega
 

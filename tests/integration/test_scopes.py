@@ -12,8 +12,8 @@ from streamvault.scopes.calls import StreamMembers
 from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.own import TARGET_LEASE
+from testkit.streams import append_events, digest_of
 from tests.integration.conftest import Place
-from tests.streams import append_events, digest_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio]
 

@@ -16,7 +16,7 @@ from streamvault.common.errors import Problem
 from streamvault.demo.stream import fill
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
-from tests.servers.s3 import S3Server
+from testkit.servers.s3 import S3Server
 
 NAME = StreamName("shop", "orders")
 PLANTED = {

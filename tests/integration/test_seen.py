@@ -11,9 +11,9 @@ from streamvault.common.errors import Conflict, Damaged
 from streamvault.manifests.archive import Archive
 from streamvault.reading.comparing import StillHeld
 from streamvault.streamstore.model import StreamName
+from testkit.small_archives import RANGE_SIZE, forge_gaps
+from testkit.streams import make_stream
 from tests.integration.conftest import Site
-from tests.streams import make_stream
-from tests.unit.small_archives import RANGE_SIZE, forge_gaps
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio]
 OPTIONS: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline[2]"}

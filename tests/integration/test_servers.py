@@ -19,13 +19,13 @@ from obstore.store import S3Store
 
 from streamvault.streamstore.pravega import controller_pb2 as messages
 from streamvault.streamstore.pravega.controller_pb2_grpc import ControllerServiceStub
-from tests.servers.minio import MinioServer, read_only
-from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_security import ADMIN
-from tests.servers.proxy import FaultProxy
-from tests.servers.s3 import S3Program, S3Server
-from tests.servers.spark_cluster import SparkCluster
-from tests.servers.versitygw import VersityServer
+from testkit.servers.minio import MinioServer, read_only
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.pravega_security import ADMIN
+from testkit.servers.proxy import FaultProxy
+from testkit.servers.s3 import S3Program, S3Server
+from testkit.servers.spark_cluster import SparkCluster
+from testkit.servers.versitygw import VersityServer
 
 # A frame of the segment store's protocol: hello, versions 16 and 5. It answers with its own.
 HELLO = bytes.fromhex("ffffff81 00000008 00000010 00000005")

@@ -19,11 +19,11 @@ from streamvault import (
     replicate_stream,
 )
 from streamvault.streamstore.model import ContentKind, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from testkit.servers.java_client import JavaClient
+from testkit.servers.pravega import PravegaServer
+from testkit.streams import append_events, events_of, live_segments, make_stream
 from tests.integration.conftest import Site
 from tests.integration.test_large_events import write_large
-from tests.servers.java_client import JavaClient
-from tests.servers.pravega import PravegaServer
-from tests.streams import append_events, events_of, live_segments, make_stream
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
 

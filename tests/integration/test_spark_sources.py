@@ -23,12 +23,12 @@ from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamCo
 from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.java import spark_environment
-from tests.servers.pravega import PravegaServer
-from tests.servers.s3 import S3Server
-from tests.servers.spark_cluster import SparkCluster
-from tests.streams import append_events, events_of, make_stream
-from tests.unit.small_archives import Vault
+from testkit.servers.java import spark_environment
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.s3 import S3Server
+from testkit.servers.spark_cluster import SparkCluster
+from testkit.small_archives import Vault
+from testkit.streams import append_events, events_of, make_stream
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from testkit.servers.availability import Unavailable
+from testkit.servers.cache import cached
+from testkit.servers.java import spark_environment
+from testkit.servers.process import run_tool
 from tests.conftest import absent
-from tests.servers.availability import Unavailable
-from tests.servers.cache import cached
-from tests.servers.java import spark_environment
-from tests.servers.process import run_tool
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -20,8 +20,8 @@ import pytest
 from streamvault.sparkrun.opening import open_runner
 from streamvault.sparkrun.runner import Runner, SparkFailed, TaskFailed
 from streamvault.streamstore.errors import SegmentTruncated
+from testkit.servers.spark_cluster import SparkCluster
 from tests.conftest import absent
-from tests.servers.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

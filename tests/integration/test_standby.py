@@ -17,11 +17,11 @@ from streamvault import move_stream, promote_replica, replicate_stream
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import StreamStore
-from tests.faults.commands import run, started, wait_until
+from testkit.commands import run, started, wait_until
+from testkit.servers.java_client import JavaClient
+from testkit.streams import append_events, digest_of, events_of, live_segments, make_stream, shape_of
 from tests.integration.conftest import Site
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
-from tests.servers.java_client import JavaClient
-from tests.streams import append_events, digest_of, events_of, live_segments, make_stream, shape_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
 

@@ -18,11 +18,11 @@ from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration
 from streamvault.streamstore.own import TARGET_LEASE, stream_beside
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from tests.servers.minio import read_only
-from tests.servers.pravega import PravegaServer
-from tests.servers.pravega_security import ADMIN
-from tests.servers.s3 import S3Server
-from tests.streams import append_events, make_stream, payloads
+from testkit.servers.minio import read_only
+from testkit.servers.pravega import PravegaServer
+from testkit.servers.pravega_security import ADMIN
+from testkit.servers.s3 import S3Server
+from testkit.streams import append_events, make_stream, payloads
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
 

@@ -17,13 +17,13 @@ from streamvault import check_archive, compact_archive, hold_archive, import_str
 from streamvault.common.errors import Damaged, Problem
 from streamvault.layouts.layout import LayoutName
 from streamvault.streamstore.model import StreamName
+from testkit.servers.minio import limited
+from testkit.servers.s3 import S3Server
+from testkit.servers.spoiling import SpoilingGateway
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
+from testkit.streams import events_of
 from tests.hostile_requests import Thief, forgeries
 from tests.policies import CREATES, KEYS, PLAIN, kinds_of, policy
-from tests.servers.minio import limited
-from tests.servers.s3 import S3Server
-from tests.servers.spoiling import SpoilingGateway
-from tests.streams import events_of
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
 
 pytestmark = pytest.mark.minio
 

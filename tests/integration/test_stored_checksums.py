@@ -14,9 +14,9 @@ from streamvault.manifests.verbs.reports import CheckReport
 from streamvault.objectstore.s3 import scheme
 from streamvault.objectstore.store import crc64nvme
 from streamvault.streamstore.model import StreamName
+from testkit.servers.s3 import S3Server
+from testkit.streams import append_more
 from tests.counting import counted
-from tests.servers.s3 import S3Server
-from tests.streams import append_more
 
 NAME = StreamName("scope", "stream")
 SMALL: dict[str, Any] = {"layout": "chunks", "range_size": 16 * 1024, "master": "inline"}

@@ -19,8 +19,8 @@ from streamvault.cli import main
 from streamvault.objectstore.s3.cold import BucketColdStorage
 from streamvault.objectstore.store import InArchiveClass
 from streamvault.objectstore.uri import RootAddress
-from tests.servers.s3 import S3Server
-from tests.unit.small_archives import KINDS, NAME, Vault
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import KINDS, NAME, Vault
 
 UseS3 = Callable[[S3Server], None]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.spark_cluster import python_without_the_project
+from testkit.servers.spark_cluster import python_without_the_project
 
 ROOT = Path(__file__).parents[2]
 OFTEN_USED = ("common", "dags", "exporter", "importer", "lake", "layouts", "manifests", "rotation")

@@ -14,8 +14,8 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import HEADER_BYTES, EventPointer, Scaling, SegmentId, StreamConfiguration, StreamCut
-from tests.streams import append_events
-from tests.unit.small_archives import NAME
+from testkit.small_archives import NAME
+from testkit.streams import append_events
 
 FIRST = SegmentId(0, 0)
 Events = list[tuple[EventPointer, bytes]]

@@ -17,8 +17,8 @@ from streamvault.spark.pravega_sink import TaskDone, write_rows
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import SegmentAppender, Transaction, Transactions, TransactionState
-from tests.killed import Killed
-from tests.streams import events_of
+from testkit.killed import Killed
+from testkit.streams import events_of
 
 TARGET = StreamName("scope", "target")
 

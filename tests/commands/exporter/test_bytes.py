@@ -35,8 +35,8 @@ from streamvault.sparkrun.runner import TaskFailed
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamName
-from tests.streams import append_bytes, bytes_of, digest_of, make_byte_stream, shape_of
-from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, archive_of, clear, contents, data_keys
+from testkit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, archive_of, clear, contents, data_keys
+from testkit.streams import append_bytes, bytes_of, digest_of, make_byte_stream, shape_of
 
 FIRST = SegmentId(0, 0)
 RESTORED = replace(NAME, stream="restored")

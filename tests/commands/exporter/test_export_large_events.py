@@ -27,9 +27,9 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.uri import parse_stream
+from testkit.small_archives import KINDS, NAME
+from testkit.streams import append_events, digest_of, events_of
 from tests.commands.places import SEGMENT, Place
-from tests.streams import append_events, digest_of, events_of
-from tests.unit.small_archives import KINDS, NAME
 
 MIB = 1024 * 1024
 KIND_IDS = ["events", "chunks", "zstd"]

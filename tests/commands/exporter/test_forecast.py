@@ -29,8 +29,8 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.proof import SegmentChain
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.uri import parse_stream
+from testkit.small_archives import RANGE_SIZE, Vault, archive_of
 from tests.counting import counted
-from tests.unit.small_archives import RANGE_SIZE, Vault, archive_of
 
 GIB = 2**30
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "plan.md"

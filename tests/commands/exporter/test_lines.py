@@ -23,7 +23,7 @@ from streamvault import (
 )
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.layouts.keys import GenerationSpan, manifest_key
-from tests.unit.small_archives import NAME, Vault, a_root, contents, objects_of, replace_object
+from testkit.small_archives import NAME, Vault, a_root, contents, objects_of, replace_object
 
 RUN = {"master": "inline[2]"}
 

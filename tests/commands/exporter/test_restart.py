@@ -18,8 +18,8 @@ from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.plan import current_plan
 from streamvault.streamstore.model import StreamCut
-from tests.killed import Killed, killed
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, data_keys, is_sound
+from testkit.killed import Killed, killed
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, data_keys, is_sound
 
 CUT = {f"{NAME}/0.#epoch.0": 50 * 12, f"{NAME}/1.#epoch.0": 50 * 12}
 KINDS: dict[str, dict[str, Any]] = {

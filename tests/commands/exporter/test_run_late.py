@@ -23,9 +23,9 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamName
+from testkit.small_archives import KINDS, NAME
+from testkit.streams import append_events
 from tests.commands.places import SEGMENT, Place
-from tests.streams import append_events
-from tests.unit.small_archives import KINDS, NAME
 
 KIND_IDS = ["events", "chunks", "zstd"]
 

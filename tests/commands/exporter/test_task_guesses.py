@@ -19,9 +19,9 @@ from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from streamvault.reading.spans import Span
 from streamvault.streamstore.uri import parse_stream
+from testkit.small_archives import KINDS, NAME
+from testkit.streams import frame
 from tests.commands.places import SEGMENT, Place, lure
-from tests.streams import frame
-from tests.unit.small_archives import KINDS, NAME
 
 MOST_RANGES = 40
 

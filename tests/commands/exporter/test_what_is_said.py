@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamvault.cli import main
-from tests.unit.small_archives import NAME, Vault, archive_of
+from testkit.small_archives import NAME, Vault, archive_of
 
 INLINE = ("--master", "inline")
 

@@ -16,8 +16,8 @@ from streamvault.importer.target import Target
 from streamvault.streamstore import lease
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.model import StreamName
-from tests.killed import Killed
-from tests.unit.small_archives import NAME, Vault
+from testkit.killed import Killed
+from testkit.small_archives import NAME, Vault
 
 BACK = replace(NAME, stream="back")
 

@@ -35,11 +35,11 @@ from streamvault.manifests.manifest import Manifest
 from streamvault.streamstore import lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
+from testkit.killed import Killed, killed
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, contents, merge, replace_object
+from testkit.streams import append_events, make_byte_stream
 from tests.commands.importer.restores import killed_at_its_end
-from tests.killed import Killed, killed
 from tests.memory_groups import THERE, MemoryGroups
-from tests.streams import append_events, make_byte_stream
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, a_root, contents, merge, replace_object
 
 EVENT = 12
 """Bytes of each event, with its header."""

@@ -19,10 +19,10 @@ from streamvault.streamstore.cuts import common_counterparts, counterparts
 from streamvault.streamstore.model import Epoch, EventPointer, KeyRange, SegmentId, StreamName
 from streamvault.streamstore.numbering import nudge
 from streamvault.streamstore.own import MOST_TAGS
+from testkit.small_archives import NAME, Vault
+from testkit.streams import append_events, events_of
 from tests.commands.importer.restores import BACK, restore, stopped_after
-from tests.streams import append_events, events_of
 from tests.told import assert_ends
-from tests.unit.small_archives import NAME, Vault
 
 
 @pytest.fixture

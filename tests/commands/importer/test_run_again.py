@@ -11,9 +11,9 @@ import pytest
 
 from streamvault.cli import main
 from streamvault.streamstore.model import KeyRange, Retention, RetentionKind, StreamConfiguration, StreamName
+from testkit.small_archives import KINDS, NAME, Vault
+from testkit.streams import append_events
 from tests.commands.importer.restores import BACK, restore
-from tests.streams import append_events
-from tests.unit.small_archives import KINDS, NAME, Vault
 
 KEPT = replace(NAME, stream="kept")
 

@@ -35,9 +35,9 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
+from testkit.small_archives import NAME, Vault
+from testkit.streams import append_events, digest_of
 from tests.commands.importer.restores import BACK, killed_at_its_end
-from tests.streams import append_events, digest_of
-from tests.unit.small_archives import NAME, Vault
 
 BY_RATE = Scaling(ScaleKind.BY_EVENTS, target=10, factor=2, min_segments=1)
 CHANGES = ("create_stream", "delete", "scale", "update_stream", "truncate", "seal")

@@ -17,9 +17,9 @@ from streamvault.importer.run import ImportRun
 from streamvault.importer.target import lease_stream
 from streamvault.streamstore.lease import last_heartbeat
 from streamvault.streamstore.own import UNFINISHED
+from testkit.small_archives import NAME, RANGE_SIZE, Vault
+from testkit.streams import digest_of, shape_of
 from tests.commands.importer.restores import BACK, killed_at_its_end, restore, stopped_after
-from tests.streams import digest_of, shape_of
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault
 
 Stop = Callable[[], None]
 

@@ -15,8 +15,8 @@ from streamvault.importer.reports import ImportReport
 from streamvault.importer.run import ImportRun
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import StreamName
-from tests.streams import digest_of, shape_of
-from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
+from testkit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
+from testkit.streams import digest_of, shape_of
 
 RESTORED = StreamName("scope", "restored")
 

@@ -17,9 +17,9 @@ from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.routing import SegmentRouter
+from testkit.killed import Killed
+from testkit.streams import append_events, events_of
 from tests.commands.mirrors.streams import leave_leases
-from tests.killed import Killed
-from tests.streams import append_events, events_of
 
 KEYS = 25
 

@@ -15,8 +15,8 @@ from streamvault.manifests.history import History
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN
+from testkit.streams import append_events
 from tests.commands.joining.keyed import Keyed
-from tests.streams import append_events
 
 SHAPES = [
     (1, []),

@@ -17,10 +17,10 @@ from streamvault.joining.append import NewTarget
 from streamvault.joining.stitching import Stitching, StitchTarget
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import RetentionKind, Scaling, StreamName
+from testkit.killed import Killed, killed
 from tests.commands.joining.keyed import Keyed
 from tests.commands.joining.test_append import SHAPES, check_places, make
 from tests.commands.mirrors.streams import leave_leases
-from tests.killed import Killed, killed
 
 
 @pytest.fixture

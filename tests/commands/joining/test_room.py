@@ -30,9 +30,9 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 from streamvault.streamstore.own import MEANWHILE, ScaleNote, describe_source
+from testkit.killed import Killed
 from tests.commands.joining.keyed import Keyed
 from tests.commands.mirrors.streams import leave_leases
-from tests.killed import Killed
 
 TARGET = StreamName("scope", "target")
 BOUNDS = [0.2, 0.7]

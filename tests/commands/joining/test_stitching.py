@@ -17,10 +17,10 @@ from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.local.store import LocalTransactions
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import TransactionState
+from testkit.killed import killed
 from tests.commands.joining.keyed import Keyed, killed_at_stage
 from tests.commands.joining.test_append import flip_byte
 from tests.commands.mirrors.streams import leave_leases
-from tests.killed import killed
 
 STEPS = ["planned", "filling", "committing", "committed"]
 

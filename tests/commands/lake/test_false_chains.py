@@ -25,8 +25,8 @@ from streamvault.layouts.chain import MAX_CHAINS, Chains
 from streamvault.layouts.keys import event_key
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from tests.streams import events_of
-from tests.unit.small_archives import NAME, Vault, a_root, contents, objects_of, replace_object
+from testkit.small_archives import NAME, Vault, a_root, contents, objects_of, replace_object
+from testkit.streams import events_of
 from tests.unit.spark_reads import read
 
 RESTORED = StreamName("scope", "restored")

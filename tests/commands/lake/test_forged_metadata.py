@@ -23,7 +23,7 @@ from streamvault.lake.table import find_options
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.uri import RootAddress
-from tests.unit.small_archives import NAME, Vault
+from testkit.small_archives import NAME, Vault
 
 FOLDER = f"objects/{NAME}/table/stream"
 RESERVED = "write.py-location-provider.impl"

@@ -24,10 +24,10 @@ from streamvault.reading.reader import TRUNCATED
 from streamvault.reading.spans import SegmentSpan, Span
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.uri import parse_stream
+from testkit.lakes import PREFIX, RESTORED, is_whole, meanwhile, rows_in, rows_of, table_keys, table_of, writing
+from testkit.small_archives import NAME, Vault, contents, objects_of
+from testkit.streams import append_events, digest_of, frame, shape_of
 from tests.commands.places import lure
-from tests.streams import append_events, digest_of, frame, shape_of
-from tests.unit.lakes import PREFIX, RESTORED, is_whole, meanwhile, rows_in, rows_of, table_keys, table_of, writing
-from tests.unit.small_archives import NAME, Vault, contents, objects_of
 
 TARGET = 4 * 1024
 

@@ -17,9 +17,9 @@ from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.lake.reports import HandoffReport
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import EventPointer, StreamName
-from tests.streams import digest_of, shape_of
-from tests.unit.lakes import PREFIX, RESTORED, is_whole, rows_of, table_keys
-from tests.unit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, contents, objects_of, replace_object
+from testkit.lakes import PREFIX, RESTORED, is_whole, rows_of, table_keys
+from testkit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, contents, objects_of, replace_object
+from testkit.streams import digest_of, shape_of
 
 TARGET = 2 * RANGE_SIZE
 ORIGINS = pytest.mark.parametrize("origin", ["archive", "stream"])

@@ -20,9 +20,8 @@ from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive import NoSuchArchive, TableArchive
 from streamvault.manifests.files import decode as decoded_file
 from streamvault.streamstore.model import StreamName
-from tests.streams import digest_of
-from tests.unit.lakes import generation_of, is_whole, meanwhile, rows_in, table_keys, table_of, writing
-from tests.unit.small_archives import (
+from testkit.lakes import generation_of, is_whole, meanwhile, rows_in, table_keys, table_of, writing
+from testkit.small_archives import (
     KINDS,
     NAME,
     RANGE_SIZE,
@@ -33,6 +32,7 @@ from tests.unit.small_archives import (
     objects_of,
     replace_object,
 )
+from testkit.streams import digest_of
 
 
 def grown(folder: Path, layout: LayoutName = "chunks", compress: Compression = "", generations: int = 4) -> Vault:

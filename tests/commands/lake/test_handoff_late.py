@@ -23,9 +23,9 @@ from streamvault.layouts.keys import table_end_key
 from streamvault.objectstore.memory import _STORES
 from streamvault.objectstore.uri import _open
 from streamvault.streamstore.errors import InvalidCut
-from tests.killed import Killed
-from tests.unit.lakes import is_whole, rows_in, rows_of, table_keys, table_of, writing
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, clear, objects_of
+from testkit.killed import Killed
+from testkit.lakes import is_whole, rows_in, rows_of, table_keys, table_of, writing
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, clear, objects_of
 
 REQUESTS = ("put", "get", "get_range", "list", "folders", "delete", "size")
 QUESTIONS = ("load_table", "create_namespace", "create_table_transaction", "commit_table")

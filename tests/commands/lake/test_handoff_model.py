@@ -16,9 +16,9 @@ from streamvault.common.errors import Conflict, Failed
 from streamvault.manifests.archive import TableArchive
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import StreamCut, StreamName
-from tests.streams import events_of
-from tests.unit.lakes import meanwhile, rows_of, table_of
-from tests.unit.small_archives import Vault, a_root, archive_of, clear
+from testkit.lakes import meanwhile, rows_of, table_of
+from testkit.small_archives import Vault, a_root, archive_of, clear
+from testkit.streams import events_of
 
 Step = tuple[str, int]
 Row = tuple[int, int, int, bytes]

@@ -26,8 +26,8 @@ from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore import bulk
 from streamvault.objectstore.bulk import Transfers
 from streamvault.streamstore.model import EventPointer, StreamCut
+from testkit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
 from tests.counting import counted
-from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
 
 
 def vault_of_two(folder: Path, kind: tuple[LayoutName, Compression] = KINDS[0], root: str = "") -> Vault:

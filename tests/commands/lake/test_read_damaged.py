@@ -19,7 +19,7 @@ from streamvault.manifests.damage import DigestMismatch
 from streamvault.manifests.history import RangePart, select_parts
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.streamstore.model import StreamCut
-from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, contents, replace_object
+from testkit.small_archives import KINDS, NAME, Vault, archive_of, contents, replace_object
 from tests.unit.spark_reads import read
 
 PLAIN = [kind for kind in KINDS if not kind[1]]

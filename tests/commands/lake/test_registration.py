@@ -19,8 +19,8 @@ from streamvault.common.errors import Conflict
 from streamvault.lake.catalogs import CatalogFailed
 from streamvault.lake.catalogs.registration import Registration, plain_address
 from streamvault.lake.reports import HandoffReport
-from tests.unit.lakes import PREFIX
-from tests.unit.small_archives import Vault, contents, objects_of
+from testkit.lakes import PREFIX
+from testkit.small_archives import Vault, contents, objects_of
 
 RECORD = f"{PREFIX}_table/t/registered.json"
 SCHEMA = '{"id":"int","name":"string","v":"float","inner":"struct<a:int,b:string>"}'

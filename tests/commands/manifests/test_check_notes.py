@@ -39,9 +39,9 @@ from streamvault.manifests.history import by_segment, with_rows
 from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.manifest import IndexEntry, SegmentEntry
 from streamvault.streamstore.model import SegmentId, StreamName
+from testkit.small_archives import NAME, Vault, a_root, archive_of, contents, objects_of, replace_object
+from testkit.streams import frame
 from tests.places import memory, place_of
-from tests.streams import frame
-from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, objects_of, replace_object
 
 FIRST = GenerationSpan.of(1)
 SEGMENT = SegmentId(0, 0)

@@ -33,10 +33,8 @@ from streamvault.rotation.reports import RotateReport
 from streamvault.sparkrun.runner import TaskFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut, StreamName
-from tests.killed import Killed, killed
-from tests.streams import make_stream
-from tests.unit.locks import Locked
-from tests.unit.small_archives import (
+from testkit.killed import Killed, killed
+from testkit.small_archives import (
     NAME,
     Vault,
     a_root,
@@ -49,6 +47,8 @@ from tests.unit.small_archives import (
     objects_of,
     replace_object,
 )
+from testkit.streams import make_stream
+from tests.unit.locks import Locked
 
 PREFIX = f"{NAME}/"
 BEING_DELETED = "the archive is being deleted"

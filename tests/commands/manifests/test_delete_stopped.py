@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamvault.cli import main
-from tests.unit.small_archives import NAME, Vault, archive_of, contents, is_sound
+from testkit.small_archives import NAME, Vault, archive_of, contents, is_sound
 
 MASTER = ("--master", "inline")
 SAY_SO = (("ls", "ROOT"), ("status", "ROOT"), ("status", "SCOPE/", "--root", "ROOT"), ("timeline", "A"), ("show", "A"))

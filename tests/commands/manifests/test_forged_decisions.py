@@ -27,7 +27,7 @@ from streamvault.manifests.files import seal
 from streamvault.manifests.merging import delete_replaced
 from streamvault.objectstore.uri import RootAddress
 from streamvault.requests.queue import request_deletions
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, merge, objects_of
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, merge, objects_of
 
 PREFIX = f"{NAME}/"
 OWNER = {"format": 1, "scope": NAME.scope, "stream": NAME.stream, "created": "2026-11-20T00:00:00Z"}

@@ -24,7 +24,7 @@ from streamvault.manifests.plan import Plan, create_plan
 from streamvault.manifests.verbs import read_back
 from streamvault.rotation import rotate
 from streamvault.sparkrun.inline import InlineRunner
-from tests.unit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, merge
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, merge
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC)
 OPTIONS: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline"}

@@ -13,7 +13,7 @@ from streamvault.cli import main
 from streamvault.common.errors import Problem
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import EventPointer, StreamCut
-from tests.unit.small_archives import KINDS, NAME, Vault, contents, data_keys, replace_object
+from testkit.small_archives import KINDS, NAME, Vault, contents, data_keys, replace_object
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: "-".join(filter(None, kind)))

@@ -20,7 +20,7 @@ from streamvault.manifests.verbs.reports import CheckReport
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.rotation.reports import RotateReport
-from tests.unit.small_archives import (
+from testkit.small_archives import (
     NAME,
     Vault,
     archive_of,

@@ -52,7 +52,7 @@ from streamvault.rotation.rotate import expire
 from streamvault.sparkrun.opening import Tasks
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.unit.small_archives import NAME, Vault, a_root, archive_of, contents, merge, replace_object
+from testkit.small_archives import NAME, Vault, a_root, archive_of, contents, merge, replace_object
 
 NEWEST = GenerationSpan.of(3)
 MERGED = GenerationSpan(2, 3)

@@ -22,7 +22,7 @@ from streamvault.layouts import chunks, isolated
 from streamvault.manifests import index as ranges
 from streamvault.sparkrun.runner import task_failed
 from streamvault.streamstore.model import StreamName
-from tests.unit.small_archives import Vault
+from testkit.small_archives import Vault
 
 NO_THREAD = "Unknown error: Failed to launch worker thread: Resource temporarily unavailable"
 

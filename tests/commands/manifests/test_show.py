@@ -24,9 +24,9 @@ from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectInfo
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
+from testkit.small_archives import NAME, Vault, a_root, objects_of
+from testkit.streams import append_events
 from tests.counting import counted
-from tests.streams import append_events
-from tests.unit.small_archives import NAME, Vault, a_root, objects_of
 
 EVENTS = 3
 

@@ -19,9 +19,9 @@ from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import SOURCE_SEAL, stream_beside
-from tests.killed import Killed
-from tests.streams import append_events, digest_of, events_of, make_stream, shape_of
-from tests.unit.small_archives import NAME
+from testkit.killed import Killed
+from testkit.small_archives import NAME
+from testkit.streams import append_events, digest_of, events_of, make_stream, shape_of
 
 TARGET = replace(NAME, stream="target")
 

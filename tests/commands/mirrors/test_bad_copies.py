@@ -23,7 +23,7 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, StreamConfiguration, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
 from streamvault.streamstore.pravega.settings import PravegaSettings
-from tests.streams import append_events, digest_of, events_of, frame, make_stream
+from testkit.streams import append_events, digest_of, events_of, frame, make_stream
 from tests.told import assert_ends
 
 SOURCE, TARGET, OTHER = (StreamName("shop", name) for name in ("orders", "standby", "other"))

@@ -19,10 +19,10 @@ from streamvault.streamstore.errors import UnreadableReaderGroup
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.store import ReaderGroup
+from testkit.small_archives import NAME
+from testkit.streams import events_of
 from tests.commands.mirrors.streams import Streams
 from tests.memory_groups import THERE, MemoryGroups
-from tests.streams import events_of
-from tests.unit.small_archives import NAME
 
 VERBS = ["copy", "replica", "promotion", "move"]
 CUT_OVERS = ["promotion", "move"]

@@ -25,9 +25,9 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
+from testkit.small_archives import NAME
+from testkit.streams import append_events, boundary, events_of, make_stream, shape_of
 from tests.commands.mirrors.streams import TARGET, Streams, killed_at
-from tests.streams import append_events, boundary, events_of, make_stream, shape_of
-from tests.unit.small_archives import NAME
 
 TAG = f"streamvault-copy-of:{NAME}"
 OTHER = replace(NAME, stream="other")

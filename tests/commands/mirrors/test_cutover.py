@@ -21,9 +21,9 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.own import MOST_TAGS, TARGET_LEDGER, TARGET_PROBE, stream_beside
 from streamvault.streamstore.uri import OpenStream
+from testkit.small_archives import NAME
 from tests.commands.mirrors.streams import TARGET, Streams, killed_at
 from tests.commands.mirrors.test_replicate import is_replica
-from tests.unit.small_archives import NAME
 
 ENDS = ["promotion", "move"]
 

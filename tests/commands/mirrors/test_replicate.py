@@ -23,10 +23,10 @@ from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.own import OWN, is_own
 from streamvault.streamstore.uri import open_stream
+from testkit.killed import Killed
+from testkit.small_archives import NAME
+from testkit.streams import append_events, digest_of, opened, shape_of
 from tests.commands.mirrors.streams import TARGET, Streams, killed_at, leave_leases
-from tests.killed import Killed
-from tests.streams import append_events, digest_of, opened, shape_of
-from tests.unit.small_archives import NAME
 
 
 def is_replica(streams: Streams, *, sealed: bool | None = None) -> bool:

@@ -23,8 +23,8 @@ from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import AccessDenied, ObjectInfo
 from streamvault.report import doctor
 from streamvault.report.reports import SetupCheck, SetupReport
-from tests.servers.s3 import S3Server
-from tests.unit.small_archives import Vault, a_root, objects_of
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import Vault, a_root, objects_of
 
 PATIENT = 60.0
 STREAM_CHECKS = ("controller", "stream", "segment stores")

@@ -18,8 +18,8 @@ from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.manifests.verbs.costs import Requests
 from streamvault.report import write
 from streamvault.streamstore.model import StreamConfiguration
+from testkit.small_archives import NAME, Vault, a_root
 from tests.counting import counted
-from tests.unit.small_archives import NAME, Vault, a_root
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 

@@ -34,7 +34,7 @@ from streamvault.report.reports import (
 )
 from streamvault.scopes import status as scopes_status
 from streamvault.sparkrun.inline import InlineRunner
-from tests.unit.small_archives import NAME, Vault, a_root, archive_of, replace_object
+from testkit.small_archives import NAME, Vault, a_root, archive_of, replace_object
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 MONITORING = PAGE.parents[1] / "monitoring"

@@ -49,8 +49,8 @@ from streamvault.streamstore.queue import (
     outstanding_entries,
 )
 from streamvault.streamstore.uri import parse_stream
-from tests.streams import append_events
-from tests.unit.small_archives import Vault
+from testkit.small_archives import Vault
+from testkit.streams import append_events
 
 ARCHIVE = "s3://vault/backups/shop/orders"
 Handler = Callable[[Any, handlers.RequestContext], dict[str, Any]]

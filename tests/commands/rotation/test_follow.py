@@ -30,8 +30,8 @@ from streamvault.sparkrun.opening import open_runner
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
-from tests.streams import digest_of, shape_of
-from tests.unit.small_archives import NAME, Vault, archive_of, contents, is_sound
+from testkit.small_archives import NAME, Vault, archive_of, contents, is_sound
+from testkit.streams import digest_of, shape_of
 
 RANGE_SIZE = 8 * 1024
 

@@ -33,9 +33,7 @@ from streamvault.objectstore.store import AccessDenied
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
-from tests.streams import digest_of, shape_of
-from tests.unit.locks import Locked
-from tests.unit.small_archives import (
+from testkit.small_archives import (
     NAME,
     RANGE_SIZE,
     Vault,
@@ -49,6 +47,8 @@ from tests.unit.small_archives import (
     objects_of,
     replace_object,
 )
+from testkit.streams import digest_of, shape_of
+from tests.unit.locks import Locked
 
 PREFIX = f"{NAME}/"
 LAYOUTS = ("events", "chunks", "events", "chunks")

@@ -40,7 +40,7 @@ from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.uri import parse_stream
-from tests.unit.small_archives import (
+from testkit.small_archives import (
     NAME,
     RANGE_SIZE,
     Vault,

@@ -25,8 +25,7 @@ from streamvault.rotation import rotate as rotation
 from streamvault.rotation import truncate
 from streamvault.rotation.reports import RotateReport
 from streamvault.streamstore.model import KeyRange, SegmentId
-from tests.streams import append_events
-from tests.unit.small_archives import (
+from testkit.small_archives import (
     KINDS,
     NAME,
     Vault,
@@ -37,6 +36,7 @@ from tests.unit.small_archives import (
     objects_of,
     replace_object,
 )
+from testkit.streams import append_events
 
 FIRST = SegmentId(0, 0)
 HALVES = (KeyRange(0, 0.5), KeyRange(0.5, 1))

@@ -14,7 +14,7 @@ from streamvault.cli import main
 from streamvault.common.progress import Progress
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
-from tests.streams import append_events, digest_of
+from testkit.streams import append_events, digest_of
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 

@@ -21,8 +21,8 @@ from streamvault.scopes.run import AT_ONCE
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
+from testkit.streams import append_events
 from tests.commands.scopes.scopes import ALL_DONE, NAMES, Heard, Scopes
-from tests.streams import append_events
 
 PATIENCE = 60.0
 """How long a test waits for what must happen (seconds)."""

@@ -31,8 +31,8 @@ from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import TARGET_LEASE
+from testkit.killed import Killed, killed
 from tests.commands.scopes.scopes import ALL_DONE, NAMES, Heard, Scopes
-from tests.killed import Killed, killed
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from streamvault.manifests.plan import find_rows
 from streamvault.rotation import compact
 from streamvault.rotation import compact as compacting
 from streamvault.rotation import compact as merging
-from tests.faults.explorer.compacting import BESIDE, PAUSED, paused_twice
-from tests.faults.explorer.explore import Outcome, at_each_point, run
-from tests.faults.explorer.schedule import Schedule
+from testkit.explorer.compacting import BESIDE, PAUSED, paused_twice
+from testkit.explorer.explore import Outcome, at_each_point, run
+from testkit.explorer.schedule import Schedule
 
 
 def schedules(text: str) -> Iterable[Schedule]:

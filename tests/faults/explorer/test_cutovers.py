@@ -12,11 +12,11 @@ from streamvault.common.errors import Damaged, Problem
 from streamvault.reading.sources import ArchiveState
 from streamvault.streamstore.cuts import counterparts
 from streamvault.streamstore.errors import NoSuchStream
-from tests.faults.explorer.commands import COMMANDS, MIRRORS, TARGET, TARGET_NAME, Command
-from tests.faults.explorer.explore import ALL, at_each_point, run
-from tests.faults.explorer.memory import StreamState
-from tests.faults.explorer.scenes import CLUSTER, NAME, Scene, scene_of
-from tests.faults.explorer.world import Actor, in_memory
+from testkit.explorer.commands import COMMANDS, MIRRORS, TARGET, TARGET_NAME, Command
+from testkit.explorer.explore import ALL, at_each_point, run
+from testkit.explorer.memory import StreamState
+from testkit.explorer.scenes import CLUSTER, NAME, Scene, scene_of
+from testkit.explorer.world import Actor, in_memory
 
 EVERY, LASTING = 300.0, 400.0
 

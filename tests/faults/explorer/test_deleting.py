@@ -6,9 +6,9 @@ from itertools import islice
 
 import pytest
 
-from tests.faults.explorer.deleting import BESIDE, EVERY, KILLED, STOPPED, beside, stopped
-from tests.faults.explorer.explore import Outcome, run
-from tests.faults.explorer.schedule import Schedule
+from testkit.explorer.deleting import BESIDE, EVERY, KILLED, STOPPED, beside, stopped
+from testkit.explorer.explore import Outcome, run
+from testkit.explorer.schedule import Schedule
 
 
 def found(schedules: list[Schedule]) -> Outcome | None:

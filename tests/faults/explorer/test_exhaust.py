@@ -7,10 +7,10 @@ from itertools import islice
 
 import pytest
 
-from tests.faults.explorer.exhaust import commute, exhaust
-from tests.faults.explorer.explore import calls_of, run
-from tests.faults.explorer.former import NoFormer, beside_former, load_former
-from tests.servers.availability import is_required
+from testkit.explorer.exhaust import commute, exhaust
+from testkit.explorer.explore import calls_of, run
+from testkit.explorer.former import NoFormer, beside_former, load_former
+from testkit.servers.availability import is_required
 
 
 @pytest.mark.parametrize(

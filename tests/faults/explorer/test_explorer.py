@@ -8,9 +8,9 @@ import pytest
 
 from streamvault.exporter.run import ExportRun
 from streamvault.layouts.layout import open_layout
-from tests.faults.explorer.explore import at_each_point, run, shrink
-from tests.faults.explorer.many import explore, fails_alike, sort_of
-from tests.faults.explorer.schedule import Schedule
+from testkit.explorer.explore import at_each_point, run, shrink
+from testkit.explorer.many import explore, fails_alike, sort_of
+from testkit.explorer.schedule import Schedule
 
 SEED = 11
 SCHEDULES = 20_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.explorer.explore import at_each_point, run
-from tests.faults.explorer.families import KNOWN, family
+from testkit.explorer.explore import at_each_point, run
+from testkit.explorer.families import KNOWN, family
 
 
 @pytest.mark.parametrize(("what", "text"), [(what, text) for what, families in KNOWN.items() for text in families])

@@ -22,13 +22,13 @@ from streamvault.manifests.index import decode_ranges
 from streamvault.manifests.listing import Listing
 from streamvault.rotation import rotate, truncate
 from streamvault.streamstore.model import StreamName
-from tests.faults.explorer import judge
-from tests.faults.explorer.command import Command
-from tests.faults.explorer.commands import COMMANDS
-from tests.faults.explorer.explore import calls_of
-from tests.faults.explorer.memory import StreamState
-from tests.faults.explorer.scenes import CLUSTER, NAME, Scene, scene_of
-from tests.faults.explorer.world import Actor, World, in_memory
+from testkit.explorer import judge
+from testkit.explorer.command import Command
+from testkit.explorer.commands import COMMANDS
+from testkit.explorer.explore import calls_of
+from testkit.explorer.memory import StreamState
+from testkit.explorer.scenes import CLUSTER, NAME, Scene, scene_of
+from testkit.explorer.world import Actor, World, in_memory
 
 FOLDER = f"{NAME}/"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from streamvault.objectstore.store import ObjectStore
+from testkit.explorer.memory import Bucket, Cluster, MemoryObjects, MemoryStreams
 from tests.contract.object_store import ObjectStoreContract
 from tests.contract.open_stores import Open
 from tests.contract.stream_store import StreamStoreContract
-from tests.faults.explorer.memory import Bucket, Cluster, MemoryObjects, MemoryStreams
 
 
 class TestObjects(ObjectStoreContract):

@@ -9,10 +9,10 @@ import pytest
 import streamvault.importer.target
 import streamvault.mirrors.replica
 from streamvault.mirrors.move import _Move
-from tests.faults.explorer.explore import at_each_point, run
-from tests.faults.explorer.families import MIRRORED, family
-from tests.faults.explorer.many import explore
-from tests.faults.explorer.phases import drawn_mirrors
+from testkit.explorer.explore import at_each_point, run
+from testkit.explorer.families import MIRRORED, family
+from testkit.explorer.many import explore
+from testkit.explorer.phases import drawn_mirrors
 
 SEED = 11
 SCHEDULES = 2_000

@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.table import Transaction
 
 from streamvault.lake.catalogs import iceberg
-from tests.faults.explorer.registrations import Ground, beside, both_stopped, four
-from tests.faults.explorer.schedule import Schedule
+from testkit.explorer.registrations import Ground, beside, both_stopped, four
+from testkit.explorer.schedule import Schedule
 
 SCENES = ("new", "begun")
 USERS = ("register", "described", "append", "tidy", "rename", "drop")

@@ -17,11 +17,11 @@ from streamvault.mirrors.replica import Record, Replica, ReplicaPromoted
 from streamvault.mirrors.replication import ReplicaTarget
 from streamvault.streamstore.errors import ScaleRefused
 from streamvault.streamstore.own import is_own
-from tests.faults.explorer.commands import TARGET, TARGET_NAME
-from tests.faults.explorer.explore import Outcome
-from tests.faults.explorer.scenes import CLUSTER, NAME, Scene, add, open_source, scale, scene_of
-from tests.faults.explorer.standby import DELETED, REBUILT, THREE_STOPS, stopped_and_killed, stopped_once, three_stops
-from tests.faults.explorer.world import Actor, World, in_memory
+from testkit.explorer.commands import TARGET, TARGET_NAME
+from testkit.explorer.explore import Outcome
+from testkit.explorer.scenes import CLUSTER, NAME, Scene, add, open_source, scale, scene_of
+from testkit.explorer.standby import DELETED, REBUILT, THREE_STOPS, stopped_and_killed, stopped_once, three_stops
+from testkit.explorer.world import Actor, World, in_memory
 
 LATE_SCALE, LATE_FILLER, _ = THREE_STOPS
 

@@ -8,9 +8,9 @@ from itertools import islice
 
 import pytest
 
-from tests.faults.explorer.explore import at_each_point, run, two_stops
-from tests.faults.explorer.families import STITCH_ENDINGS, STITCHED, family
-from tests.faults.explorer.schedule import Schedule
+from testkit.explorer.explore import at_each_point, run, two_stops
+from testkit.explorer.families import STITCH_ENDINGS, STITCHED, family
+from testkit.explorer.schedule import Schedule
 
 FAMILIES = [pytest.param(f"{scene} {text}", id=text) for scene, texts in STITCHED.items() for text in texts]
 POINTS = 15

@@ -8,9 +8,9 @@ import pytest
 
 from streamvault.manager import ephemeral
 from streamvault.manager.sweep import Leftovers
-from tests.faults.explorer.explore import Outcome, run
-from tests.faults.explorer.schedule import Schedule, Step
-from tests.faults.explorer.standby import changes_of
+from testkit.explorer.explore import Outcome, run
+from testkit.explorer.schedule import Schedule, Step
+from testkit.explorer.standby import changes_of
 
 SCENE = "events/grown"
 NAMES = ("import", "sweep", "import", "target-write", "sweep")

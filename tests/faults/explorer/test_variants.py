@@ -6,12 +6,12 @@ from itertools import islice
 
 import pytest
 
-from tests.faults.explorer.explore import at_each_point, run
-from tests.faults.explorer.families import family
-from tests.faults.explorer.phases import MIRROR_PHASES, PHASES, drawn, drawn_mirrors
-from tests.faults.explorer.schedule import Schedule
-from tests.faults.explorer.variant_families import MENDED, MIRROR_VARIED, VARIED, is_left_out
-from tests.faults.explorer.variants import VARIANTS
+from testkit.explorer.explore import at_each_point, run
+from testkit.explorer.families import family
+from testkit.explorer.phases import MIRROR_PHASES, PHASES, drawn, drawn_mirrors
+from testkit.explorer.schedule import Schedule
+from testkit.explorer.variant_families import MENDED, MIRROR_VARIED, VARIED, is_left_out
+from testkit.explorer.variants import VARIANTS
 
 FAMILIES = [
     (what, text) for found in (VARIED, MIRROR_VARIED, MENDED) for what, texts in found.items() for text in texts

@@ -14,7 +14,7 @@ from streamvault.common.processes import make_file, make_folder, make_folders, o
 from streamvault.objectstore.folder import FolderStore
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.streams import make_stream
+from testkit.streams import make_stream
 
 
 @pytest.fixture(autouse=True, params=[0o000, 0o022, 0o077], ids=oct)

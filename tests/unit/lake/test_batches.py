@@ -14,7 +14,7 @@ from streamvault.lake.read import EVENT_SCHEMA, batch_of, event_batches
 from streamvault.streamstore.events import EventBlock
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import EventPointer, SegmentId, StreamName
-from tests.streams import frame
+from testkit.streams import frame
 
 STREAM, SEGMENT = StreamName("scope", "stream"), SegmentId(3, 7)
 payloads = st.lists(st.one_of(st.binary(max_size=40), st.just(b"same size"), st.just(bytes(16))), max_size=60)

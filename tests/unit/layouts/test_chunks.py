@@ -18,9 +18,9 @@ from streamvault.layouts.keys import CHUNK_KEYS
 from streamvault.layouts.layout import StoredRange, UnknownLayout, open_layout
 from streamvault.objectstore.store import ObjectStore, crc64nvme
 from streamvault.streamstore.events import EventBlock
+from testkit.streams import frame
 from tests.metered import MeteredStore
 from tests.places import PREFIX, SEGMENT, memory, place_of
-from tests.streams import frame
 
 RAW, ZSTD = ChunksLayout(), ChunksLayout(compress=True)
 START = 1000

@@ -25,9 +25,9 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.objectstore.store import WrongSize
 from streamvault.streamstore.model import SegmentId
-from tests.prove.flips import flip
-from tests.unit.lakes import table_keys
-from tests.unit.small_archives import Vault, archive_of, objects_of, replace_object, segments_of
+from testkit.lakes import table_keys
+from testkit.prove.flips import flip
+from testkit.small_archives import Vault, archive_of, objects_of, replace_object, segments_of
 
 
 @pytest.fixture

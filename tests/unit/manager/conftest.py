@@ -6,7 +6,7 @@ import pytest
 
 from streamvault.manager import sweep
 from streamvault.streamstore import lease
-from tests.unit.small_archives import Vault
+from testkit.small_archives import Vault
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.model import StreamDescription, StreamName
 from streamvault.streamstore.own import CONSUMER_LEASE, TARGET_LEASE, stream_beside
 from streamvault.streamstore.uri import open_stream
-from tests.unit.small_archives import NAME, Vault
+from testkit.small_archives import NAME, Vault
 
 TARGET, QUEUE, STAGING = (replace(NAME, stream=name) for name in ("target", "queue", "staging"))
 OWNER = "0123456789abcdef"

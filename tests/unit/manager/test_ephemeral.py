@@ -14,7 +14,7 @@ from streamvault.streamstore.errors import StreamChanged
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.own import EPHEMERAL, OWN, SWEPT, is_listed, tag_of, users_tags
-from tests.streams import append_events
+from testkit.streams import append_events
 
 NAME = StreamName("scope", "staging")
 

@@ -18,7 +18,7 @@ from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStr
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.uri import open_stream
-from tests.streams import append_events, make_stream
+from testkit.streams import append_events, make_stream
 
 ORDERS, OTHER = StreamName("shop", "orders"), StreamName("other", "one")
 

@@ -41,7 +41,8 @@ from streamvault.streamstore.own import (
     stream_beside,
 )
 from streamvault.streamstore.store import Transaction
-from tests.streams import append_events, opened
+from testkit.small_archives import NAME, Vault, archive_of
+from testkit.streams import append_events, opened
 from tests.unit.manager.leftovers import (
     QUEUE,
     STAGING,
@@ -54,7 +55,6 @@ from tests.unit.manager.leftovers import (
     queue,
     replica,
 )
-from tests.unit.small_archives import NAME, Vault, archive_of
 
 GONE = replace(NAME, stream="gone")
 

@@ -32,9 +32,9 @@ from streamvault.streamstore.own import (
     UNFINISHED,
     stream_beside,
 )
-from tests.streams import append_events
+from testkit.small_archives import NAME, Vault
+from testkit.streams import append_events
 from tests.unit.manager.leftovers import OWNER, TARGET, killed_ephemeral, killed_import
-from tests.unit.small_archives import NAME, Vault
 
 STAGING = "staging"
 PREFIXES = (TARGET_LEASE, CONSUMER_LEASE, EPHEMERAL_LEASE, TARGET_LEDGER, SOURCE_SEAL, SPARK_LEDGER, TARGET_PROBE)

@@ -11,7 +11,7 @@ from streamvault import export_stream, write_table
 from streamvault.common.progress import Progress
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectInfo, UnorderedListing
-from tests.unit.small_archives import Vault, data_keys
+from testkit.small_archives import Vault, data_keys
 
 
 class Told(Progress):

@@ -15,8 +15,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from testkit.servers.examples import COMPOSE, KUBERNETES, SYSTEMD, compose_commands, pod_commands, unit_commands
 from tests.pages import DOCS, ROOT, command_lines, is_parsed
-from tests.servers.examples import COMPOSE, KUBERNETES, SYSTEMD, compose_commands, pod_commands, unit_commands
 
 UNITS = sorted(each for each in SYSTEMD.iterdir() if each.suffix in {".service", ".timer"})
 GUIDE = (DOCS / "guide" / "deploying.md").read_text()

@@ -11,7 +11,7 @@ import nbformat
 from nbclient import NotebookClient
 
 import streamvault
-from tests.unit.small_archives import Vault
+from testkit.small_archives import Vault
 
 NOTEBOOK = Path(__file__).parents[3] / "docs" / "guide" / "read-an-archive.ipynb"
 

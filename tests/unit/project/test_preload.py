@@ -20,7 +20,7 @@ from streamvault.manifests.verbs.check_ranges import check_ranges
 from streamvault.sparkrun.opening import STORE_MODULES
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.streams import make_stream
+from testkit.streams import make_stream
 
 TASKS = (export_range, fill_segment, verify_range, check_ranges, rewrite_range)
 VERBS = (

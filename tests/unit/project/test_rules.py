@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.prove.mutants import Mutant
-from tests.prove.rules import RULES
+from testkit.prove.mutants import Mutant
+from testkit.prove.rules import RULES
 
 ROOT = Path(__file__).parents[3]
 

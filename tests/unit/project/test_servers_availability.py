@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.servers.availability import is_required
+from testkit.servers.availability import is_required
 
 
 @pytest.mark.parametrize(

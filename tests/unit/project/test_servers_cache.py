@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.cache import cache_folder, cached
+from testkit.servers.cache import cache_folder, cached
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.availability import Unavailable
-from tests.servers.process import ServerProcess
+from testkit.servers.availability import Unavailable
+from testkit.servers.process import ServerProcess
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).parents[3]
 STARTER = """
 import sys, time
 from pathlib import Path
-from tests.servers.process import ServerProcess
+from testkit.servers.process import ServerProcess
 server = ServerProcess("sleeper", ["sh", "-c", "sleep 1000 & sleep 1000"], folder=Path(sys.argv[1]))
 print(server.pid, flush=True)
 time.sleep(1000)

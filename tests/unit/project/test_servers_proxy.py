@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers.proxy import FaultProxy
+from testkit.servers.proxy import FaultProxy
 
 pytestmark = pytest.mark.timeout(30)
 

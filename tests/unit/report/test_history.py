@@ -15,8 +15,8 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import Manifest
 from streamvault.report.history import ArchiveHistory, gather_history, read_history
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
+from testkit.small_archives import Vault, archive_of, merge
 from tests.archives import CREATED, EPOCHS, LEFT, NAME, RIGHT, Hole, Made, generation
-from tests.unit.small_archives import Vault, archive_of, merge
 
 MINUTES = (0, 10, 30, 60)
 NEW = SegmentId(1, 2), SegmentId(1, 3)

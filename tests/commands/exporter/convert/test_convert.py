@@ -15,7 +15,7 @@ from streamvault.common.errors import Damaged, Problem
 from streamvault.exporter.reports import ConvertReport
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.manifest import Manifest
-from tests.unit.small_archives import (
+from testkit.small_archives import (
     KINDS,
     NAME,
     Vault,

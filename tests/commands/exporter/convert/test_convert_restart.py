@@ -15,8 +15,8 @@ from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests import archive as publishing
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.plan import Plan, create_plan, current_plan
-from tests.killed import Killed, killed
-from tests.unit.small_archives import Vault, a_root, archive_of, contents, data_keys, is_sound, segments_of
+from testkit.killed import Killed, killed
+from testkit.small_archives import Vault, a_root, archive_of, contents, data_keys, is_sound, segments_of
 
 
 @pytest.fixture

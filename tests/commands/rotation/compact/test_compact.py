@@ -41,8 +41,7 @@ from streamvault.manifests.merging import delete_replaced
 from streamvault.rotation import compact
 from streamvault.rotation.reports import CompactReport, RotateReport
 from streamvault.streamstore.model import StreamName
-from tests.streams import digest_of, shape_of
-from tests.unit.small_archives import (
+from testkit.small_archives import (
     KINDS,
     NAME,
     Vault,
@@ -56,6 +55,7 @@ from tests.unit.small_archives import (
     merge,
     replace_object,
 )
+from testkit.streams import digest_of, shape_of
 
 PREFIX = f"{NAME}/"
 LATER = timedelta(hours=2)

@@ -15,7 +15,7 @@ from streamvault.manifests.merging import delete_replaced
 from streamvault.manifests.verbs.hold import NoSuchHold
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import StreamCut
-from tests.unit.small_archives import NAME, Vault, a_root, archive_of, clear, segments_of
+from testkit.small_archives import NAME, Vault, a_root, archive_of, clear, segments_of
 
 RANGE_SIZE = 2048
 CHUNKS: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline[2]"}

@@ -14,8 +14,8 @@ from streamvault.layouts.keys import GenerationSpan, chunk_key, plan_key
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.plan import FinishedSpan, RangeEntry, leave_row
 from streamvault.streamstore.model import SegmentId, StreamName
-from tests.streams import digest_of
-from tests.unit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents, is_sound, merge
+from testkit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents, is_sound, merge
+from testkit.streams import digest_of
 
 K = 1024
 SEGMENT = SegmentId(0, 0)

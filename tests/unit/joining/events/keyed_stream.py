@@ -11,7 +11,7 @@ from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.store import StreamStore
-from tests.streams import events_of
+from testkit.streams import events_of
 
 SOURCE, TARGET = StreamName("scope", "source"), StreamName("scope", "target")
 KEYS = [f"key-{number}" for number in range(40)]

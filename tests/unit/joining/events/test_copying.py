@@ -19,9 +19,9 @@ from streamvault.streamstore.framing import NotAnEvent, frame
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import APPEND_LEDGER, OWN
 from streamvault.streamstore.routing import SegmentRouter
-from tests.faults.explorer.memory import Cluster, MemoryStreams
-from tests.killed import Killed, killed
-from tests.streams import events_of, opened
+from testkit.explorer.memory import Cluster, MemoryStreams
+from testkit.killed import Killed, killed
+from testkit.streams import events_of, opened
 from tests.unit.joining.events.keyed_stream import SOURCE, TARGET, KeyedStream, by_key, contents
 
 URI = "local:///memory"

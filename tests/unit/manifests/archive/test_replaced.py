@@ -22,7 +22,7 @@ from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sparkrun.inline import InlineRunner
 from streamvault.streamstore.model import SegmentId
-from tests.unit.small_archives import NAME, Vault, archive_of, contents, merge, objects_of, replace_object
+from testkit.small_archives import NAME, Vault, archive_of, contents, merge, objects_of, replace_object
 
 LATER = timedelta(hours=2)
 RANGE_SIZE = 16 * 1024

@@ -7,7 +7,7 @@ import pytest
 from streamvault.common.errors import Damaged, Failed
 from streamvault.manifests.files import File, decode
 from streamvault.requests.queue import NotARequest, decode_request
-from tests.prove.hostile_files import VALUES, resealed
+from testkit.prove.hostile_files import VALUES, resealed
 
 
 class Noted(File):

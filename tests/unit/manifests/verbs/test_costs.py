@@ -26,8 +26,8 @@ from streamvault.manifests.verbs.costs import (
 )
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId
+from testkit.small_archives import KINDS, Vault, a_root, archive_of, data_keys
 from tests.counting import counted
-from tests.unit.small_archives import KINDS, Vault, a_root, archive_of, data_keys
 
 MIB = 1024 * 1024
 DIGEST = "ab" * 32

@@ -11,7 +11,7 @@ from streamvault.common.progress import Progress
 from streamvault.layouts.keys import GenerationSpan, checked_key
 from streamvault.manifests.verbs.read_back import last_checked, read_back
 from streamvault.sparkrun.inline import InlineRunner
-from tests.unit.small_archives import NAME, Vault, archive_of, contents, replace_object
+from testkit.small_archives import NAME, Vault, archive_of, contents, replace_object
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from streamvault.objectstore.s3.access import S3Access
 from streamvault.objectstore.s3.multipart import kept_checksums
 from streamvault.objectstore.store import KeptChecksums, NoSuchObject
 from streamvault.streamstore.model import SegmentId
-from tests.servers.s3 import S3Server
-from tests.unit.small_archives import NAME, Vault, archive_of
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import NAME, Vault, archive_of
 
 RAW = ArchivedRange(SegmentId(0, 0), 10, 110, 2, "ab" * 32, crc64nvme="rosUhgp5mIg=")
 FRAMED = replace(RAW, frames=(30, 20))

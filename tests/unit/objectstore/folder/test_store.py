@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from streamvault.objectstore import folder as folder_listing
 from streamvault.objectstore.folder import FolderStore, walk
 from streamvault.objectstore.store import AlreadyExists, NoSuchBucket, ObjectStoreError
-from tests.servers.availability import is_required
+from testkit.servers.availability import is_required
 
 ROOT = Path(__file__).resolve().parents[4]
 

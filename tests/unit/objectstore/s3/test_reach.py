@@ -14,7 +14,7 @@ import pytest
 from streamvault.common.errors import Problem
 from streamvault.objectstore.store import ObjectStore, ObjectStoreUnavailable
 from streamvault.objectstore.uri import RootAddress
-from tests.servers.certificates import make_certificates
+from testkit.servers.certificates import make_certificates
 
 ASKS: dict[str, Callable[[ObjectStore], object]] = {
     "get": lambda store: store.get("a"),

@@ -8,7 +8,7 @@ from streamvault.streamstore.byte_source import LiveSegment
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
-from tests.streams import append_events, frame
+from testkit.streams import append_events, frame
 
 NAME = StreamName("scope", "stream")
 SEGMENT = SegmentId(0, 0)

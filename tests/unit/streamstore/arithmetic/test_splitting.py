@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamvault.streamstore.events import EventBlock, EventSplitter, whole_event_blocks
 from streamvault.streamstore.framing import MAX_APPEND_BYTES, NotAnEvent
 from streamvault.streamstore.model import MAX_EVENT_BYTES
-from tests.streams import frame
+from testkit.streams import frame
 
 # the value of the fill bytes matters as well: zeros parse as empty events
 payloads = st.builds(lambda size, byte: bytes([byte]) * size, st.integers(0, 40), st.sampled_from([0, 1, 0x7F, 0xFF]))

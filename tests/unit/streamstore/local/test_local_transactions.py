@@ -18,8 +18,8 @@ from streamvault.streamstore.local import store as transactions
 from streamvault.streamstore.local.files import SegmentFiles
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import Transaction, TransactionState
+from testkit.killed import Killed, killed
 from tests.contract.transactions import payloads, write
-from tests.killed import Killed, killed
 from tests.unit.streamstore.local.test_store import in_child
 
 NAME = StreamName("scope", "stream")

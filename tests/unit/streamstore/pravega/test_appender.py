@@ -25,7 +25,7 @@ from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.segments import SegmentName
 from streamvault.streamstore.pravega.wire import WireCommand
-from tests.unit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore, instead_of
+from testkit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore, instead_of
 
 BLOCKS = [bytes([number]) * (50 + number) for number in range(40)]
 WHOLE = b"".join(BLOCKS)

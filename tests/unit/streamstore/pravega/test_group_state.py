@@ -30,7 +30,7 @@ from streamvault.streamstore.pravega.reader_groups import (
     initial_record,
 )
 from streamvault.streamstore.store import GroupPosition, ReaderGroup
-from tests.unit.pravega_script import ScriptedStore
+from testkit.pravega_script import ScriptedStore
 
 RECORDED = {
     name: [bytes.fromhex(record) for record in records]

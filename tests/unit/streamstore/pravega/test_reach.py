@@ -14,7 +14,7 @@ from streamvault.streamstore.errors import StreamStoreError
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.calls import ControllerCalls
 from streamvault.streamstore.pravega.settings import PravegaSettings, reach
-from tests.servers.certificates import make_certificates
+from testkit.servers.certificates import make_certificates
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from streamvault.streamstore.pravega.connection import Endpoint
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.segments import DEFAULT_LIFETIME, SegmentName, lifetime
 from streamvault.streamstore.pravega.wire import WireCommand, encode
-from tests.unit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore, instead_of
+from testkit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore, instead_of
 
 DATA = random.Random(5).randbytes(10_000)
 PART = 512

@@ -23,8 +23,8 @@ from streamvault.manifests.options import WarmOptions
 from streamvault.manifests.verbs.warm import Span, first_cold, joined_parts, needed_parts, request_cold, spans_of
 from streamvault.objectstore.s3.cold import BucketColdStorage
 from streamvault.objectstore.uri import RootAddress
-from tests.servers.s3 import S3Server
-from tests.unit.small_archives import Vault
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import Vault
 
 PREFIX = "vault/scope/stream"
 WARM = WarmOptions(days=1, tier="Bulk")

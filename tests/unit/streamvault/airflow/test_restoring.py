@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault import import_stream, rotate_stream
 from streamvault.airflow.helpers import check_restore, describe_restore
-from tests.unit.small_archives import NAME, Vault
+from testkit.small_archives import NAME, Vault
 
 ASKED = {"archive": "file:///vault/a/b", "target": "local:///data/a/b", "at": None, "generation": None}
 

@@ -14,7 +14,7 @@ from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import MOVED_TO, TARGET_LEDGER, is_own, stream_beside, tag_of
-from tests.streams import append_events, opened
+from testkit.streams import append_events, opened
 
 SCOPE = "shop"
 USERS = ["clicks", "moved", "orders", "promoted"]

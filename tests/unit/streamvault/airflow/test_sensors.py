@@ -20,7 +20,7 @@ from streamvault.airflow.triggers import GenerationTrigger, LookingTrigger, Stre
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.streamstore.model import HEADER_BYTES
-from tests.unit.small_archives import Vault
+from testkit.small_archives import Vault
 
 
 @pytest.fixture

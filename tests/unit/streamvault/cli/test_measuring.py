@@ -18,7 +18,7 @@ from streamvault.cli.measuring import METRICS, MeasuredProgress, RunFigures, ans
 from streamvault.cli.options import parse_place
 from streamvault.common.errors import Failed
 from streamvault.common.progress import Progress, RunningTasks, task_progress
-from tests.unit.small_archives import Vault, a_root
+from testkit.small_archives import Vault, a_root
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
 

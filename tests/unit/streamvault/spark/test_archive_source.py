@@ -17,8 +17,8 @@ from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark import archive_source
 from streamvault.spark.archive_source import ArchiveDataSource
+from testkit.small_archives import KINDS, NAME, Vault, archive_of, merge
 from tests.metered import MeteredStore
-from tests.unit.small_archives import KINDS, NAME, Vault, archive_of, merge
 from tests.unit.spark_reads import events_in, read, text
 
 

@@ -17,7 +17,7 @@ from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguratio
 from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.store import TransactionState
 from streamvault.streamstore.transaction_log import Stage
-from tests.streams import events_of, opened
+from testkit.streams import events_of, opened
 from tests.unit.spark_sinks import TARGET, Killed, Place
 
 

@@ -16,8 +16,8 @@ from streamvault.spark.segment_parts import DataLoss
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut
-from tests.streams import events_of, frame, make_stream, payloads
-from tests.unit.small_archives import NAME
+from testkit.small_archives import NAME
+from testkit.streams import events_of, frame, make_stream, payloads
 from tests.unit.spark_reads import FIRST, events_in, read, single, source, text, uri
 from tests.unit.streamstore.test_model import java_cut
 

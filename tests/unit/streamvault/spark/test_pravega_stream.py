@@ -12,8 +12,8 @@ from streamvault.spark.pravega_source import PravegaStreamReader
 from streamvault.spark.segment_parts import DataLoss
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
-from tests.streams import append_events, events_of, make_stream
-from tests.unit.small_archives import NAME
+from testkit.small_archives import NAME
+from testkit.streams import append_events, events_of, make_stream
 from tests.unit.spark_reads import FIRST, Events, events_in, single, source, text
 
 

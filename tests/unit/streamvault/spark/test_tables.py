@@ -9,7 +9,7 @@ import pytest
 from streamvault.common.errors import Problem
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.spark.pravega_source import PravegaDataSource
-from tests.unit.small_archives import Vault
+from testkit.small_archives import Vault
 from tests.unit.spark_reads import events_in
 
 CREATION = {"owner": "me", "provider": "streamvault", "comment": "ours"}

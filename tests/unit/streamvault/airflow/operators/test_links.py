@@ -28,8 +28,8 @@ from streamvault.airflow.operators import (
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.submit import HISTORY_SERVER, Outcome, StreamvaultSubmitHook
 from streamvault.sparkrun.settings import PAGES_FILE
-from tests.servers.s3 import S3Server
-from tests.unit.small_archives import Vault
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import Vault
 
 PAGES = {"application": "app-1", "url": "http://worker:4040"}
 

@@ -1,0 +1,158 @@
+"""A real Pravega: its standalone server, which runs controller, segment store and ZooKeeper in one Java process."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from testkit.servers.certificates import Certificates, make_certificates
+from testkit.servers.pravega_java import (
+    MIB,
+    START_TIMEOUT,
+    java_process,
+    pravega_jars,
+    start_on_free_ports,
+    wait_for,
+    write_properties,
+)
+from testkit.servers.pravega_security import Account, auth_settings, tls_settings
+from testkit.servers.process import Server, temporary_folder
+from testkit.servers.proxy import FaultProxy
+
+HOST = "127.0.0.1"
+READY = "Sandbox is running"
+LOGGERS = '  <logger name="io.pravega.local.LocalPravegaEmulator" level="INFO"/>'
+
+
+@dataclass
+class PravegaServer(Server):
+    """One standalone Pravega, empty at every start.
+
+    Args:
+        heap: the Java heap's limit, as Java writes it; benchmarks want ``4g``.
+        cache_mib: the segment store's cache, outside the heap, in MiB.
+        properties: further settings, e.g. ``{"autoScale.cooldown.time.seconds": "0"}``; they win over those set here.
+        quick: compile Java lightly, for a fast start; benchmarks want it off.
+        tier2: the folder for the stored chunks, kept when the server stops; by default one that goes with it.
+        tls: serve TLS only; `certificates` says what to trust.
+        accounts: who may use it, e.g. ``(ADMIN,)``; the first one needs every right. None: nobody is asked.
+        proxy: what the controller sends clients to instead of the segment store itself; it is pointed there. The
+            controller's own connections go through it too.
+    """
+
+    heap: str = "1g"
+    cache_mib: int = 128
+    properties: dict[str, str] = field(default_factory=dict)
+    quick: bool = True
+    tier2: Path | None = None
+    tls: bool = False
+    accounts: tuple[Account, ...] = ()
+    proxy: FaultProxy | None = None
+
+    certificates: Certificates | None = field(init=False, default=None)
+    controller_port: int = field(init=False, default=0)
+    segment_store_port: int = field(init=False, default=0)
+    rest_port: int = field(init=False, default=0)
+    admin_port: int = field(init=False, default=0)
+    _zookeeper_port: int = field(init=False, default=0)
+
+    @property
+    def uri(self) -> str:
+        """The controller's URI."""
+        return f"pravega{'+tls' if self.tls else ''}://{HOST}:{self.controller_port}"
+
+    @property
+    def rest_uri(self) -> str:
+        """The controller's REST interface."""
+        return f"http{'s' if self.tls else ''}://{HOST}:{self.rest_port}"
+
+    @property
+    def classpath(self) -> str:
+        """The Java class path of the server, which holds the Java client too."""
+        return f"{pravega_jars()}/*"
+
+    def start(self) -> None:
+        """See the base class."""
+        start_on_free_ports(self._start)
+
+    def kill(self) -> None:
+        """End the server as a crash would. Its streams are gone: the standalone server keeps them in memory."""
+        super().kill()
+
+    def restart(self) -> None:
+        """Kill the server and start an empty one on the same ports."""
+        ports = [self.controller_port, self.segment_store_port, self.rest_port, self.admin_port, self._zookeeper_port]
+        self.stop()
+        self._start(ports)
+
+    def summary(self) -> dict[str, object]:
+        """What somebody needs to use the server, as JSON values."""
+        return {
+            "server": "pravega",
+            "uri": self.uri,
+            "controller_port": self.controller_port,
+            "segment_store_port": self.segment_store_port,
+            "rest_uri": self.rest_uri,
+            "pid": self.process.pid,
+            "log": str(self.process.log),
+            "classpath": self.classpath,
+            **({"authority": str(self.certificates.authority)} if self.certificates else {}),
+            **({"user": self.accounts[0].user, "password": self.accounts[0].password} if self.accounts else {}),
+        }
+
+    def _start(self, ports: list[int]) -> None:
+        folder = temporary_folder("pravega")
+        try:
+            settings = write_properties(folder / "pravega.properties", self._settings(folder, ports))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        process = java_process(
+            *("pravega", "io.pravega.local.LocalPravegaEmulator", folder),
+            {"singlenode.configurationFile": str(settings)},
+            heap=self.heap,
+            cache_mib=self.cache_mib,
+            quick=self.quick,
+            log=(LOGGERS, "WARN"),
+        )
+        process.wait_until(lambda: process.has_logged(READY), timeout=START_TIMEOUT)
+        # it says so a little before the controller listens
+        wait_for(process, self.segment_store_port, self.controller_port, self.rest_port)
+        self._process = process
+
+    def _settings(self, folder: Path, ports: list[int]) -> dict[str, str]:
+        self.controller_port, self.segment_store_port, self.rest_port, self.admin_port, self._zookeeper_port = ports
+        published_port = self.segment_store_port
+        if self.proxy is not None:
+            self.proxy.target_port = self.segment_store_port
+            published_port = self.proxy.port
+        tier2 = self.tier2 or folder / "tier2"
+        tier2.mkdir(exist_ok=True)
+        return {
+            "singlenode.zk.port": str(self._zookeeper_port),
+            "singlenode.segmentStore.port": str(self.segment_store_port),
+            "singlenode.controller.rpc.port": str(self.controller_port),
+            "singlenode.controller.rest.enable": "true",
+            "singlenode.controller.rest.port": str(self.rest_port),
+            "singlenode.admin.gateway.enable": "true",
+            "singlenode.admin.gateway.port": str(self.admin_port),
+            "pravegaservice.service.listener.host.nameOrIp": HOST,
+            "pravegaservice.service.published.host.nameOrIp": HOST,
+            "pravegaservice.service.published.port": str(published_port),
+            "pravegaservice.rest.listener.enable": "false",
+            "pravegaservice.cache.size.max": str(self.cache_mib * MIB),
+            "pravegaservice.storage.impl.name": "FILESYSTEM",
+            "filesystem.root": str(tier2),
+            **self._security(folder),
+            **self.properties,
+        }
+
+    def _security(self, folder: Path) -> dict[str, str]:
+        settings: dict[str, str] = {}
+        if self.tls:
+            self.certificates = make_certificates(folder)
+            settings |= tls_settings(self.certificates)
+        if self.accounts:
+            settings |= auth_settings(self.accounts, folder)
+        return settings

@@ -1,0 +1,210 @@
+"""Small streams in an embedded store, archived in memory: for tests of the verbs without servers and Spark."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from streamvault import check_archive, export_stream
+from streamvault.common.progress import Progress
+from streamvault.common.units import now_utc
+from streamvault.exporter.reports import ExportReport
+from streamvault.layouts.keys import GenerationSpan, chunk_key
+from streamvault.layouts.layout import Compression, LayoutName, open_layout
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.history import with_rows
+from streamvault.manifests.manifest import GapEntry
+from streamvault.manifests.merging import delete_replaced
+from streamvault.manifests.verbs.read_back import read_back
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.uri import RootAddress
+from streamvault.rotation import compact as compacting
+from streamvault.rotation.compact import Compacted
+from streamvault.rotation.reports import CompactOptions
+from streamvault.sparkrun.inline import InlineRunner
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import (
+    EventPointer,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+    StreamDescription,
+    StreamName,
+)
+from testkit.streams import append_events, events_of, make_stream
+
+NAME = StreamName("scope", "stream")
+KINDS: tuple[tuple[LayoutName, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
+RANGE_SIZE = 4 * 1024
+
+
+def a_root() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+@dataclass(frozen=True)
+class Vault:
+    """A stream and its archive."""
+
+    folder: Path
+    root: str = field(default_factory=a_root)
+
+    @property
+    def store(self) -> LocalStore:
+        return LocalStore(self.folder / "streams")
+
+    def uri(self, stream: StreamName = NAME) -> str:
+        return f"local://{self.folder}/streams/{stream}"
+
+    @property
+    def archive(self) -> str:
+        return f"{self.root}/{NAME}"
+
+    def make(self, events: int = 300, largest: int = 30_000) -> None:
+        with self.store as store:
+            make_stream(store, NAME, events=events, largest=largest)
+
+    def create(self, segments: int = 1) -> None:
+        """Create the stream, empty."""
+        with self.store as store:
+            store.create_stream_and_scope(NAME, StreamConfiguration(scaling=Scaling(min_segments=segments)))
+
+    @property
+    def described(self) -> StreamDescription:
+        """The stream as it is now."""
+        with self.store as store:
+            return store.describe(NAME)
+
+    def truncate(self, offset: int | StreamCut) -> None:
+        """Truncate the stream, or its only segment at an offset."""
+        cut = StreamCut(NAME, {SegmentId(0, 0): offset}) if isinstance(offset, int) else offset
+        with self.store as store:
+            store.truncate(cut)
+
+    def add(self, *payloads: bytes) -> None:
+        """Append the same events to every open segment."""
+        with self.store as store:
+            for segment in sorted(store.describe(NAME).tail.offsets):
+                append_events(store, NAME, segment, payloads)
+
+    def export(
+        self,
+        layout: LayoutName = "events",
+        compress: Compression = "",
+        *,
+        same_stream: bool = False,
+        progress: Progress | None = None,
+    ) -> ExportReport:
+        return export_stream(
+            self.uri(),
+            self.root,
+            layout=layout,
+            compress=compress,
+            range_size=RANGE_SIZE,
+            same_stream=same_stream,
+            master="inline[2]",
+            progress=progress,
+        )
+
+    def events(self) -> list[tuple[EventPointer, bytes]]:
+        with self.store as store:
+            return list(events_of(store, NAME))
+
+
+def objects_of(root: str) -> ObjectStore:
+    return RootAddress.parse(root).open()
+
+
+def archive_of(root: str) -> Archive:
+    return Archive(RootAddress.parse(root), NAME)
+
+
+def is_sound(root: str) -> bool:
+    """Check all of an archive's data."""
+    report = check_archive(f"{root}/{NAME}", read_data=True, master="inline[2]")
+    assert report.ok, report.findings
+    return True
+
+
+def contents(root: str) -> dict[str, bytes]:
+    store = objects_of(root)
+    return {entry.key: store.get(entry.key) for entry in store.list("")}
+
+
+def data_keys(root: str) -> list[str]:
+    return [key for key in contents(root) if "/_" not in key]
+
+
+def segments_of(root: str) -> dict[tuple[int, str], bytes]:
+    """The archived bytes of each range: (its start, its segment) → bytes."""
+    archive = archive_of(root)
+    return {
+        (row.start, str(segment)): b"".join(
+            bytes(block) for block in open_layout(layout).read_range(archive.place, row.stored, row.start, row.end)
+        )
+        for segment in archive.history().segments()
+        for layout, row in archive.history().ranges(segment)
+    }
+
+
+def replace_object(root: str, key: str, data: bytes | None) -> None:
+    """Change an object, or delete it."""
+    store = objects_of(root)
+    store.delete([key])
+    if data is not None:
+        store.put(key, data)
+
+
+def merge(vault: Vault, first: int, last: int, *, grace: float = 0.0) -> Compacted:
+    """Merge generations into one, with a grace that may be shorter than a user's."""
+    options = CompactOptions().model_copy(update={"grace": grace})
+    span = GenerationSpan(first, last)
+    return compacting.compact_generations(archive_of(vault.root), span, options, lambda: InlineRunner(1), Progress())
+
+
+def forge_gaps(honest: Archive, forged: Archive) -> None:
+    """Publish the first generation of an archive in another one, by puts alone: but for the last range, all is gaps."""
+    generation = honest.load(1)
+    kept = [rows[-1] for rows in generation.rows.values()]
+    gaps = tuple(
+        GapEntry(segment=row.segment.in_stream(honest.stream), start=entry.start, end=row.start, reason="truncated")
+        for row in kept
+        for entry in generation.manifest.segments
+        if entry.id == row.segment
+    )
+    for row in kept:
+        key = chunk_key(row.segment, row.start, row.end - row.start)
+        forged.store.put(forged.prefix + key, honest.store.get(honest.prefix + key, row.end - row.start))
+    manifest = generation.manifest.model_copy(update={"gaps": gaps, "index": None})
+    assert forged.commit(with_rows(manifest, kept, None, ""), kept)
+
+
+def before_a_decision(
+    monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object], *, part: str = "/decisions/"
+) -> None:
+    """Run something while the next decision is being written, or another object that has a part in its key."""
+    put = ObstoreStore.put
+
+    def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        if part in key:
+            monkeypatch.setattr(ObstoreStore, "put", put)
+            happens()
+        put(self, key, data)
+
+    monkeypatch.setattr(ObstoreStore, "put", late)
+
+
+def clear(vault: Vault) -> int:
+    """Read back the merged generation and delete the replaced objects, as if the grace period were over."""
+    archive = archive_of(vault.root)
+    read_back(archive, lambda: InlineRunner(1), Progress())
+    deleted, waiting = delete_replaced(archive, now=now_utc() + timedelta(hours=2))
+    assert not waiting
+    return deleted.objects
