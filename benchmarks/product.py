@@ -23,7 +23,7 @@ from typing import Any, Self
 import psutil
 
 EVERY_SECONDS = 0.05
-WORKER = "streamvault.sparkrun.daemon"
+WORKER = "streamvault.runner.daemon"
 PEAKS = ("a task's process", "the command's process", "Spark's Java")
 
 

@@ -17,7 +17,7 @@ from benchmarks.measuring import Arm, Measured, interleave, ratio, spread
 from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import Setting, open_setting, parallelism
 from benchmarks.workload import Workload
-from streamvault.sparkrun.java import java_home
+from streamvault.runner.java import java_home
 from streamvault.streamstore.model import SegmentId, StreamName
 
 MB = 1_000_000

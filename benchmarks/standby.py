@@ -22,12 +22,12 @@ from benchmarks.workload import Workload
 from streamvault.common.progress import Progress
 from streamvault.common.waiting import Round
 from streamvault.importer.run import RESTORE_TASKS
-from streamvault.mirrors.replica import Replica
-from streamvault.mirrors.replicate import replicate_stream
-from streamvault.mirrors.replication import Replication
-from streamvault.mirrors.reports import ReplicateOptions
-from streamvault.reading.sources import open_source
-from streamvault.sparkrun.opening import Tasks
+from streamvault.replication.replica import Replica
+from streamvault.replication.replicate import replicate_stream
+from streamvault.replication.replication import Replication
+from streamvault.replication.reports import ReplicateOptions
+from streamvault.runner.opening import Tasks
+from streamvault.sources.sources import open_source
 from streamvault.streamstore.framing import frame_many
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import open_stream, parse_stream

@@ -27,7 +27,7 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation import compact as compacting
 from streamvault.rotation.compact import Compacted
 from streamvault.rotation.reports import CompactOptions
-from streamvault.sparkrun.inline import InlineRunner
+from streamvault.runner.inline import InlineRunner
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import (
     EventPointer,

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationEr
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem
 from streamvault.common.units import parse_duration
-from streamvault.mirrors.reports import ReplicateOptions
 from streamvault.objectstore.uri import RootAddress
+from streamvault.replication.reports import ReplicateOptions
 from streamvault.rotation.reports import RotateOptions
 from streamvault.scopes.entries import ListModel, line_of, load_declared, overridden, with_options
 from streamvault.scopes.uri import ScopePattern

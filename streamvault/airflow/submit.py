@@ -21,9 +21,9 @@ from streamvault.airflow.environment import changed
 from streamvault.common.errors import Problem
 from streamvault.common.processes import python_command, safe_environment
 from streamvault.common.waiting import pauses
-from streamvault.sparkrun.java import java_home
-from streamvault.sparkrun.runner import Master
-from streamvault.sparkrun.settings import JAVA_SETTINGS, PAGES_FILE, environment_for
+from streamvault.runner.java import java_home
+from streamvault.runner.runner import Master
+from streamvault.runner.settings import JAVA_SETTINGS, PAGES_FILE, environment_for
 
 STOP_SECONDS = 3.0
 """Time from SIGTERM to SIGKILL. Airflow kills the task itself 5 s after it has told it to stop its command."""

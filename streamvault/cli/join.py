@@ -10,7 +10,7 @@ from streamvault.cli.options import argument, folder_as_uri, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.units import bytes_text
-from streamvault.joining.reports import AppendOptions, JoinOptions, PlaceReport, StitchReport
+from streamvault.concat.reports import AppendOptions, JoinOptions, PlaceReport, StitchReport
 
 SourcesArgument = Annotated[
     list[str],

@@ -11,7 +11,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.errors import Usage
 from streamvault.common.units import bytes_text, count_text, exact_moment_text, seconds_text
-from streamvault.mirrors.reports import (
+from streamvault.replication.reports import (
     PromoteOptions,
     PromoteReport,
     ReplicateOptions,

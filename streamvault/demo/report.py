@@ -10,7 +10,7 @@ from pydantic import Field
 
 from streamvault.common.options import FILE, FOLDER, CommandLine
 from streamvault.common.report import Report
-from streamvault.sparkrun.opening import Distributed
+from streamvault.runner.opening import Distributed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

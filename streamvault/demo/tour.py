@@ -30,8 +30,8 @@ from streamvault.lake.handoff import write_table
 from streamvault.layouts.keys import event_key
 from streamvault.manifests.verbs.check import check_archive
 from streamvault.report.write import check_packages, write_report
-from streamvault.sparkrun.opening import open_runner
-from streamvault.sparkrun.runner import Master
+from streamvault.runner.opening import open_runner
+from streamvault.runner.runner import Master
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
@@ -202,7 +202,7 @@ class _Tour:
         with self._step("query it with SQL") as show:
             from pyspark.sql import SparkSession  # noqa: PLC0415  (Spark is imported only where it is used)
 
-            from streamvault.sparkrun.spark import SparkRunner  # noqa: PLC0415
+            from streamvault.runner.spark import SparkRunner  # noqa: PLC0415
 
             with SparkRunner(Master.parse(self._master)):
                 rows = SparkSession.builder.getOrCreate().sql(QUERY.format(made.location)).collect()

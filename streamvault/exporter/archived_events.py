@@ -17,7 +17,7 @@ from streamvault.layouts.layout import Compression, Layout, LayoutName, StoredRa
 from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.damage import damaged_range, read_verified
 from streamvault.manifests.plan import FinishedSpan, RangeEntry, leave_row
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.runner import Runner
 from streamvault.streamstore.events import EventBlock, open_splitter
 from streamvault.streamstore.model import SegmentId
 

@@ -34,9 +34,9 @@ from streamvault.manifests.merging import Remainder, remainder_of
 from streamvault.manifests.plan import Plan, RangeEntry, current_plan, ended_plans, find_rows
 from streamvault.manifests.verbs.costs import cost_of_conversion
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.sources import ArchiveState
-from streamvault.sparkrun.opening import open_runner
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.opening import open_runner
+from streamvault.runner.runner import Runner
+from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.model import SegmentId, StreamCut
 
 ANOTHER_ROOT = "Convert to another root."

@@ -32,11 +32,11 @@ from streamvault.manifests.plan import Plan
 from streamvault.manifests.verbs.costs import cost_of_export
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.comparing import StillHeld, bytes_before, check_gaps, held_below, never_archived
-from streamvault.reading.reader import estimate_parts
-from streamvault.reading.reader_groups import reported_groups
-from streamvault.sparkrun.opening import open_runner
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.opening import open_runner
+from streamvault.runner.runner import Runner
+from streamvault.sources.comparing import StillHeld, bytes_before, check_gaps, held_below, never_archived
+from streamvault.sources.reader import estimate_parts
+from streamvault.sources.reader_groups import reported_groups
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore

@@ -37,7 +37,7 @@ from streamvault.manifests.verbs.costs import (
     to_touch,
 )
 from streamvault.objectstore.store import PAGE, SMALL
-from streamvault.reading.reader import estimate_parts
+from streamvault.sources.reader import estimate_parts
 from streamvault.streamstore.model import (
     HEADER_BYTES,
     LARGEST_EVENT_BYTES,

@@ -12,7 +12,7 @@ from streamvault.common.report import CarriedGroup, Cost, GapReport, RunReport, 
 from streamvault.layouts.layout import LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import ArchivingOptions, CompressOption, RangeSize, Restart, Window
-from streamvault.sparkrun.opening import Distributed
+from streamvault.runner.opening import Distributed
 from streamvault.streamstore.cuts import FromCut, ToCut
 from streamvault.streamstore.model import ContentKind
 

@@ -33,13 +33,13 @@ from streamvault.manifests.plan import (
     remove_work,
 )
 from streamvault.objectstore.store import AccessDenied, ObjectStoreUnavailable
-from streamvault.reading.comparing import StillHeld, check_gaps, held_below
-from streamvault.reading.identity import check_same_stream, check_witness
-from streamvault.reading.proof import SegmentChain, prove_all
-from streamvault.reading.reader import LargeEventReader, NotEvents, RunReader, read_range
-from streamvault.reading.spans import SegmentSpan, Span
-from streamvault.sparkrun.opening import open_runner
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.opening import open_runner
+from streamvault.runner.runner import Runner
+from streamvault.sources.comparing import StillHeld, check_gaps, held_below
+from streamvault.sources.identity import check_same_stream, check_witness
+from streamvault.sources.proof import SegmentChain, prove_all
+from streamvault.sources.reader import LargeEventReader, NotEvents, RunReader, read_range
+from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidCut, NoSuchStream
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.uri import StoreAddress

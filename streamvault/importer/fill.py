@@ -11,7 +11,7 @@ from streamvault.common.errors import Conflict, Failed
 from streamvault.common.progress import task_progress
 from streamvault.manifests.damage import DigestMismatch
 from streamvault.objectstore.bulk import WINDOW_BYTES
-from streamvault.reading.source import SourcePart
+from streamvault.sources.source import SourcePart
 from streamvault.streamstore.byte_source import StoredBytes
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed
 from streamvault.streamstore.events import EventSplitter, whole_event_blocks

@@ -14,8 +14,8 @@ from streamvault.importer.plan import Content, RestorePlan
 from streamvault.manifests.damage import Lost, RangeBytes, Remains, find_remains
 from streamvault.manifests.files import segment_key
 from streamvault.manifests.history import RangePart
-from streamvault.reading.sources import ArchiveState, source_parts
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
+from streamvault.sources.sources import ArchiveState, source_parts
 from streamvault.streamstore.model import Retention, SegmentId, StreamCut
 
 

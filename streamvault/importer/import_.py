@@ -30,8 +30,8 @@ from streamvault.manifests.verbs.costs import cost_of_import
 from streamvault.manifests.verbs.reports import damage_reports
 from streamvault.manifests.verbs.warm import NeededPart, touch
 from streamvault.objectstore.store import InArchiveClass
-from streamvault.reading.sources import ArchiveState
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
+from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.cuts import parse_cut
 from streamvault.streamstore.framing import filler_text
 from streamvault.streamstore.model import RetentionKind

@@ -12,7 +12,7 @@ from streamvault.common.options import SIZE, TIME, CommandLine, Options, Rehears
 from streamvault.common.units import parse_moment
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import Fingerprints, Window
-from streamvault.sparkrun.opening import Distributed
+from streamvault.runner.opening import Distributed
 from streamvault.streamstore.cuts import FromCut, ToCut
 
 Numbers = Literal["keep", "map"]

@@ -25,7 +25,7 @@ from streamvault.common.errors import Failed, Usage
 from streamvault.importer.fill import TargetSpan
 from streamvault.importer.options import Numbers, Offsets, TargetOptions
 from streamvault.importer.reports import MovedBoundary
-from streamvault.reading.source import SourcePart
+from streamvault.sources.source import SourcePart
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import (
     ContentKind,

@@ -20,7 +20,7 @@ from streamvault.importer.from_archive import Selection
 from streamvault.importer.plan import RestorePlan
 from streamvault.importer.positions import NoCounterpart, TargetPositions
 from streamvault.importer.target import first_segment_id
-from streamvault.reading.reader_groups import SourceGroup
+from streamvault.sources.reader_groups import SourceGroup
 from streamvault.streamstore.cuts import earlier_of, later_of
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName

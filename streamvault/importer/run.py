@@ -34,9 +34,9 @@ from streamvault.importer.target import (
     reporting_lost_lease,
     target_exists_error,
 )
-from streamvault.reading.source import SourcePart
-from streamvault.sparkrun.inline import InlineRunner
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.inline import InlineRunner
+from streamvault.runner.runner import Runner
+from streamvault.sources.source import SourcePart
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.lease import Lease, last_heartbeat
 from streamvault.streamstore.model import SegmentId

@@ -38,9 +38,9 @@ from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.costs import cost_of_handoff
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.store import AccessDenied
-from streamvault.reading.reader import NotEvents
-from streamvault.sparkrun.opening import open_runner
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.opening import open_runner
+from streamvault.runner.runner import Runner
+from streamvault.sources.reader import NotEvents
 from streamvault.streamstore.errors import InvalidCut
 
 

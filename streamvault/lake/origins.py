@@ -3,7 +3,7 @@
 Stream as the origin of a table: each run adds the events that are new since the one before.
 
 If a segment is longer than a file, its files begin at event boundaries that are guessed and then proved, as in an
-export (`reading.reader`). They are proved before anything is planned or written, by reading such segments once more:
+export (`sources.reader`). They are proved before anything is planned or written, by reading such segments once more:
 queries of the table's folder would see a file that begins at a wrong guess.
 """
 
@@ -31,12 +31,12 @@ from streamvault.manifests.history import Generation
 from streamvault.manifests.manifest import GapEntry, Manifest, SegmentEntry
 from streamvault.manifests.merging import UNKNOWN, remainder_of
 from streamvault.manifests.plan import FinishedSpan, Plan
-from streamvault.reading.identity import check_same_stream
-from streamvault.reading.proof import SegmentChain, prove_all
-from streamvault.reading.reader import estimate_events, find_range
-from streamvault.reading.sources import ArchiveState
-from streamvault.reading.spans import SegmentSpan, Span, spans_of
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.runner import Runner
+from streamvault.sources.identity import check_same_stream
+from streamvault.sources.proof import SegmentChain, prove_all
+from streamvault.sources.reader import estimate_events, find_range
+from streamvault.sources.sources import ArchiveState
+from streamvault.sources.spans import SegmentSpan, Span, spans_of
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamCut, StreamDescription

@@ -25,8 +25,8 @@ from streamvault.manifests.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.files import Count, File, Offset, SegmentName, decide_file, decode, find_file, segment_key
 from streamvault.manifests.history import by_segment, with_rows
 from streamvault.manifests.manifest import GapEntry, Manifest
-from streamvault.reading.reader import TRUNCATED
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.runner import Runner
+from streamvault.sources.reader import TRUNCATED
 from streamvault.streamstore.model import SegmentId, StreamName
 
 

@@ -12,7 +12,7 @@ from streamvault.common.options import SIZE, CommandLine, Options, Rehearsed, lo
 from streamvault.common.report import Cost, GapReport, RunReport
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import SMALLEST_RANGE, LargestEvent, Window
-from streamvault.sparkrun.opening import Distributed
+from streamvault.runner.opening import Distributed
 from streamvault.streamstore.cuts import FromCut, ToCut
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 

@@ -35,7 +35,7 @@ from streamvault.lake.table import (
 from streamvault.lake.task import check_sample
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.sources import ArchiveState
+from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.uri import is_stream, open_stream, parse_stream
 
 TARGET_SIZE = 256 * 1024 * 1024

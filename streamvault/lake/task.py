@@ -33,8 +33,8 @@ from streamvault.layouts.table_decoder import RANGES, ROW_GROUP_BYTES
 from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.damage import RangeBytes, damaged_range, read_verified
 from streamvault.objectstore.store import AlreadyExists, NoSuchObject, ObjectStore
-from streamvault.reading.reader import SegmentReader, not_events
-from streamvault.reading.spans import SegmentSpan, Span
+from streamvault.sources.reader import SegmentReader, not_events
+from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.events import EventBlock
 from streamvault.streamstore.framing import NotAnEvent

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from streamvault.common.errors import Problem
 from streamvault.common.servers import each_of
 from streamvault.manager.reports import StreamRole, StreamSummary
-from streamvault.mirrors.replica import REPLICA
+from streamvault.replication.replica import REPLICA
 from streamvault.streamstore.cuts import live_between
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.model import StreamDescription, StreamName

@@ -15,8 +15,8 @@ from typing import Any, Self
 import streamvault
 from streamvault.common.errors import Problem, Usage
 from streamvault.manager.ephemeral import ephemeral_stream
-from streamvault.sparkrun.opening import KeptRunner
-from streamvault.sparkrun.runner import Master
+from streamvault.runner.opening import KeptRunner
+from streamvault.runner.runner import Master
 from streamvault.streamstore.uri import parse_scope, sharing_stores
 
 RELATIVE = frozenset({"stream", "source", "sources", "into", "queue", "scope", "uri"})

@@ -12,11 +12,11 @@ from streamvault.common.errors import Problem
 from streamvault.common.servers import each_of
 from streamvault.manager.listing import role_of
 from streamvault.manager.sweep import subjects_of
-from streamvault.mirrors.replica import Replica
-from streamvault.reading.source import bytes_after
-from streamvault.reading.sources import open_source
+from streamvault.replication.replica import Replica
 from streamvault.report.reports import LeaseStatus, QueueStatus, ReplicaStatus
 from streamvault.requests.show import show_queue
+from streamvault.sources.source import bytes_after
+from streamvault.sources.sources import open_source
 from streamvault.streamstore.lease import PATIENCE_SECONDS, find_beating, is_dead, last_heartbeat
 from streamvault.streamstore.model import StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.own import (

@@ -32,20 +32,20 @@ from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.servers import each_of
 from streamvault.common.units import duration_text
+from streamvault.concat.room import give_back
 from streamvault.importer.fill import FillTask, TargetSegment, compare_all
 from streamvault.importer.from_archive import generation_of
 from streamvault.importer.import_ import Planner
 from streamvault.importer.options import ImportOptions, Numbers, Offsets
 from streamvault.importer.plan import RestorePlan, plan_restore
 from streamvault.importer.target import Unfinished, first_segment_id, has_data, lease_stream, marked_import, origin_tag
-from streamvault.joining.room import give_back
 from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease, remove_stream
 from streamvault.manager.listing import LEASES, role_of
 from streamvault.manager.reports import StreamRole, SweepEntry, SweepOptions, SweepReport
 from streamvault.manifests.archive import Archive
-from streamvault.mirrors.copy import COPY
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.objectstore.store import ObjectStoreError
+from streamvault.replication.copy import COPY
 from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
 from streamvault.streamstore.lease import Heartbeat, Lease, LeaseHeld, is_dead, last_heartbeat, watch_silence
 from streamvault.streamstore.ledger import Ledger, LedgerConflict

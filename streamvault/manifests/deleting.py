@@ -48,8 +48,8 @@ from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.retrying import CountedStore
 from streamvault.objectstore.store import PAGE, Lock, NoSuchObject, ObjectLocks, ObjectStore
 from streamvault.objectstore.uri import RootAddress
-from streamvault.sparkrun.inline import InlineRunner
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.inline import InlineRunner
+from streamvault.runner.runner import Runner
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 

@@ -52,8 +52,8 @@ from streamvault.manifests.plan import find_plan, find_rows
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.retrying import CountedStore
 from streamvault.objectstore.store import NoSuchObject
-from streamvault.sparkrun.inline import InlineRunner
-from streamvault.sparkrun.runner import UNSEEN, Runner
+from streamvault.runner.inline import InlineRunner
+from streamvault.runner.runner import UNSEEN, Runner
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import SegmentId
 

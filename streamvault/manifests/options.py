@@ -14,7 +14,7 @@ from streamvault.layouts.keys import line_folder
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW
 from streamvault.objectstore.store import InvalidKey, Tier
-from streamvault.sparkrun.opening import Distributed
+from streamvault.runner.opening import Distributed
 from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind
 
 RANGE_SIZE = 64 * 1024 * 1024

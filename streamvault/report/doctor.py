@@ -20,7 +20,7 @@ from streamvault.objectstore.probe import ProbedServer, probe_folder, probe_serv
 from streamvault.objectstore.store import ObjectStore, ObjectStoreUnavailable
 from streamvault.objectstore.uri import RootAddress
 from streamvault.report.reports import DoctorOptions, SetupCheck, SetupReport
-from streamvault.sparkrun.java import java_home, java_version
+from streamvault.runner.java import java_home, java_version
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import StoreAddress, parse_stream

@@ -11,7 +11,7 @@ from pydantic import Field
 from streamvault.common.options import DURATION, CommandLine, Options, Rehearsed
 from streamvault.common.report import Report, TimedReport
 from streamvault.importer.options import RestoreOptions
-from streamvault.sparkrun.opening import Distributed
+from streamvault.runner.opening import Distributed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from streamvault.requests.queue import (
     open_queue,
 )
 from streamvault.requests.reports import FinishedRequest, WorkArguments, WorkReport
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
 from streamvault.streamstore.queue import Consumer, Producer, QueueEntry, QueueMetrics, QueueSegment
 
 

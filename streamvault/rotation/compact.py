@@ -43,8 +43,8 @@ from streamvault.manifests.plan import Plan, RangeEntry, create_plan, find_rows
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.store import SMALL
 from streamvault.rotation.reports import CompactedRun, CompactOptions, CompactReport
-from streamvault.sparkrun.opening import Tasks
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.opening import Tasks
+from streamvault.runner.runner import Runner
 from streamvault.streamstore.model import SegmentId
 
 

@@ -23,7 +23,6 @@ from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import export_range
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.merging import compare_joined
-from streamvault.reading.comparing import compare_range
 from streamvault.rotation.compact import Choose, Compaction, choose_tiers
 from streamvault.rotation.reports import (
     CompactOptions,
@@ -34,7 +33,8 @@ from streamvault.rotation.reports import (
     RotateReport,
 )
 from streamvault.rotation.rotate import Rotation
-from streamvault.sparkrun.opening import Tasks
+from streamvault.runner.opening import Tasks
+from streamvault.sources.comparing import compare_range
 from streamvault.streamstore.own import describe_source
 
 REMEMBERED = 100

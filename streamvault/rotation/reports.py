@@ -29,7 +29,7 @@ from streamvault.manifests.options import (
     TargetBytes,
     Window,
 )
-from streamvault.sparkrun.opening import Distributed
+from streamvault.runner.opening import Distributed
 
 EVERY = 10.0
 """Seconds between two checks for new events."""

@@ -25,11 +25,11 @@ from streamvault.manifests.merging import compare_joined, delete_replaced
 from streamvault.manifests.verbs.hold import check_name, put_hold
 from streamvault.manifests.verbs.read_back import last_checked, read_back
 from streamvault.objectstore.store import Lock, ObjectLocks
-from streamvault.reading.comparing import CompareTask, check_expiring, compare_range
 from streamvault.requests.queue import check_queue, request_deletions
 from streamvault.rotation.reports import RotateOptions, RotateReport, StoppedReport
 from streamvault.rotation.truncate import SeenRanges, Truncated, forget_truncations, truncate_source
-from streamvault.sparkrun.opening import Tasks
+from streamvault.runner.opening import Tasks
+from streamvault.sources.comparing import CompareTask, check_expiring, compare_range
 from streamvault.streamstore.model import StreamCut
 from streamvault.streamstore.uri import StoreAddress
 

@@ -17,7 +17,7 @@ from streamvault.manifests.history import Generation
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.manifest import Manifest
 from streamvault.objectstore.store import AccessDenied, AlreadyExists
-from streamvault.reading.comparing import (
+from streamvault.sources.comparing import (
     CompareTask,
     Held,
     bytes_before,
@@ -27,7 +27,7 @@ from streamvault.reading.comparing import (
     held_below,
     never_archived,
 )
-from streamvault.reading.identity import check_same_stream
+from streamvault.sources.identity import check_same_stream
 from streamvault.streamstore.cuts import later_of, segments_between
 from streamvault.streamstore.errors import StreamSealed
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription

@@ -12,8 +12,8 @@ from streamvault.common.options import Options, PublicVerb, ScopeKind
 from streamvault.layouts.keys import MANIFESTS, TABLES, WORK
 from streamvault.manager.listing import role_of
 from streamvault.manifests.archive import Archive
-from streamvault.mirrors.replica import replica_tag
 from streamvault.objectstore.uri import RootAddress
+from streamvault.replication.replica import replica_tag
 from streamvault.scopes.reports import OmittedStream
 from streamvault.scopes.uri import ScopePattern, has_scope, is_scope
 from streamvault.streamstore.errors import AccessDenied, InvalidName, NoSuchScope, NoSuchStream

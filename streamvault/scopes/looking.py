@@ -16,7 +16,6 @@ from streamvault.manager.status import ScopeState, Servers, look_at_scope
 from streamvault.manifests.verbs.overview import Overview, overview_of
 from streamvault.manifests.verbs.show import NoSuchPlace, find_archives
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.comparing import bytes_before, check_gaps, held_below
 from streamvault.report.reports import (
     ArchiveStatus,
     PlaceStatus,
@@ -29,6 +28,7 @@ from streamvault.report.status import status_of, unarchived_bytes
 from streamvault.scopes.calls import StreamCalls
 from streamvault.scopes.entries import load_declared
 from streamvault.scopes.uri import ScopePattern
+from streamvault.sources.comparing import bytes_before, check_gaps, held_below
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.uri import OpenStream, parse_stream
 
@@ -266,7 +266,7 @@ def declared_parts(file: str) -> list[WatchedStreams]:
 
 def _calls(file: str) -> tuple[PublicVerb, StreamCalls]:
     """Return the verb that a file is for, and its calls: `replicate` if the file names no root."""
-    from streamvault.mirrors.replicate import replicate_stream  # noqa: PLC0415  (these import the engines)
+    from streamvault.replication.replicate import replicate_stream  # noqa: PLC0415  (these import the engines)
     from streamvault.rotation.follow import follow_stream  # noqa: PLC0415
     from streamvault.rotation.rotate import rotate_stream  # noqa: PLC0415
     from streamvault.scopes.declared import DeclaredCalls  # noqa: PLC0415

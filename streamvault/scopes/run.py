@@ -19,9 +19,9 @@ from streamvault.common.options import Options, PublicVerb
 from streamvault.common.progress import ForwardedProgress, Progress
 from streamvault.common.report import Report
 from streamvault.common.waiting import JointRun
+from streamvault.runner.opening import sharing_runner
 from streamvault.scopes.calls import ScopeListing, StreamCalls
 from streamvault.scopes.reports import ScopeReport, StreamFailure, StreamOutcome
-from streamvault.sparkrun.opening import sharing_runner
 from streamvault.streamstore.errors import GoneBefore
 from streamvault.streamstore.uri import sharing_stores
 

@@ -10,11 +10,11 @@ from streamvault.common.options import verb
 from streamvault.common.units import moment_text, now_utc
 from streamvault.manifests.verbs.show import find_archives
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.comparing import never_archived
 from streamvault.report.metrics import metrics_text
 from streamvault.report.reports import StatusOptions, StatusReport
 from streamvault.report.status import status_of
 from streamvault.report.write import replace_file
+from streamvault.sources.comparing import never_archived
 from streamvault.streamstore.uri import is_stream, sharing_stores
 
 

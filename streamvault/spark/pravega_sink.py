@@ -26,8 +26,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.importer.target import first_segment_id, look_again
-from streamvault.reading.identity import COMPARED_SEGMENTS, Position, SourcePosition
-from streamvault.reading.sources import StreamSource
+from streamvault.sources.identity import COMPARED_SEGMENTS, Position, SourcePosition
+from streamvault.sources.sources import StreamSource
 from streamvault.spark.options import Writing
 from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.filling import Pinger, TransactionBuffers

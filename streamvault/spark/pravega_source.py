@@ -20,8 +20,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from streamvault.common.units import now_utc
-from streamvault.reading.identity import COMPARED_SEGMENTS, SourcePosition
-from streamvault.reading.sources import LiveState
+from streamvault.sources.identity import COMPARED_SEGMENTS, SourcePosition
+from streamvault.sources.sources import LiveState
 from streamvault.spark.batch_reader import BatchReader, PartPartition
 from streamvault.spark.columns import arrow_schema
 from streamvault.spark.options import Reading, options_for, read_options, schema_for, write_options

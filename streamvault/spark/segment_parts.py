@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamvault.common.errors import Failed
 from streamvault.lake.read import batch_of
-from streamvault.reading.spans import spans_of
+from streamvault.sources.spans import spans_of
 from streamvault.spark.options import Reading
 from streamvault.streamstore.cuts import is_before, segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated

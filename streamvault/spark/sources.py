@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Usage
 from streamvault.common.processes import SAFE, start_python
-from streamvault.sparkrun.runner import SparkFailed
-from streamvault.sparkrun.settings import import_folder, ship_code
+from streamvault.runner.runner import SparkFailed
+from streamvault.runner.settings import import_folder, ship_code
 
 NEEDED = (4, 3)
 """The oldest PySpark with all that the data sources use; commands run with older ones."""
@@ -106,7 +106,7 @@ version = "%d.%d" % sys.version_info[:2]
 if version != sys.argv[1]:
     sys.exit(f"it is Python {version}, but the program runs Python {sys.argv[1]}")
 try:
-    from streamvault.sparkrun.settings import import_folder
+    from streamvault.runner.settings import import_folder
 except ImportError:
     sys.exit()
 print(import_folder())

@@ -294,4 +294,4 @@ MIRRORS: dict[str, Command] = {
     "target-flip": Command(_target_flip, outside=True),
     **MIRROR_VARIANTS,
 }
-"""Verbs with a stream as their target, and what happens to that stream meanwhile; see `mirrors`."""
+"""Verbs with a stream as their target, and what happens to that stream meanwhile; see `replication`."""

@@ -11,8 +11,8 @@ import pytest
 
 from streamvault import copy_stream
 from streamvault.common.errors import Conflict, Usage
+from streamvault.concat import event_keys
 from streamvault.importer.target import TargetTaken
-from streamvault.joining import event_keys
 from streamvault.streamstore.errors import NoSuchStream, StreamExists
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import is_own

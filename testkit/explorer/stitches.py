@@ -18,7 +18,7 @@ import greenlet
 
 from streamvault import append_streams, check_archive, compact_archive, copy_stream, export_stream, join_streams
 from streamvault.common.errors import Problem
-from streamvault.reading.identity import AnotherSource
+from streamvault.sources.identity import AnotherSource
 from streamvault.streamstore.errors import NoSuchStream, StreamExists
 from streamvault.streamstore.model import KeyRange, ScaleKind, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.own import is_own, users_configuration

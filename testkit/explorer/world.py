@@ -26,8 +26,8 @@ from streamvault.objectstore.bulk import Transfers
 from streamvault.objectstore.retrying import RetryingStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
-from streamvault.sparkrun.inline import InlineRunner
-from streamvault.sparkrun.runner import task_failed
+from streamvault.runner.inline import InlineRunner
+from streamvault.runner.runner import task_failed
 from streamvault.streamstore.model import StreamCut, StreamDescription
 from streamvault.streamstore.uri import StoreAddress
 from testkit.explorer.memory import Bucket, Cluster, Late, MemoryObjects, MemoryStreams, PagedObjects

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from streamvault.sparkrun import java as installed
-from streamvault.sparkrun.runner import NoJava
+from streamvault.runner import java as installed
+from streamvault.runner.runner import NoJava
 from testkit.servers.cache import cached
 from testkit.servers.process import run_tool
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from streamvault import check_archive, export_stream, import_stream
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.spans import spans_of
+from streamvault.sources.spans import spans_of
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.walking import find_start

@@ -31,13 +31,13 @@ from streamvault import (
     write_table,
 )
 from streamvault.common.errors import Conflict
+from streamvault.concat import event_keys
+from streamvault.concat.copy_events import EventCopying
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.reports import ExportOptions
 from streamvault.exporter.run import ExportRun
-from streamvault.joining import event_keys
-from streamvault.joining.copy_events import EventCopying
-from streamvault.reading import identity
-from streamvault.reading.identity import AnotherSource
+from streamvault.sources import identity
+from streamvault.sources.identity import AnotherSource
 from streamvault.spark.pravega_sink import PravegaStreamSink
 from streamvault.spark.pravega_source import PravegaDataSource, PravegaStreamReader
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
@@ -56,8 +56,8 @@ from streamvault.streamstore.store import Transaction, Transactions, Written
 from testkit.killed import Killed, killed
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
 from testkit.streams import append_events, events_of
-from tests.commands.joining.keyed import killed_at_stage
-from tests.commands.mirrors.streams import killed_at
+from tests.commands.concat.keyed import killed_at_stage
+from tests.commands.replication.streams import killed_at
 from tests.unit.spark_sinks import Place
 
 FIRST = SegmentId(0, 0)

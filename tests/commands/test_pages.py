@@ -16,7 +16,7 @@ NAMES = {os.path.relpath(page, DOCS): page for page in PAGES}
 NEEDS = {
     "airflow": "tests/commands/test_airflow_guide.py",  # with a stand-in; it fails if the page has more of them
     "benchmarks": "tests/unit/project/test_benchmarks.py",
-    "cluster": "tests/unit/sparkrun/test_sent.py",
+    "cluster": "tests/unit/runner/test_sent.py",
     "docker": "tests/unit/project/test_examples.py",
     "glacier": "tests/integration/test_pages.py",
     "glue": "tests/integration/test_pages.py",
@@ -30,7 +30,7 @@ NEEDS = {
 
 TESTS = {
     "../README.md": "tests/unit/project/test_tutorials.py",
-    "guide/append.md": "tests/commands/joining/test_guide.py",
+    "guide/append.md": "tests/commands/concat/test_guide.py",
     "guide/scopes.md": "tests/commands/scopes/test_guide.py",
     "runbooks/": "tests/commands/test_runbooks.py",
     "tutorial/": "tests/unit/project/test_tutorials.py",

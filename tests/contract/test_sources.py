@@ -12,8 +12,8 @@ import pytest
 from streamvault import rotate_stream
 from streamvault.common.errors import Damaged, Overtaken
 from streamvault.manifests.archive import NoSuchArchive
-from streamvault.reading.source import Source, SourcePart, SourceState, bytes_after
-from streamvault.reading.sources import ArchiveSource, open_source
+from streamvault.sources.source import Source, SourcePart, SourceState, bytes_after
+from streamvault.sources.sources import ArchiveSource, open_source
 from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchScope

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streamvault.common.errors import Conflict, Failed
-from streamvault.joining.copy_events import BatchLog, BatchRecord
-from streamvault.joining.planning import StitchLog, StitchRecord
-from streamvault.reading.identity import LastBytes, SourcePosition
+from streamvault.concat.copy_events import BatchLog, BatchRecord
+from streamvault.concat.planning import StitchLog, StitchRecord
+from streamvault.sources.identity import LastBytes, SourcePosition
 from streamvault.spark.pravega_sink import WriteLog
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken

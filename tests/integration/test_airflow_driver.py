@@ -37,7 +37,7 @@ from streamvault.airflow.operators import (
 )
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.submit import StreamvaultSubmitHook
-from streamvault.sparkrun.runner import Master
+from streamvault.runner.runner import Master
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.streams import append_events, digest_of, make_stream

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from streamvault import append_streams, copy_stream, export_stream, join_streams
-from streamvault.joining.reports import StitchReport
-from streamvault.reading.identity import AnotherSource
-from streamvault.sparkrun.runner import TaskFailed
+from streamvault.concat.reports import StitchReport
+from streamvault.runner.runner import TaskFailed
+from streamvault.sources.identity import AnotherSource
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.model import (
@@ -35,8 +35,8 @@ from testkit.killed import Killed, killed
 from testkit.servers.java_client import JavaClient
 from testkit.servers.proxy import FaultProxy
 from testkit.streams import events_of
-from tests.commands.joining.test_append import flip_byte
-from tests.commands.mirrors.streams import leave_leases
+from tests.commands.concat.test_append import flip_byte
+from tests.commands.replication.streams import leave_leases
 from tests.integration.conftest import Site
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, copy_stream, export_stream, import_stream, rotate_stream
-from streamvault.reading.reader import NotEvents
+from streamvault.sources.reader import NotEvents
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.servers.java_client import JavaClient

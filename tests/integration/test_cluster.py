@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from streamvault import check_archive, export_stream, import_stream
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.servers.pravega import PravegaServer

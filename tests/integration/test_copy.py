@@ -16,7 +16,7 @@ from testkit.servers.pravega import PravegaServer
 from testkit.streams import KeyRange, append_events, digest_of, events_of, make_stream, shape_of
 from tests.integration.conftest import Site
 from tests.integration.test_numbers import roll, shape_without_numbers
-from tests.unit.joining.events.keyed_stream import KeyedStream, by_key
+from tests.unit.concat.events.keyed_stream import KeyedStream, by_key
 
 pytestmark = pytest.mark.pravega
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from streamvault import move_stream, promote_replica, replicate_stream
-from streamvault.mirrors.replica import seal_source
+from streamvault.replication.replica import seal_source
 from streamvault.streamstore.errors import SegmentTruncated
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.own import MOST_TAGS
@@ -50,7 +50,7 @@ def test_transaction_that_was_begun_before_a_scale(
     scaled = store.scale(name, list(store.describe(name).tail.offsets), [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
     for segment in scaled.segments:
         append_events(store, name, segment, [b"after the scale"])
-    monkeypatch.setattr("streamvault.mirrors.promote.seal_source", seal)
+    monkeypatch.setattr("streamvault.replication.promote.seal_source", seal)
     if verb == "move":
         report = move_stream(source, target, numbers="keep", master="inline", no_tombstone=True)
     else:

@@ -13,7 +13,7 @@ from streamvault import check_archive, export_stream, import_stream, show_archiv
 from streamvault.common.progress import Progress
 from streamvault.exporter.plan import TRUNCATED_BEFORE
 from streamvault.importer.target import TargetBusy, lease_stream, take_lease
-from streamvault.reading.reader import TRUNCATED
+from streamvault.sources.reader import TRUNCATED
 from streamvault.streamstore import lease
 from streamvault.streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamCut, StreamName
 from testkit.commands import run, started, wait_until

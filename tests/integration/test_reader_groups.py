@@ -16,7 +16,7 @@ import pytest
 from streamvault import replicate_stream, translate
 from streamvault.cli import main
 from streamvault.common.errors import Problem
-from streamvault.reading.reader_groups import look_at_group
+from streamvault.sources.reader_groups import look_at_group
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.store import GroupPosition, StreamStore

@@ -9,7 +9,7 @@ import pytest
 from streamvault import check_archive, export_stream, rotate_stream, show_status
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.manifests.archive import Archive
-from streamvault.reading.comparing import StillHeld
+from streamvault.sources.comparing import StillHeld
 from streamvault.streamstore.model import StreamName
 from testkit.small_archives import RANGE_SIZE, forge_gaps
 from testkit.streams import make_stream

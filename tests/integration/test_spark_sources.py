@@ -328,7 +328,7 @@ def test_workers_without_the_code_can_read(
 THE_USERS_OWN_SPARK = """
 import sys
 from pyspark.sql import SparkSession
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
 from streamvault.spark import register
 
 master = "local-cluster[1,1,1024]"

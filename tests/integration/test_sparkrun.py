@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streamvault.sparkrun.opening import open_runner
-from streamvault.sparkrun.runner import Runner, SparkFailed, TaskFailed
+from streamvault.runner.opening import open_runner
+from streamvault.runner.runner import Runner, SparkFailed, TaskFailed
 from streamvault.streamstore.errors import SegmentTruncated
 from testkit.servers.spark_cluster import SparkCluster
 from tests.conftest import absent
@@ -83,7 +83,7 @@ def silent_master() -> Iterator[tuple[str, subprocess.Popen[str]]]:
         master = f"spark://127.0.0.1:{server.getsockname()[1]}"
         script = f"""
 from streamvault.common.errors import Problem
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
 try:
     with open_runner("{master}"):
         pass
@@ -117,7 +117,7 @@ def test_results_are_returned_as_tasks_finish(runner: Runner) -> None:
 
 NAMELESS = """
 import socket
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
 
 try:
     print(socket.getaddrinfo(socket.gethostname(), None))
@@ -169,7 +169,7 @@ def test_failed_task_is_retried(runner: Runner, tmp_path: Path) -> None:
 
 
 def test_permanent_error_is_one_line(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "streamvault.sparkrun.runner"), pytest.raises(TaskFailed) as caught:
+    with caplog.at_level(logging.DEBUG, "streamvault.runner.runner"), pytest.raises(TaskFailed) as caught:
         list(runner.run(raise_error, range(5)))
     assert str(caught.value).startswith("a task failed: ValueError: cannot do 3 really. ")
     assert "in raise_error" in caplog.text
@@ -217,7 +217,7 @@ def test_concurrent_runs_return_their_own_results(runner: Runner) -> None:
 # Separate programs, to be interrupted and killed.
 PROGRAM = """
 import json, logging, sys, time
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
 
 logging.basicConfig(level=logging.WARNING)
 
@@ -330,7 +330,7 @@ def test_killed_spark_process_is_one_line(tmp_path: Path) -> None:
     script = """
 import os, signal, sys, threading, time
 from streamvault.common.errors import Problem
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
 import psutil
 
 if __name__ == "__main__":
@@ -352,8 +352,8 @@ if __name__ == "__main__":
 LARGE_RUN = """
 import json, os
 from typing import NamedTuple
-from streamvault.sparkrun import auto
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner import auto
+from streamvault.runner.opening import open_runner
 
 auto.allowed_cores = lambda: 4.0
 
@@ -393,7 +393,7 @@ def test_large_run_starts_spark(tmp_path: Path) -> None:
 # On a cluster. The code that runs there must not need this module, so it is part of a separate program.
 ON_CLUSTER = """
 import json, os, sys, time
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
 
 def where(number):
     import streamvault.manifests.manifest

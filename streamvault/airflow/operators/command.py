@@ -24,7 +24,7 @@ from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import StreamvaultSubmitHook
 from streamvault.common.options import Options
 from streamvault.common.units import parse_duration
-from streamvault.sparkrun.opening import Distributed
+from streamvault.runner.opening import Distributed
 
 _CLUSTER_MODE = "the driver runs on the worker (deploy mode client): only it gets the logins, in its environment"
 _OWN_APPLICATION = "the operator submits the command of Streamvault"

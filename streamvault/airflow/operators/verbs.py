@@ -15,13 +15,13 @@ from streamvault.airflow.outcome import found_in, reports_in
 from streamvault.airflow.pravega import PravegaHook, own_target_login
 from streamvault.common.options import Options
 from streamvault.common.units import parse_duration, seconds_text
+from streamvault.concat.reports import AppendOptions, JoinOptions
 from streamvault.exporter.reports import ConvertOptions, ExportOptions, PlanOptions
 from streamvault.importer.options import ImportOptions
-from streamvault.joining.reports import AppendOptions, JoinOptions
 from streamvault.lake.reports import DdlOptions, HandoffOptions
 from streamvault.manager.reports import SweepOptions
 from streamvault.manifests.options import CheckOptions, DeleteOptions, HoldOptions, ReleaseOptions, ShowOptions
-from streamvault.mirrors.reports import CopyOptions, MoveOptions, PromoteOptions, ReplicateOptions
+from streamvault.replication.reports import CopyOptions, MoveOptions, PromoteOptions, ReplicateOptions
 from streamvault.report.reports import DoctorOptions, ReportOptions, StatusOptions
 from streamvault.requests.reports import RequestOptions, WorkOptions
 from streamvault.rotation.reports import CompactOptions, FollowOptions, RotateOptions

@@ -39,8 +39,8 @@ from streamvault.manifests.verbs.check_ranges import (
 )
 from streamvault.manifests.verbs.reports import CheckReport, damage_reports
 from streamvault.objectstore.store import ObjectStoreError
-from streamvault.sparkrun.opening import open_runner
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.opening import open_runner
+from streamvault.runner.runner import Runner
 from streamvault.streamstore.framing import filler_text
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.own import filled_places

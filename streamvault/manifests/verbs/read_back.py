@@ -17,7 +17,7 @@ from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.merging import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.verbs.check import run_checks
 from streamvault.manifests.verbs.check_ranges import CheckResult, check_ranges, range_tasks
-from streamvault.sparkrun.runner import Runner
+from streamvault.runner.runner import Runner
 
 
 def read_back(

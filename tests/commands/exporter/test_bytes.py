@@ -29,9 +29,9 @@ from streamvault.common.errors import Usage
 from streamvault.importer import run as import_run
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archived_range import ArchivedRange
-from streamvault.reading.reader import NotEvents
+from streamvault.runner.runner import TaskFailed
+from streamvault.sources.reader import NotEvents
 from streamvault.spark.archive_source import ArchiveDataSource
-from streamvault.sparkrun.runner import TaskFailed
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamName

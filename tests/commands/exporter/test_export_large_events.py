@@ -20,8 +20,8 @@ from streamvault import (
 )
 from streamvault.common.errors import Failed, Usage
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.reading.reader import TRUNCATED, NotEvents, find_range
-from streamvault.reading.spans import SegmentSpan, Span
+from streamvault.sources.reader import TRUNCATED, NotEvents, find_range
+from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender

@@ -26,7 +26,7 @@ from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.plan import FinishedSpan, RangeEntry
 from streamvault.manifests.verbs.costs import LIST_PRICES, Part, Requests, list_prices, load_prices
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.proof import SegmentChain
+from streamvault.sources.proof import SegmentChain
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.small_archives import RANGE_SIZE, Vault, archive_of

@@ -17,7 +17,7 @@ from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
-from streamvault.reading.spans import Span
+from streamvault.sources.spans import Span
 from streamvault.streamstore.uri import parse_stream
 from testkit.small_archives import KINDS, NAME
 from testkit.streams import frame

@@ -20,8 +20,8 @@ from streamvault.exporter.plan import TRUNCATED_BEFORE
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import LiveEvents, write_file
 from streamvault.objectstore.store import ObjectStore
-from streamvault.reading.reader import TRUNCATED
-from streamvault.reading.spans import SegmentSpan, Span
+from streamvault.sources.reader import TRUNCATED
+from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.lakes import PREFIX, RESTORED, is_whole, meanwhile, rows_in, rows_of, table_keys, table_of, writing

@@ -30,7 +30,7 @@ from streamvault.manifests.verbs.reports import DeleteReport
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
-from streamvault.sparkrun.runner import TaskFailed
+from streamvault.runner.runner import TaskFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut, StreamName
 from testkit.killed import Killed, killed

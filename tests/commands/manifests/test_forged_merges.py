@@ -23,7 +23,7 @@ from streamvault.manifests.merging import Merger, compare_joined, delete_replace
 from streamvault.manifests.plan import Plan, create_plan
 from streamvault.manifests.verbs import read_back
 from streamvault.rotation import rotate
-from streamvault.sparkrun.inline import InlineRunner
+from streamvault.runner.inline import InlineRunner
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, merge
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC)

@@ -49,7 +49,7 @@ from streamvault.report.history import read_history
 from streamvault.rotation.compact import Compaction, choose_runs
 from streamvault.rotation.reports import CompactOptions, RotateOptions
 from streamvault.rotation.rotate import expire
-from streamvault.sparkrun.opening import Tasks
+from streamvault.runner.opening import Tasks
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.small_archives import NAME, Vault, a_root, archive_of, contents, merge, replace_object

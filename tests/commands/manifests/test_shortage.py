@@ -20,7 +20,7 @@ from streamvault.cli import main
 from streamvault.common.errors import Damaged, Failed, ShortOf, content_error, shortage
 from streamvault.layouts import chunks, isolated
 from streamvault.manifests import index as ranges
-from streamvault.sparkrun.runner import task_failed
+from streamvault.runner.runner import task_failed
 from streamvault.streamstore.model import StreamName
 from testkit.small_archives import Vault
 

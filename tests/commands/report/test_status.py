@@ -32,8 +32,8 @@ from streamvault.report.reports import (
     StatusReport,
     StreamStatus,
 )
+from streamvault.runner.inline import InlineRunner
 from streamvault.scopes import status as scopes_status
-from streamvault.sparkrun.inline import InlineRunner
 from testkit.small_archives import NAME, Vault, a_root, archive_of, replace_object
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"

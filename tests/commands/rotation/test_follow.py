@@ -26,7 +26,7 @@ from streamvault.objectstore import retrying
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import AccessDenied, ObjectStoreUnavailable, ServerBusy
 from streamvault.rotation.compact import FACTOR
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
@@ -154,7 +154,7 @@ def test_start_of_the_runner_counts_for_no_generation(vault: Vault, monkeypatch:
     """It is opened once; the time is not subtracted from a later round."""
     with open_runner("inline[2]") as runner:
         runner.start_seconds = 1000.0
-        monkeypatch.setattr("streamvault.sparkrun.opening.open_runner", lambda *_: nullcontext(runner))
+        monkeypatch.setattr("streamvault.runner.opening.open_runner", lambda *_: nullcontext(runner))
         adding = iter([b"first", b"second"])
 
         class Adding(Notes):

@@ -33,9 +33,9 @@ from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.manifest import IndexEntry, Manifest
 from streamvault.manifests.plan import FinishedSpan, Gap, leave_row
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.reading import comparing
 from streamvault.rotation import rotate, truncate
 from streamvault.rotation.reports import RotateReport
+from streamvault.sources import comparing
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId

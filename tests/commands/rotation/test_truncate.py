@@ -20,10 +20,10 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.decisions import Decision, Truncation
 from streamvault.manifests.manifest import Manifest
 from streamvault.objectstore.store import InArchiveClass
-from streamvault.reading import comparing, identity
 from streamvault.rotation import rotate as rotation
 from streamvault.rotation import truncate
 from streamvault.rotation.reports import RotateReport
+from streamvault.sources import comparing, identity
 from streamvault.streamstore.model import KeyRange, SegmentId
 from testkit.small_archives import (
     KINDS,

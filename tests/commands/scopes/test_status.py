@@ -23,8 +23,8 @@ from streamvault.manager import status as looking
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.costs import Requests
-from streamvault.mirrors.replica import REPLICA
 from streamvault.objectstore.store import ObjectStoreUnavailable
+from streamvault.replication.replica import REPLICA
 from streamvault.report.metrics import metrics_text
 from streamvault.report.reports import StatusReport
 from streamvault.report.status import unarchived_bytes

@@ -9,7 +9,7 @@ import pytest
 
 from streamvault import replicate_stream
 from streamvault.common.errors import Damaged, Problem
-from streamvault.reading.sources import ArchiveState
+from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.cuts import counterparts
 from streamvault.streamstore.errors import NoSuchStream
 from testkit.explorer.commands import COMMANDS, MIRRORS, TARGET, TARGET_NAME, Command

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import streamvault.importer.target
-import streamvault.mirrors.replica
-from streamvault.mirrors.move import _Move
+import streamvault.replication.replica
+from streamvault.replication.move import _Move
 from testkit.explorer.explore import at_each_point, run
 from testkit.explorer.families import MIRRORED, family
 from testkit.explorer.many import explore
@@ -35,7 +35,7 @@ def test_source_deleted_before_it_was_compared_is_found(monkeypatch: pytest.Monk
 def test_users_stream_taken_for_the_replica_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     same: Any = lambda _: ""  # noqa: E731  (as if streams of one name could not be told apart)
     monkeypatch.setattr(streamvault.importer.target, "first_segment_id", same)
-    monkeypatch.setattr(streamvault.mirrors.replica, "first_segment_id", same)
+    monkeypatch.setattr(streamvault.replication.replica, "first_segment_id", same)
     schedules = at_each_point("events/replica-sealed", ("promote", "target-delete", "target-make"), ("!", "+!"))
     found = [one for one in map(run, schedules) if one.wrong]
     assert found

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import streamvault.mirrors.replica
+import streamvault.replication.replica
 from streamvault import promote_replica, replicate_stream
 from streamvault.common.errors import Failed
 from streamvault.importer.run import ImportRun
-from streamvault.mirrors.replica import Record, Replica, ReplicaPromoted
-from streamvault.mirrors.replication import ReplicaTarget
+from streamvault.replication.replica import Record, Replica, ReplicaPromoted
+from streamvault.replication.replication import ReplicaTarget
 from streamvault.streamstore.errors import ScaleRefused
 from streamvault.streamstore.own import is_own
 from testkit.explorer.commands import TARGET, TARGET_NAME
@@ -70,7 +70,7 @@ def test_late_scale_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_filler_that_is_not_looked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamvault.mirrors.replica, "check_ends", lambda replica, _: replica.describe())
+    monkeypatch.setattr(streamvault.replication.replica, "check_ends", lambda replica, _: replica.describe())
     assert is_found(three_stops(*LATE_FILLER), "WRONG")
 
 
@@ -84,7 +84,7 @@ def test_replica_that_is_taken_for_the_deleted_one_is_found(monkeypatch: pytest.
     monkeypatch.setattr(ReplicaTarget, "begin", begin_ledger)
     monkeypatch.setattr(ReplicaTarget, "check_stays", lambda *_: None)
     monkeypatch.setattr(Record, "is_about", lambda *_: True)
-    monkeypatch.setattr("streamvault.mirrors.replica._check_ends", lambda replica, _: replica.describe())
+    monkeypatch.setattr("streamvault.replication.replica._check_ends", lambda replica, _: replica.describe())
     assert is_found(stopped_and_killed(*DELETED, away=2, later=12), "WRONG")
 
 

@@ -19,10 +19,10 @@ import streamvault
 from streamvault import StreamManager
 from streamvault.errors import Conflict, InvalidName, StreamExists, Usage
 from streamvault.manager.manager import NOT_METHODS
-from streamvault.sparkrun import opening
-from streamvault.sparkrun.inline import InlineRunner
-from streamvault.sparkrun.opening import KeptRunner, open_runner
-from streamvault.sparkrun.runner import InvalidMaster, Runner
+from streamvault.runner import opening
+from streamvault.runner.inline import InlineRunner
+from streamvault.runner.opening import KeptRunner, open_runner
+from streamvault.runner.runner import InvalidMaster, Runner
 from streamvault.streamstore import uri as addresses
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName

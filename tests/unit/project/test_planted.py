@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from streamvault.sparkrun import jvm
-from streamvault.sparkrun.runner import Master, SparkFailed
-from streamvault.sparkrun.settings import import_folder, settings_for
+from streamvault.runner import jvm
+from streamvault.runner.runner import Master, SparkFailed
+from streamvault.runner.settings import import_folder, settings_for
 
 FOLDERS = {"TMPDIR": "temp", "HOME": "home", "XDG_CACHE_HOME": "cache", "PWD": "here"}
 IMPORTING = {**os.environ, "PYTHONPATH": str(import_folder())}
@@ -32,7 +32,7 @@ except NotDecodable as error:
 REGISTERING = """
 import sys
 from streamvault.spark.sources import _package_of
-from streamvault.sparkrun.settings import import_folder
+from streamvault.runner.settings import import_folder
 assert _package_of(sys.executable) == str(import_folder())
 """
 
@@ -45,7 +45,7 @@ with s3_server() as endpoint:
 
 TASKS = """
 import sys
-from streamvault.sparkrun.opening import open_runner
+from streamvault.runner.opening import open_runner
 def see(_):
     import os, obstore, zstandard, mmh3, pyarrow
     return [entry for entry in sys.path if entry in ("", os.getcwd())]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import streamvault.sparkrun
+import streamvault.runner
 from streamvault import export_stream, read_archive
 from streamvault.cli.app import COMMANDS
 from streamvault.exporter.archived_events import rewrite_range
@@ -17,7 +17,7 @@ from streamvault.exporter.run import export_range
 from streamvault.importer.fill import fill_segment, verify_range
 from streamvault.lake.task import write_file
 from streamvault.manifests.verbs.check_ranges import check_ranges
-from streamvault.sparkrun.opening import STORE_MODULES
+from streamvault.runner.opening import STORE_MODULES
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.streams import make_stream
@@ -51,7 +51,7 @@ def test_tasks_load_neither_arrow_nor_botocore() -> None:
 
 
 def test_arrow_is_loaded_only_where_an_index_is_read() -> None:
-    assert not loaded(*VERBS, "streamvault.manager.listing", "streamvault.mirrors.replicate") & {"pyarrow"}
+    assert not loaded(*VERBS, "streamvault.manager.listing", "streamvault.replication.replicate") & {"pyarrow"}
 
 
 def test_tasks_that_write_tables_load_arrow() -> None:
@@ -92,7 +92,7 @@ def test_what_pyarrow_keeps_is_set_before_it_is_loaded(module: str) -> None:
 
 
 def test_sparkrun_names_no_module_of_the_rooms_above_it() -> None:
-    files = list(Path(*streamvault.sparkrun.__path__).rglob("*.py"))
+    files = list(Path(*streamvault.runner.__path__).rglob("*.py"))
     assert len(files) > 10
     assert [file.name for file in files if re.search(r"[\"']streamvault\.(?!sparkrun)", file.read_text())] == []
 

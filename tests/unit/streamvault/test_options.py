@@ -27,7 +27,7 @@ from streamvault.manifests.options import (
     ShowOptions,
     WarmOptions,
 )
-from streamvault.mirrors.reports import CopyOptions, MoveOptions, PromoteOptions, ReplicateOptions
+from streamvault.replication.reports import CopyOptions, MoveOptions, PromoteOptions, ReplicateOptions
 from streamvault.requests.queue import RestoreRequest
 from streamvault.requests.reports import RequestOptions, WorkOptions
 from streamvault.rotation.reports import CompactOptions, FollowOptions, RotateOptions

@@ -20,7 +20,7 @@ from streamvault.manifests.decisions import find_checked
 from streamvault.manifests.merging import delete_replaced, replacements
 from streamvault.manifests.verbs.read_back import read_back
 from streamvault.objectstore.uri import RootAddress
-from streamvault.sparkrun.inline import InlineRunner
+from streamvault.runner.inline import InlineRunner
 from streamvault.streamstore.model import SegmentId
 from testkit.small_archives import NAME, Vault, archive_of, contents, merge, objects_of, replace_object
 

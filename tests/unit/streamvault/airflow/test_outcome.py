@@ -14,7 +14,7 @@ from streamvault.cli.running import command_error
 from streamvault.common.errors import Conflict, Overtaken, Problem
 from streamvault.manifests.archive import NoSuchArchive
 from streamvault.objectstore.store import AccessDenied, NoSuchBucket
-from streamvault.sparkrun.runner import NoJava
+from streamvault.runner.runner import NoJava
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StoreBusy, StreamStoreUnavailable
 from streamvault.streamstore.lease import LeaseHeld
 

@@ -7,7 +7,7 @@ import pytest
 from streamvault.cli import join
 from streamvault.cli import join as append
 from streamvault.cli.output import Results
-from streamvault.joining.reports import StitchReport
+from streamvault.concat.reports import StitchReport
 
 HERE, INTO = "local:///streams/shop/orders", "local:///streams/shop/all"
 

@@ -27,7 +27,7 @@ from streamvault.airflow.operators import (
 )
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.submit import HISTORY_SERVER, Outcome, StreamvaultSubmitHook
-from streamvault.sparkrun.settings import PAGES_FILE
+from streamvault.runner.settings import PAGES_FILE
 from testkit.servers.s3 import S3Server
 from testkit.small_archives import Vault
 

@@ -1,0 +1,597 @@
+"""Brings a replica up to its source, round by round.
+
+The target of a replication: free or its source's replica when it is found, and from then on that very stream.
+
+The source has to stay the same, too. A stream of the same name and first segments may be another one: in a cluster that
+was rebuilt, numbering begins anew. So the ledger has the source's tail and head of the newest round, and each round
+compares the last bytes of all open segments with the replica's (`ImportRun.check_unfinished`) before it appends to any.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from streamvault.common.errors import Conflict, Overtaken
+from streamvault.common.progress import Progress
+from streamvault.common.units import now_utc
+from streamvault.common.waiting import Round
+from streamvault.importer.options import TargetOptions
+from streamvault.importer.plan import CannotReplay, RestorePlan, plan_restore
+from streamvault.importer.run import ImportRun
+from streamvault.importer.target import (
+    LOOKS,
+    Target,
+    TargetBusy,
+    TargetTaken,
+    Unfinished,
+    check_missing_filler,
+    has_data,
+    look_again,
+    reporting_lost_lease,
+    take_lease,
+    target_exists_error,
+    unfinished_import,
+)
+from streamvault.replication.replica import (
+    CarryingGroups,
+    Reach,
+    Record,
+    Replica,
+    configuration_document,
+    is_sealed_by_user,
+    mirrored_content,
+    replica_id,
+    replica_tag,
+)
+from streamvault.runner.inline import InlineRunner
+from streamvault.runner.opening import Tasks
+from streamvault.sources.source import Source, SourceState, bytes_after
+from streamvault.sources.sources import StreamSource
+from streamvault.streamstore.byte_source import SourceTruncated
+from streamvault.streamstore.cuts import is_before
+from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.lease import Lease
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
+from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
+
+
+class ReplicaTarget:
+    """The target of a replication, and the ledger that is about it.
+
+    Args:
+        source: the source.
+        replica: the target; it need not exist.
+        options: how the source becomes a new stream.
+        keep_head: keep what the source truncates. Once given, it holds for the replica.
+
+    Attributes:
+        id: see `Record.work`; known after `find`.
+        first: see `Record.target`; empty before `begin`.
+        keep_head: as above.
+        is_new: whether there was no target when it was read.
+    """
+
+    def __init__(self, source: Source, replica: Replica, options: TargetOptions, *, keep_head: bool) -> None:
+        self._source = source
+        self._replica = replica
+        self._options = options
+        self._deleted: Record | None = None
+        self._described: StreamDescription
+        self.keep_head = keep_head
+        self.id = self.first = ""
+        self.is_new = False
+
+    @property
+    def keeps_head(self) -> bool:
+        """Whether the replica keeps what the source truncates. An omitted option must not delete the only copy."""
+        record = self._replica.record
+        return self.keep_head or (record is not None and record.keep_head)
+
+    @property
+    def was_deleted(self) -> bool:
+        """Whether the ledger that was read is about a replica that was deleted."""
+        return self._deleted is not None
+
+    def find(self, described: StreamDescription) -> None:
+        """As `read`, for the replica of a source that was looked at.
+
+        Args:
+            described: the source.
+        """
+        self.id, self._described = self.id_of(described), described
+        self.read()
+
+    def id_of(self, described: StreamDescription) -> str:
+        """Return `Record.work` of the replica of a source."""
+        return replica_id(self._source, described, self._options)
+
+    def check_free(self) -> str | None:
+        """Check that the target is free or this replica; return `unfinished_import`.
+
+        Raises:
+            TargetTaken: it is neither.
+        """
+        replica, source, options = self._replica, self._source, self._options
+        begun = unfinished_import(replica.stream)
+        if begun is None:
+            return None
+        described = replica.stream.describe()
+        if begun == self.id:
+            if not is_own(described.configuration):
+                raise replica.promoting_error()
+            return begun
+        where = replica.uri
+        record = replica.read()
+        if begun and record is not None and record.work == begun and record.source == source.uri:
+            if (record.offsets, record.numbers) != (options.offsets, options.numbers):
+                what = f"the replica was started with --offsets {record.offsets} --numbers {record.numbers}"
+                raise TargetTaken(what, where=where, todo="Give these options, or choose another name.")
+            raise TargetTaken(
+                "the source was deleted and created again, so it is not the stream that was replicated",
+                where=source.uri,
+                todo=f"Promote {where} as it is, or choose another name.",
+            )
+        if promoted := tag_of(described.configuration, REPLICA_OF):
+            todo = "Choose another name. This stream may have events that no other one has."
+            raise TargetTaken(f"the stream is a promoted replica of {promoted}", where=where, todo=todo)
+        if not begun and self._is_origin():
+            raise TargetTaken(
+                f"the stream is the one that {source.uri} was a replica of",
+                where=where,
+                todo="Choose another name. It may have events that were never replicated.",
+            )
+        raise target_exists_error(replica.stream.store, described, begun=begun)
+
+    def _is_origin(self) -> bool:
+        """Whether the source is a promoted replica of the target: the old cluster is back."""
+        if not isinstance(self._source, StreamSource):
+            return False
+        described = self._source.stream.find()
+        return described is not None and tag_of(described.configuration, REPLICA_OF) == replica_tag(self._replica.uri)
+
+    def read(self) -> None:
+        """Check the target, and read the ledger. `Replica.record` is None if that is not about the target.
+
+        Raises:
+            TargetTaken: it is neither free nor this replica, its promotion has begun, or its ledger is missing.
+        """
+        replica = self._replica
+        begun = self.check_free()
+        record = replica.read()
+        self.is_new, self._deleted = begun is None, None
+        if begun is None:
+            self._deleted, replica.record = record, None
+            return
+        if record is not None and record.is_promoting:
+            raise replica.promoting_error()
+        described = replica.stream.describe()
+        if record is not None and not record.is_about(described):
+            self._deleted, replica.record = record, None
+        if replica.record is None and self._options.offsets == "shift" and has_data(described):
+            raise self.no_ledger_error()
+
+    def no_ledger_error(self) -> TargetTaken:
+        """Build the error for an unfinished target whose offsets are counted from a place that is no longer known."""
+        return TargetTaken(
+            "the replica's ledger, which records the offset shifts, is missing",
+            where=self._replica.uri,
+            todo="Replicate into another stream. Delete this one only if the source still has all its events.",
+        )
+
+    def check_same(self, described: StreamDescription) -> None:
+        """Check that the source is still the stream that the ledger is about, as far as its shape shows.
+
+        Its tail and its head only move on, and its history grows.
+
+        Args:
+            described: the source as it is now.
+
+        Raises:
+            Conflict: it was deleted and created again.
+        """
+        record = self._replica.record
+        if record is not None and not (self.id_of(described) == record.work and _goes_on(described, record)):
+            raise Conflict(
+                "the source was deleted and created again, so it is not the stream that was replicated",
+                where=self._source.uri,
+                todo=f"Promote {self._replica.uri} as it is, or replicate into another stream.",
+            )
+
+    def check_stays(self, unfinished: Unfinished | None) -> None:
+        """Check that the target is the one that the ledger is about.
+
+        Args:
+            unfinished: the target; None if there is none.
+
+        Raises:
+            Conflict: it was deleted meanwhile, or is another one of its name.
+        """
+        record = self._replica.record
+        if record is None or not record.target:
+            return  # it is still to be created
+        if unfinished is None:
+            self.check_free()  # it may have been promoted
+        if unfinished is None or not record.is_about(unfinished.described):
+            raise self._gone()
+
+    def take(self, run: ImportRun, described: StreamDescription, lease: Lease) -> Target:
+        """Create or resume the target with its ledger, before it gets data.
+
+        Args:
+            run: fills the target.
+            described: the source; a new ledger says that the replica began at its head.
+            lease: the lease on the target.
+
+        Raises:
+            TargetTaken, TargetBusy, Conflict: as `ImportRun.take` and `begin`.
+        """
+        target, known = run.take(lease), self._replica.record
+        self.begin(described, target.first_segment_id)
+        if self._replica.record is not known:
+            # another run may have finished the target, and deleted its ledger, before this one began a ledger anew
+            target.check_unfinished()
+        return target
+
+    def begin(self, described: StreamDescription, first: str) -> None:
+        """Begin the ledger of a replica that has none, after its target was created, and before it has data.
+
+        So no ledger is left if the store refuses the target.
+
+        Args:
+            described: the source.
+            first: see `Record.target`; empty if it is still to be created.
+
+        Raises:
+            TargetBusy: another process has begun it.
+            Conflict: the replica that the ledger is about was deleted meanwhile.
+        """
+        replica = self._replica
+        self.first = first
+        record = replica.record
+        if record is not None:
+            if record.target != first and record.target:
+                raise self._gone()
+            if not record.target:
+                replica.note(target=first)
+            return
+        if self._deleted is None and replica.read(create=True) is not None:
+            raise TargetBusy("another process brings the replica up to date", where=replica.uri)
+        replica.note(self._first_record(described))
+        self.is_new, self._deleted = False, None
+
+    def _first_record(self, described: StreamDescription) -> Record:
+        former = self._deleted
+        sealing = former is not None and former.work == self.id and former.sealing
+        return Record(
+            work=self.id,
+            source=self._source.uri,
+            stream=str(described.name),
+            offsets=self._options.offsets,
+            numbers=self._options.numbers,
+            filler_limit=self._options.filler_limit,
+            keep_head=self.keep_head,
+            head=described.head.to_json(),
+            configuration=configuration_document(described),
+            sealed=former.sealed if former is not None and sealing else is_sealed_by_user(self._source, described),
+            sealing=sealing,
+            target=self.first,
+        )
+
+    def _gone(self) -> Conflict:
+        return Conflict(
+            "the replica was deleted while it was replicated",
+            where=self._replica.uri,
+            todo="Run the same command again to begin a new one.",
+        )
+
+
+def _goes_on(described: StreamDescription, record: Record) -> bool:
+    """Whether a source can be the one of a record, later."""
+    try:
+        for before, now in ((record.tail, described.tail), (record.source_head, described.head)):
+            if before is not None and not is_before(described, StreamCut.from_json(before, described.name), now):
+                return False
+    except InvalidCut:  # it never had such segments
+        return False
+    return True
+
+
+SHORT_BYTES = 64 * 1024 * 1024
+"""A round of fewer bytes runs in threads of this process, without Spark."""
+
+SHORT_THREADS = 4
+
+REMEMBERED = 100
+"""Maximum warnings in a report."""
+
+COMPARED_IN_A_ROUND = 64 * 1024
+"""How many of the last bytes of each open segment a round compares with the source before it appends to any."""
+
+RECORD_SECONDS = 10.0
+"""How often the ledger is told that a source has nothing new."""
+
+
+class Replication:
+    """Brings a replica up to its source, round by round.
+
+    Args:
+        source: the source.
+        replica: the target; it need not exist.
+        options: how the source becomes a new stream.
+        keep_head: keep what the source truncates. Once given, it holds for the replica.
+        progress: receives the progress.
+        tasks: opens the runner of long rounds.
+
+    Attributes:
+        source: the source.
+        replica: the replica.
+        target: whether the target is this replica.
+        reach: how far the replica has come.
+        cutover_seconds: from sealing the source until the replica could be written to.
+        moved_bytes: bytes that were appended, without filler.
+        rounds: rounds that found something new.
+        lag: from taking the tail to having it, in the newest round that found something new (seconds).
+        most_lag: the longest such time.
+        segments: the source's segment → the replica's.
+        claim: names this run in `Record.claim`.
+        groups: the reader groups to record with each round; None for none.
+        warnings: the newest ones.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        replica: Replica,
+        options: TargetOptions,
+        *,
+        keep_head: bool = False,
+        progress: Progress,
+        tasks: Tasks,
+    ) -> None:
+        self.source = source
+        self.replica = replica
+        self.target = ReplicaTarget(source, replica, options, keep_head=keep_head)
+        self.reach = Reach(source, replica, options.offsets)
+        self._options = options
+        self._progress = progress
+        self._tasks = tasks
+        self._lease: Lease | None = None
+        self.claim = uuid.uuid4().hex
+        self._claimed_before = ""  # `Record.claim` when the lease was taken
+        self._noted = -math.inf
+        self.cutover_seconds = 0.0
+        self.moved_bytes = self.rounds = 0
+        self._look: SourceState | None = None  # of the newest round
+        self.warnings: deque[str] = deque(maxlen=REMEMBERED)
+        self.lag = self.most_lag = 0.0
+        self.segments: Mapping[SegmentId, SegmentId] = {}
+        self.groups: CarryingGroups | None = None
+
+    def look_first(self) -> StreamDescription:
+        """Check the source, the target and what a replica still needs, and change nothing; return the source.
+
+        Raises:
+            TargetTaken: the target is neither free nor this replica, or something else has changed it.
+            Conflict: as `round`.
+            NoSuchStream, NoSuchArchive: there is no such source.
+            Usage: too much filler is needed.
+            CannotReplay: the source's numbers cannot be kept.
+        """
+        return look_again(self._look_first, SourceTruncated, SegmentTruncated, NoSuchSegment, Overtaken)
+
+    def _look_first(self) -> StreamDescription:
+        self.replica.check_promoting()
+        unfinished = Unfinished.find(self.replica.stream)
+        look = self.source.look()
+        self.target.find(look.described)
+        try:
+            self.target.check_same(look.described)
+        except Conflict:  # a running replication may have recorded a later tail meanwhile
+            look = self.source.look()
+            self.target.check_same(look.described)
+        plan = self._plan(look)
+        check_missing_filler(plan, self._options.filler_limit, unfinished)
+        if unfinished is not None and not self.target.is_new:
+            self._is_truncated(look, unfinished)
+            with look.reading("replicated"):
+                self._run(plan).check_unfinished(unfinished)
+        return look.described
+
+    def begin(self) -> StreamDescription:
+        """As `look_first`, and take the lease; return the source.
+
+        Raises:
+            Problem: as `look_first`.
+            TargetBusy: another process brings the replica up to date.
+        """
+        described = self.look_first()
+        self.hold()
+        return described
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a cut-over was begun since this process took the lease; its records show that."""
+        record = self.replica.record
+        return record is not None and record.claim not in ("", self.claim, self._claimed_before)
+
+    def release(self, *, remove: bool = False) -> None:
+        """Release the lease. If finishing was begun, it remains for the next run, unless ``remove`` says it is done."""
+        lease, self._lease = self._lease, None  # it is not released again if that fails
+        if lease is not None:
+            lease.release(remove=remove or not lease.is_finishing)
+
+    def round(self) -> Round:
+        """Bring the replica up to the source's tail of now.
+
+        Raises:
+            Problem: it failed.
+        """
+        lease = self.hold()
+        look = self._look_now()
+        record = self.replica.record
+        if self._look is not None and look.described == self._look.described:
+            self._note_idle(look)
+            return Round(changed=False, sealed=look.described.sealed)
+        self.target.check_same(look.described)
+        if self.target.was_deleted:
+            # replaces the record of a deleted replica, before another one has data
+            self.target.begin(look.described, "")
+        if record is not None and self.target.keep_head and not record.keep_head:
+            self.replica.note(keep_head=True)
+        moved, overtaken = -self.moved_bytes, 0
+        while True:
+            try:
+                with look.reading("replicated"):
+                    ends = self._bring_up(look, lease)
+                break
+            except Overtaken:  # what was read was merged, or has expired
+                look, overtaken = self.source.look(), overtaken + 1
+                self.target.check_same(look.described)
+                if overtaken == LOOKS:
+                    raise
+            except SourceTruncated:
+                before, look = look, self.source.look()
+                self.target.check_same(look.described)
+                if before.described.head == look.described.head:
+                    raise
+        moved += self.moved_bytes
+        self._look = look
+        after = self.replica.note(
+            tail=look.described.tail.to_json(),
+            ends=ends,
+            taken=look.taken.isoformat(),
+            target=self.target.first,
+            source_head=look.described.head.to_json(),
+            of_sealed=look.described.sealed,
+            configuration=configuration_document(look.described),
+            sealed=is_sealed_by_user(self.source, look.described),
+            filler_limit=self._options.filler_limit,
+            skipping=False,
+            **self._positions(look),
+        )
+        self._noted = time.monotonic()
+        new = record is None or _unchanging(record) != _unchanging(after)
+        if not new and not moved:
+            return Round(changed=False, sealed=look.described.sealed)
+        self.rounds += 1
+        self.lag = max(0.0, (now_utc() - look.taken).total_seconds())
+        self.most_lag = max(self.most_lag, self.lag)
+        return Round(changed=True, sealed=look.described.sealed)
+
+    def _bring_up(self, look: SourceState, lease: Lease) -> dict[str, int]:
+        """Run one import up to a tail; return `Record.ends`."""
+        unfinished = Unfinished.find(self.replica.stream)
+        self.target.check_stays(unfinished)
+        is_first = self.replica.record is None or self.replica.record.tail is None
+        if self._is_truncated(look, unfinished):
+            if not self.replica.newest.skipping:
+                self.replica.note(skipping=True)
+            warning = "the source was truncated beyond what the replica had; the replica continues at the source's head"
+            self.warnings.append(warning)
+            self._progress.warn(warning)
+        left = bytes_after(look, self.reach.cut(look.described, unfinished))
+        plan = self._plan(look)
+        check_missing_filler(plan, self._options.filler_limit, unfinished)
+        run = self._run(plan)
+        if unfinished is not None:
+            run.check_unfinished(unfinished, COMPARED_IN_A_ROUND)
+        runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
+        try:
+            with reporting_lost_lease(lease):
+                target = self.target.take(run, look.described, lease)
+                run.fill(target, lease, runner, self._progress)
+                if not self.target.keeps_head or is_first:
+                    target.move_head()
+        finally:
+            self.moved_bytes += run.moved_bytes
+        self.segments = target.segments
+        return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
+
+    def _plan(self, look: SourceState) -> RestorePlan:
+        content = mirrored_content(look, import_id=self.target.id, first_head=self.reach.beginning(look.described))
+        try:
+            return plan_restore(content, self._options)
+        except CannotReplay:
+            # A transaction that was open before a scale may be committed at the last moment. The source is sealed for
+            # this replica, so other numbers are better than no stream to write to.
+            record = self.replica.record
+            if record is None or not (record.sealing and look.described.sealed):
+                raise
+        mapped = self._options.model_copy(update={"numbers": "map"})
+        return plan_restore(content, mapped)
+
+    def _run(self, plan: RestorePlan) -> ImportRun:
+        return ImportRun(self.replica.stream, plan, window=self._options.window, mirrors=True)
+
+    def _is_truncated(self, look: SourceState, unfinished: Unfinished | None) -> bool:
+        """Return whether the source has truncated what the replica does not have.
+
+        Raises:
+            Conflict: it has, and what it truncates is to be kept, so the replica would have a hole.
+        """
+        described = look.described
+        if is_before(described, described.head, self.reach.cut(described, unfinished)):
+            return False
+        if self.target.keeps_head:
+            raise Conflict(
+                "the source was truncated beyond what the replica has, so the replica would miss events",
+                where=f"{self.source.uri}, head {json.dumps(described.head.to_json())}",
+                todo=f"Promote {self.replica.uri} as it is, and replicate into another stream.",
+            )
+        return True
+
+    def hold(self, wait_seconds: float = 0.0) -> Lease:
+        """Return the lease; take it, and wait for it, if this process does not have it, or has lost it in an outage.
+
+        Raises:
+            TargetBusy: another process brings the replica up to date.
+            TargetTaken: the target is not this replica any more, or its promotion has begun.
+        """
+        if self._lease is not None:
+            try:
+                self._lease.check()
+            except TargetBusy:
+                self._lease.release(remove=False)
+                self._lease = None
+        if self._lease is None:
+            replica = self.replica
+            self._lease = take_lease(replica.stream, self.target.id, wait_seconds=wait_seconds)
+            try:
+                self.target.read()  # others may have created, promoted or deleted it before the lease was taken
+            except BaseException:
+                self.release()
+                raise
+            if self.replica.record is None:
+                self._look = None  # what it was brought up to is gone
+            self._claimed_before = "" if replica.record is None else replica.record.claim
+        return self._lease
+
+    def _note_idle(self, look: SourceState) -> None:
+        """Let the ledger know from time to time that the replica still has everything."""
+        if time.monotonic() - self._noted >= RECORD_SECONDS:
+            self.replica.note(taken=look.taken.isoformat(), **self._positions(look))
+            self._noted = time.monotonic()
+
+    def _look_now(self) -> SourceState:
+        """Look at the source; before its tail, at its reader groups, so that the replica gets what they have read."""
+        if self.groups is not None:
+            self.groups.refresh(RECORD_SECONDS)
+        return self.source.look()
+
+    def _positions(self, look: SourceState) -> dict[str, Any]:
+        """Return what a record says of the reader groups."""
+        if self.groups is None:
+            return {}
+        return {"reader_groups": [one.to_json() for one in self.groups.noted(look.described)]}
+
+
+def _unchanging(record: Record) -> Record:
+    """Return what of a record says that a round has found something new."""
+    return replace(record, taken="", ends={}, reader_groups=None)

@@ -1,0 +1,314 @@
+"""Options and reports of *copy*, *replicate*, *promote*, *move* and *translate*."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from streamvault.common.errors import Usage
+from streamvault.common.options import DURATION, CommandLine, Rehearsed, command_line
+from streamvault.common.report import CarriedGroup, Report, RunReport
+from streamvault.common.waiting import Ended
+from streamvault.concat.reports import PlaceReport
+from streamvault.importer.options import KeptRetention, NumbersOption, PartOptions, TargetOptions
+from streamvault.importer.reports import NewStreamReport
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.options import RoundOptions, Window
+from streamvault.runner.opening import Distributed
+from streamvault.streamstore.cuts import CutRanges as Ranges
+
+REPLICATE_EVERY = 1.0
+"""Seconds between two checks of a replicated stream."""
+
+PromotedRetention = Annotated[
+    KeptRetention,
+    Field(
+        description="Whether the promoted stream gets the source's retention policy, which may truncate what "
+        "--keep-head has kept."
+    ),
+]
+
+
+ReaderGroupsOption = Annotated[
+    bool,
+    Field(description="Also create the reader groups that read the source, with the same names and positions."),
+]
+
+
+class CopyOptions(PartOptions, Distributed, Rehearsed):
+    """Options of *copy*."""
+
+    scoped: ClassVar = {"source": "stream", "stream": "target"}
+
+    ranges: Ranges = ()
+    reader_groups: ReaderGroupsOption = False
+    method: Annotated[
+        Literal["bytes", "events"],
+        Field(
+            description="Copy the bytes into the same segments, or the events into as many segments as --segments says."
+        ),
+    ] = "bytes"
+    segments: Annotated[
+        int | None,
+        CommandLine(metavar="N"),
+        Field(ge=1, description="With --method events: segments of the copy; as many as the source has, if they fit."),
+    ] = None
+    key: Annotated[
+        str,
+        CommandLine(metavar="KEY"),
+        Field(
+            description="With --method events: where to find an event's routing key, as a JSON pointer into the "
+            "payload "
+            "(/customer/id) or as MODULE:FUNCTION. Not needed if no segment of the source must be divided."
+        ),
+    ] = ""
+
+    @model_validator(mode="after")
+    def _check_method(self) -> Self:
+        if self.method == "bytes":
+            if self.segments is not None or self.key:
+                raise Usage("--segments and --key require --method events", todo="Add --method events.")
+            return self
+        others = {**PartOptions().model_dump(), "reader_groups": False}
+        given = [name for name, value in others.items() if getattr(self, name) != value]
+        if given:
+            name = {"from_cut": "from", "to_cut": "to"}.get(given[0], given[0].replace("_", "-"))
+            raise Usage(f"--{name} is not possible with --method events", todo="Leave it out.")
+        return self
+
+    @model_validator(mode="after")
+    def _check_ranges(self) -> Self:
+        if not self.ranges:
+            return self
+        others = sorted({*PartOptions.model_fields, "reader_groups", "method"} - {"window"})
+        given = next((name for name in others if getattr(self, name) != getattr(CopyOptions(), name)), None)
+        if given is not None:
+            option = command_line(CopyOptions.model_fields[given]).option(given)
+            raise Usage(f"{option} is not possible with --range", todo="Leave it out.")
+        return self
+
+
+class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):
+    """Options of *replicate*."""
+
+    scoped: ClassVar = {"source": "stream or archive", "stream": "target"}
+    measured: ClassVar = True
+
+    follow: Annotated[bool, Field(description="Keep replicating new events of the source.")] = False
+    every: Annotated[
+        float | None, Field(gt=0, description="How often to check for new events; 1s if not given."), DURATION
+    ] = None
+    keep_head: Annotated[bool, Field(description="Do not truncate the replica when the source is truncated.")] = False
+    numbers: NumbersOption = "map"
+    reader_groups: Annotated[
+        bool,
+        Field(description="Also record the positions of the source's reader groups, for 'promote --reader-groups'."),
+    ] = False
+
+    @property
+    def follows(self) -> bool:
+        """See the base class."""
+        return self.follow
+
+    @model_validator(mode="after")
+    def _check_follow(self) -> Self:
+        if not self.follow and not (self.every is self.idle is self.lasting is None):
+            raise Usage("--every, --idle and --for require --follow", todo="Add --follow.")
+        return self
+
+
+class PromoteOptions(Distributed, Rehearsed):
+    """Options of *promote*."""
+
+    scoped: ClassVar = {"stream": "replica"}
+
+    seal_source: Annotated[
+        bool,
+        Field(description="Seal the source first, and replicate everything written to it until then."),
+        CommandLine().destroying(),
+    ] = False
+    retention: PromotedRetention = "keep"
+    reader_groups: ReaderGroupsOption = False
+    window: Window = WINDOW
+
+
+class MoveOptions(TargetOptions, Distributed, Rehearsed):
+    """Options of *move*."""
+
+    scoped: ClassVar = {"source": "movable", "stream": "target"}
+    deletes: ClassVar = True
+
+    no_tombstone: Annotated[
+        bool,
+        Field(description="Leave no empty sealed stream under the old name; a writer may then create it again."),
+    ] = False
+    numbers: NumbersOption = "map"
+    retention: PromotedRetention = "keep"
+    reader_groups: ReaderGroupsOption = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """A position in the source and in the restored stream: a cut as a mapping, or an event pointer as text.
+
+    Attributes:
+        old: the position in the source.
+        new: the position in the restored stream.
+        reader_group: the name of the reader group whose position it is; empty for a position that was given.
+    """
+
+    old: str | Mapping[str, int]
+    new: str | Mapping[str, int]
+    reader_group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslateReport(Report):
+    """Result of translating positions.
+
+    Attributes:
+        source: what they belong to.
+        stream: URI of the restored stream.
+        positions: in the order given; those of reader groups follow.
+    """
+
+    source: str
+    stream: str
+    positions: tuple[Translation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyReport(NewStreamReport):
+    """Result of copying a stream.
+
+    Attributes:
+        source: URI of the source.
+        read_back: True if every byte was read back and compared, or would be.
+        behind_bytes: if `unchanged`, bytes that the source has now and the copy does not have. What the source has
+            truncated is not counted, nor are segments whose shift can no longer be told.
+        head: the copy's head, in the source's segments and offsets.
+        tail: the copy's tail, likewise.
+        truncated: True if the copy begins later than asked, as the source was truncated.
+        reader_groups: the reader groups that read the source, if they were asked for.
+        places: of a copy of ranges, where the bytes are.
+    """
+
+    source: str
+    read_back: bool = False
+    behind_bytes: int = 0
+    head: Mapping[str, int] = field(default_factory=dict)
+    tail: Mapping[str, int] = field(default_factory=dict)
+    truncated: bool = False
+    reader_groups: tuple[CarriedGroup, ...] = ()
+    places: tuple[PlaceReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicateReport(RunReport):
+    """Result of replicating a stream or an archive.
+
+    Attributes:
+        source: URI of the source.
+        stream: URI of the replica.
+        ended: why it ended: "caught up" without ``follow``; "idle", "time" or "sealed" with it; None in a dry run.
+        rounds: rounds that found something new.
+        retries: attempts that were repeated because a server did not answer.
+        moved_bytes: bytes that were appended, with event headers, without filler.
+        behind_bytes: bytes that the source had more than the replica: before the first round; in a dry run, now.
+        behind_seconds: of a dry run, how old the replica's newest tail is if bytes are missing, else 0; None if there
+            is no replica.
+        lag_seconds: from taking the source's tail to having it, in the newest round that found something new.
+        most_lag_seconds: the longest such time of this run.
+        tail: the source's tail that the replica has reached; None if it has reached none.
+        tail_time: when that tail was taken, RFC 3339.
+        offsets: "keep" or "shift".
+        numbers: "keep" or "map".
+        renumbered: see `ImportReport`.
+        reader_groups: the reader groups that read the source, if they were asked for.
+    """
+
+    source: str
+    stream: str
+    ended: Literal["caught up"] | Ended | None = None
+    rounds: int = 0
+    retries: int = 0
+    moved_bytes: int = 0
+    behind_bytes: int = 0
+    behind_seconds: float | None = None
+    lag_seconds: float = 0.0
+    most_lag_seconds: float = 0.0
+    tail: Mapping[str, int] | None = None
+    tail_time: str = ""
+    offsets: Literal["keep", "shift"] = "keep"
+    numbers: Literal["keep", "map"] = "map"
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    reader_groups: tuple[CarriedGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromoteReport(Report):
+    """Result of promoting a replica.
+
+    Attributes:
+        stream: URI of the promoted stream.
+        source: URI of its source.
+        unchanged: True if it had been promoted before.
+        source_sealed: True if the source was sealed, and the replica has all of it.
+        sealed: True if the promoted stream is sealed, as the source was.
+        moved_bytes: bytes that this run appended.
+        tail: the source's tail that the stream has at least; None if no round was ever finished.
+        tail_time: when that tail was taken, RFC 3339.
+        cutover_seconds: from sealing the source to the end; 0 if it was not sealed.
+        renumbered: see `ImportReport`; empty if the source was not sealed.
+        reader_groups: the reader groups that read the source, if they were asked for.
+        warnings: what the user was warned of.
+        total_seconds: duration of the call; of the whole command on the command line.
+        dry_run: True if nothing was changed.
+    """
+
+    stream: str
+    source: str
+    unchanged: bool = False
+    source_sealed: bool = False
+    sealed: bool = False
+    moved_bytes: int = 0
+    tail: Mapping[str, int] | None = None
+    tail_time: str = ""
+    cutover_seconds: float = 0.0
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    reader_groups: tuple[CarriedGroup, ...] = ()
+    warnings: tuple[str, ...] = ()
+    total_seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveReport(RunReport):
+    """Result of moving a stream.
+
+    Attributes:
+        source: URI that the stream had.
+        stream: URI that it has now.
+        unchanged: True if it had been moved before.
+        bytes: bytes of the stream, with event headers, without filler; each was read back and compared.
+        moved_bytes: bytes that this run appended.
+        rounds: rounds before the cut-over.
+        cutover_seconds: from sealing the source until the new stream could be written to.
+        tombstone: True if an empty sealed stream has the old name.
+        renumbered: see `ImportReport`.
+        reader_groups: the reader groups that read the source, if they were asked for.
+    """
+
+    source: str
+    stream: str
+    unchanged: bool = False
+    bytes: int = 0
+    moved_bytes: int = 0
+    rounds: int = 0
+    cutover_seconds: float = 0.0
+    tombstone: bool = False
+    renumbered: Mapping[str, str] = field(default_factory=dict)
+    reader_groups: tuple[CarriedGroup, ...] = ()

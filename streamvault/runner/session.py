@@ -1,0 +1,287 @@
+"""The Spark context of this process, shared by all its users and stopped with the last one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf
+from pyspark.core.context import SparkContext
+
+from streamvault.common import logins
+from streamvault.runner.java import java_home
+from streamvault.runner.jvm import Jvm, call_in_thread
+from streamvault.runner.runner import Master, SparkFailed, last_line
+from streamvault.runner.sent import has_login
+from streamvault.runner.settings import PAGES_FILE, environment_for, own_name, settings_for, ship_code
+
+START_SECONDS = 180.0
+"""How long a session may take to start; with a wrong standalone master Spark tries for 60 s."""
+
+STOP_SECONDS = 5.0
+"""How long Spark may take to stop before its process is killed."""
+
+ENCRYPTION = ("spark.network.crypto.enabled", "spark.authenticate.enableSaslEncryption", "spark.ssl.rpc.enabled")
+"""Settings of Spark, any of which encrypts what is sent to executors."""
+
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """A Spark context, to be started.
+
+    Attributes:
+        context: Spark's.
+        start_seconds: how long it took to start; 0 if the program had started it before.
+    """
+
+    def __init__(self, master: Master, preload: Sequence[str] = ()) -> None:
+        self.master = master
+        self.start_seconds = 0.0
+        self._has_warned = False
+        self._preload = preload
+        self.context: Any = SparkContext._active_spark_context  # noqa: SLF001  (there is no other way to ask)
+        self._is_guest = self.context is not None
+        self._jvm: Jvm | None = None
+        self._stopped = threading.Event()
+        self._folder = Path(tempfile.mkdtemp(prefix="streamvault-spark-"))
+
+    def start(self) -> None:
+        """Start Spark; another thread may `stop` it at any time. On errors it is stopped.
+
+        Raises:
+            NoJava: there is no Java runtime for Spark.
+            SparkFailed: Spark did not start.
+        """
+        began = time.monotonic()
+        try:
+            if not self._is_guest:
+                self.master.check_reachable()
+                _silence_py4j()
+            call_in_thread(self._start, START_SECONDS)
+        except BaseException as error:
+            reason = self._reason(error)
+            self.stop()
+            if isinstance(error, TimeoutError):
+                raise SparkFailed(f"Spark did not start within {START_SECONDS:.0f} s", where=self.master.url) from None
+            if isinstance(error, (Py4JError, OSError, EOFError)):
+                _log.debug("Spark did not start", exc_info=error)
+                raise SparkFailed("Spark did not start", where=f"{self.master.url}: {reason}") from None
+            raise
+        if not self._is_guest:
+            self.start_seconds = time.monotonic() - began
+
+    @property
+    def last_words(self) -> str:
+        """The last line of output of Spark's process."""
+        return "" if self._jvm is None else self._jvm.last_words
+
+    def has_no_executor(self) -> bool:
+        """Return whether the cluster has not provided an executor yet."""
+
+        def known() -> int:
+            return int(self.context._jsc.sc().getExecutorMemoryStatus().size())  # noqa: SLF001
+
+        with suppress(TimeoutError, Py4JError):
+            # the driver counts as one
+            return self.master.kind == "cluster" and call_in_thread(known, STOP_SECONDS) <= 1
+        return False
+
+    def warn_of_logins(self, *parts: Any) -> None:
+        """Warn once if parts of a task have a key or a password, which the network to the executors does not hide."""
+        master = Master.parse(self.context.master)  # a guest's may be another one
+        if master.on_loopback or self._has_warned or self._is_guarded() or not has_login(parts):
+            return
+        self._has_warned = True
+        _log.warning(
+            "keys and passwords are sent unencrypted to the executors of %s; set spark.authenticate and "
+            "spark.network.crypto.enabled to true, or %s=no and logins of their own",
+            master.url,
+            logins.VARIABLE,
+        )
+
+    def _is_guarded(self) -> bool:
+        conf = self.context.getConf()
+        return bool(conf.get("spark.authenticate") == "true") and any(conf.get(name) == "true" for name in ENCRYPTION)
+
+    def _start(self) -> None:
+        before = list(sys.path)
+        if not self._is_guest:
+            self.context = self._new_context()
+            self._check_registered()
+            _announce(self.context)
+            self.context.pythonExec = os.environ.get("PYSPARK_PYTHON") or sys.executable
+            # Keep connections broken by killing Spark's process off standard error.
+            self.context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
+            # Java removes it even if this process can't.
+            self.context._jvm.java.io.File(str(self._folder)).deleteOnExit()  # noqa: SLF001
+        if self._is_guest or self.master.kind != "local":
+            ship_code(self.context)
+        if not self._is_guest and self.master.kind == "local":
+            self._warm_up()
+        # Spark adds folders of its own; this process imports as before.
+        sys.path[:] = [entry for entry in sys.path if entry in before]
+        if self._stopped.is_set():
+            self.stop()  # the caller has given up
+
+    def _new_context(self) -> Any:
+        if SparkContext._gateway is None:  # noqa: SLF001
+            gateway, settings = self._start_java()
+            return _Context(gateway=gateway, conf=self._submitted(gateway, settings))
+        conf = SparkConf()  # a Java process is there already, from a context that was stopped
+        conf.setAll(list(settings_for(self.master, self._folder, self._preload).items()))
+        return _Context(conf=conf)
+
+    def _start_java(self) -> tuple[Any, Mapping[str, str]]:
+        """The gateway to a new Java process, and the settings it has."""
+        home = java_home()
+        named = own_name(self._folder) if self.master.kind == "local" else ""
+        settings = settings_for(self.master, self._folder, self._preload, named)
+        self._jvm = Jvm()
+        self._check_not_stopped()
+        try:
+            self._jvm.start(settings, environment_for(self.master, home))
+        finally:
+            self._check_not_stopped()
+        return self._jvm.gateway, settings
+
+    def _check_not_stopped(self) -> None:
+        if self._stopped.is_set():
+            if self._jvm is not None:
+                self._jvm.end()
+            raise SparkFailed("interrupted while Spark was starting")
+
+    def _submitted(self, gateway: Any, settings: Mapping[str, str]) -> SparkConf:
+        """Return the submitted settings, completed by ours: under ``spark-submit`` Spark has none of them."""
+        conf = SparkConf(_jvm=gateway.jvm)
+        for name, value in settings.items():
+            conf.setIfMissing(name, value)
+        found = str(conf.get("spark.master", ""))
+        submitted = Master.parse(found)
+        # Spark writes some URLs out in full
+        same = replace(submitted, url=self.master.url) == self.master
+        if not (same or (self.master.is_auto and submitted.kind == "local")):
+            raise SparkFailed("submitted to another Spark master", where=found, todo=f"Use --master {found}.")
+        return conf
+
+    def _warm_up(self) -> None:
+        """Run an empty job, so that Spark initializes and starts the task processes."""
+        tasks = self.context.defaultParallelism
+        self.context.parallelize(range(tasks), tasks).foreachPartition(deque)
+
+    def _check_registered(self) -> None:
+        """Fail if the standalone master never answered: Spark creates a context anyway and stops it later."""
+        if self.master.addresses and self.context.applicationId.startswith("spark-application-"):
+            raise SparkFailed("the Spark master did not accept the application", where=self.master.url)
+
+    def stop(self) -> None:
+        """Stop Spark in any state, unless the program started it, and remove its files."""
+        self._stopped.set()
+        try:
+            if not self._is_guest:
+                with suppress(TimeoutError, Py4JError, OSError):
+                    call_in_thread(self._stop_context, STOP_SECONDS)
+        finally:
+            try:
+                if self._jvm is not None:
+                    self._jvm.end()
+                    if self._jvm.is_own:
+                        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  (for the next one)
+                        SparkContext._active_spark_context = None  # noqa: SLF001
+            finally:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _reason(self, error: BaseException) -> str:
+        """Return Spark's message for an error, or its last line of output if the process is gone."""
+        if isinstance(error, Py4JJavaError):
+            with suppress(TimeoutError, Py4JError, OSError):
+                return last_line(call_in_thread(lambda: str(error.java_exception.toString()), STOP_SECONDS))
+        return self.last_words or str(error)
+
+    def _stop_context(self) -> None:
+        if self.context is not None:
+            self.context.stop()
+
+
+class _Context(SparkContext):
+    """A context that several threads may stop, before or after the end of its Java process, in less than a second.
+
+    It stops itself, too, if that process is ended while it is being made.
+    """
+
+    def stop(self) -> None:
+        """See the base class, which would warn and wait."""
+        with _stopping:
+            if getattr(self, "_jsc", None) is not None:
+                with suppress(Py4JError, OSError):
+                    self._jsc.stop()
+                self._jsc = None
+            server, self._accumulatorServer = getattr(self, "_accumulatorServer", None), None  # type: ignore[assignment]
+            if server is not None:
+                threading.Thread(target=server.shutdown, name="accumulators end", daemon=True).start()
+            super().stop()
+
+
+def _announce(context: Any) -> None:
+    """Write where Spark's pages are, if the environment names a file for that."""
+    if file := os.environ.get(PAGES_FILE):
+        pages = {"application": context.applicationId, "url": context.uiWebUrl}
+        with suppress(OSError):  # who has asked may be gone
+            Path(file).write_text(json.dumps(pages), encoding="utf-8")
+
+
+def _silence_py4j() -> None:
+    """Silence py4j, which logs a traceback for each connection that ends; real errors are raised anyway."""
+    logger = logging.getLogger("py4j")
+    if not _log.isEnabledFor(logging.DEBUG):
+        logger.setLevel(logging.CRITICAL)
+
+
+_lock, _stopping = threading.Lock(), threading.Lock()
+_users: list[Session] = []
+"""The session of this process, once for each user: Spark allows one context a process."""
+
+
+def acquire(master: Master, preload: Sequence[str]) -> tuple[Session, bool]:
+    """Return the process's session, started if necessary, and whether this call started it.
+
+    Raises:
+        SparkFailed: Spark runs with another master, or did not start.
+        NoJava: there is no Java runtime for Spark.
+    """
+    with _lock:
+        fresh = not _users
+        if fresh:
+            session = Session(master, preload)
+            session.start()
+        else:
+            session = _users[0]
+        if session.master != master and not master.is_auto:
+            raise SparkFailed(
+                "Spark already runs in this process with another master",
+                where=session.master.url,
+                todo=f"Wait for it to end, or run {master.url} in another process.",
+            )
+        _users.append(session)
+        return session, fresh
+
+
+def release(session: Session) -> None:
+    """Release a session; the last user stops it."""
+    with _lock:
+        _users.remove(session)
+        if not _users:
+            session.stop()
