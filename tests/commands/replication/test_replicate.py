@@ -248,7 +248,7 @@ def test_archive_that_expires_inside_a_later_segment_keeps_shifted_offsets(strea
 
 def test_options_of_a_replica_stay(streams: Streams) -> None:
     streams.replicate()
-    with pytest.raises(Conflict, match="begun with offsets='keep' numbers='map'"):
+    with pytest.raises(Conflict, match="started with offsets='keep' numbers='map'"):
         streams.replicate(offsets="shift")
 
 

@@ -166,7 +166,8 @@ def test_truncation_ahead_of_a_query_is_data_loss(store: LocalStore, tmp_path: P
     single(store, [b"x" * 92] * 100)
     followings = {may: Following(tmp_path, failOnDataLoss=may, maxBytesPerTrigger="1000") for may in ("true", "false")}
     for following in followings.values():
-        following.at = {"scope/stream/0.#epoch.0": 1000}
+        following.at = following.reader.latestOffset(following.at, ReadMaxBytes(1000))
+        assert following.at["scope/stream/0.#epoch.0"] == 1000
     store.truncate(StreamCut(NAME, {FIRST: 1000}))
     assert followings["true"].reader.latestOffset(followings["true"].at, ReadMaxBytes(1000))
     store.truncate(StreamCut(NAME, {FIRST: 4000}))
