@@ -1,5 +1,3 @@
-"""Everything that tests this project; a package so that `python -m testkit.servers` runs from the repository's root."""
+"""Everything that tests this project."""
 
-import os
-
-os.environ.setdefault("STREAMVAULT_SMALLEST_RANGE", "1")  # what the tests archive is small
+import testkit  # noqa: F401  (it sets what the product finds in its environment)

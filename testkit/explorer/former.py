@@ -121,7 +121,7 @@ def _patch() -> None:
     _module("manifests.entries").datetime = world.Datetime
     _module("objectstore.bulk")._Threads = _Threads
     _module("objectstore.bulk").in_order = world.in_order
-    _module("runner.inline").InlineRunner.run = _run_inline
+    _module("sparkrun.inline").InlineRunner.run = _run_inline
     _module("manifests.cold").ThreadPoolExecutor = world.Pool
     lease, threads = _module("streamstore.lease"), SimpleNamespace(Event=world.Event, Lock=world.Lock)
     _module("importer.run").threading = SimpleNamespace(Thread=world.Thread, **vars(threads))

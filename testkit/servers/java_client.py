@@ -1,4 +1,4 @@
-"""Pravega's own Java client, by the programs of ``tests/java``: a reader and writer with none of our code."""
+"""Pravega's own Java client, by the programs of ``testkit/java``: a reader and writer with none of our code."""
 
 from __future__ import annotations
 
