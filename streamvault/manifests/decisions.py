@@ -157,8 +157,9 @@ class Decision(File):
     def _contradictions(self, before: Decision) -> Iterator[str]:
         if self.number != before.number + 1:
             yield f"does not follow decision {before.number}"
-        published = before.dropped and not before.empty
-        begins_elsewhere = published and (self.empty or self.begin not in {None, before.begin})
+        begins_again = before.empty and self.empty and self.dropped > before.dropped  # `begin_after`
+        begins_elsewhere = before.dropped and (self.empty > before.empty or self.begin != before.begin)
+        begins_elsewhere = begins_elsewhere and not begins_again
         if self.dropped < before.dropped or self.swept < before.swept or begins_elsewhere:
             yield "takes back what has expired"
         for hold in before.holds:

@@ -204,8 +204,9 @@ def read_listing(place: Place, *, has_plans: bool = True, keys: list[str] | None
 def check_decisions(place: Place, listing: Listing) -> None:
     """Check that the newest decision follows from the `KEPT` ones before it, as far as they are there.
 
-    Whatever deletes or decides on its word calls this first. Those are never deleted, so no late put can take one of
-    their numbers. What is below them may have come late, and has no effect. Earlier releases kept only the newest one.
+    Whatever deletes, truncates or decides on its word calls this first. Those are never deleted, so no late put can
+    take one of their numbers. What is below them may have come late, and has no effect. Earlier releases kept only the
+    newest one.
 
     Raises:
         Damaged: it does not; names the decision that somebody else may have written.
@@ -222,7 +223,7 @@ def check_decisions(place: Place, listing: Listing) -> None:
             break
         after = before
     if wrong:
-        todo = "Nothing was deleted or decided on its word. " + UNKNOWN_TODO
+        todo = "Nothing was deleted, truncated or decided on its word. " + UNKNOWN_TODO
         raise Damaged(f"{after.title} {wrong}", where=f"{place.uri}/{decision_key(after.number)}", todo=todo)
 
 

@@ -18,6 +18,7 @@ was read back stays: a later merge joins ranges that were in force then, and tho
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,8 +41,8 @@ from streamvault.layouts.keys import (
 )
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.archived_range import MAX_INDEX_BYTES, ArchivedRange, digest_of, segment_digest
-from streamvault.manifests.damage import RangeBytes, read_part
+from streamvault.manifests.archived_range import MAX_INDEX_BYTES, ArchivedRange, segment_digest
+from streamvault.manifests.damage import RangeBytes, read_verified
 from streamvault.manifests.decisions import check_mark
 from streamvault.manifests.deleting import RANGES_A_TASK, DeletedData
 from streamvault.manifests.history import NOT_MERGED, Generation, History, by_segment, check_follows, with_rows
@@ -209,7 +210,7 @@ class JoinedTask:
     Attributes:
         archive: the archive's URI.
         generation: the number of the merged generation.
-        rows: consecutive replaced ranges of a segment.
+        rows: replaced ranges of a segment, in order; those of several merges may overlap.
         origins: the ranges in force that have their bytes, in order.
     """
 
@@ -221,19 +222,39 @@ class JoinedTask:
     @property
     def size(self) -> int:
         """Bytes to be read."""
-        return sum(row.end - row.start for row in self.rows)
+        return sum(origin.end - origin.start for origin in self.origins)
 
 
 def compare_joined(task: JoinedTask) -> int:
-    """Compare what is in force with the digests of replaced ranges; return how many bytes were read.
+    """Compare what is in force with its own digests, and those and the events of replaced ranges; read it once.
+
+    Returns:
+        How many bytes were read.
 
     Raises:
-        Damaged: it has other bytes.
+        Damaged: it has other bytes, or other events.
     """
-    for row in task.rows:
-        if digest_of(_between(task.origins, row.start, row.end)) != row.digest:
+    digests = [hashlib.sha256() for _ in task.rows]
+    events: dict[int, int] = {}
+    before = 0
+    for origin in task.origins:
+        at = origin.start
+        for block in read_verified(origin.place, origin.layout, origin.row):
+            for row, digest in zip(task.rows, digests, strict=True):
+                low, high = max(row.start - at, 0), min(row.end - at, len(block))
+                if low < high:
+                    digest.update(memoryview(block)[low:high])
+            at += len(block)
+        events[origin.start], before = before, before + origin.row.events
+        events[origin.end] = before
+    for row, digest in zip(task.rows, digests, strict=True):
+        others = "bytes" if digest.hexdigest() != row.digest else ""
+        if row.start in events:  # unless what was before it is deleted already
+            upto = events[row.start] + row.events
+            others = others or ("events" if events.setdefault(row.end, upto) != upto else "")
+        if others:
             raise Damaged(
-                f"the merged generation {task.generation} has other bytes than a generation that it replaced",
+                f"the merged generation {task.generation} has other {others} than a generation that it replaced",
                 where=f"{task.archive}, {row.segment} bytes {row.start} to {row.end}",
                 todo=NOT_MERGED,
             )
@@ -313,8 +334,8 @@ def delete_replaced(
     It may be killed, repeated, run concurrently, and be late. Memory grows with the number of a merged generation's
     ranges, not of its events.
 
-    Where a generation in force was joined, or is stored in another layout, it is read again and compared with the
-    digests of what it has replaced.
+    Where a generation in force was joined, is stored in another layout, or names anything else of a range, it is read
+    again and compared with its own digests, and with the digests and events of what it has replaced.
 
     Args:
         archive: the archive.
@@ -346,7 +367,7 @@ def delete_replaced(
                 ends, locks = _ends(archive, listing, one.old), locks_of()
                 lock = locks.first_lock(_keys(archive, one)) if locks else None
                 if lock is None:
-                    tasks = _joined_tasks(archive, listing, one, ends)
+                    tasks = _joined_tasks(archive, listing, one)
                     if tasks:
                         progress.begin("comparing merged generations", sum(task.size for task in tasks))
                         for _, size in runner_of().run(compare_joined, tasks, progress):
@@ -403,10 +424,10 @@ def _ends(archive: Archive, listing: Listing, others: Sequence[GenerationSpan]) 
     return found
 
 
-def _joined_tasks(archive: Archive, listing: Listing, one: Replacement, ends: Ends) -> list[JoinedTask]:
+def _joined_tasks(archive: Archive, listing: Listing, one: Replacement) -> list[JoinedTask]:
     """Return the tasks that compare what is in force with what it has replaced: anyone may have marked it.
 
-    What is still in the same objects is left out.
+    Only what is in force unchanged, in the same objects, is left out. A range in force is read by one task.
     """
     held: dict[SegmentId, list[RangeBytes]] = {}
     stored = set()
@@ -414,35 +435,48 @@ def _joined_tasks(archive: Archive, listing: Listing, one: Replacement, ends: En
         stored.add(_stored(generation.manifest))
         for row in (row for rows in generation.rows.values() for row in rows):
             held.setdefault(row.segment, []).append(RangeBytes(archive.address, generation.layout, row))
-    tasks = []
+    same = {origin.row for origins in held.values() for origin in origins}
+    moved = set[ArchivedRange]()
     for old in one.old:
         try:
             others = stored != {_stored(archive.read_manifest(old))}
         except NoSuchArchive:  # it is already deleted, but perhaps not what was joined
             others = False
-        moved = by_segment(row for row in _rows(archive, old) if others or _is_unused(row, ends.get(row.segment)))
-        for segment, rows in moved.items():
-            for at in range(0, len(rows), RANGES_A_TASK):
-                some = tuple(rows[at : at + RANGES_A_TASK])
-                tasks.append(JoinedTask(archive.uri, one.span.last, some, _origins(held.get(segment, ()), some)))
+        moved.update(
+            row
+            for row in _rows(archive, old)
+            if others or (row not in same and _is_within(row, held.get(row.segment, ())))
+        )
+    tasks = []
+    for segment, rows in by_segment(sorted(moved)).items():
+        some, end = list[ArchivedRange](), 0
+        for row in rows:
+            if len(some) >= RANGES_A_TASK and row.start >= end:
+                tasks.append(_task(archive, one, held.get(segment, ()), some))
+                some, end = [], 0
+            some.append(row)
+            end = max(end, row.end, *(origin.end for origin in _origins(held.get(segment, ()), [row])))
+        tasks.append(_task(archive, one, held.get(segment, ()), some))
     return tasks
+
+
+def _task(archive: Archive, one: Replacement, held: Sequence[RangeBytes], rows: Sequence[ArchivedRange]) -> JoinedTask:
+    return JoinedTask(archive.uri, one.span.last, tuple(rows), _origins(held, rows))
 
 
 def _origins(held: Sequence[RangeBytes], rows: Sequence[ArchivedRange]) -> tuple[RangeBytes, ...]:
     """Return those of ranges in force, in order, that have some of other ranges."""
     first = bisect_right(held, rows[0].start, key=lambda origin: origin.end)
-    return tuple(held[first : bisect_left(held, rows[-1].end, key=lambda origin: origin.start)])
+    return tuple(held[first : bisect_left(held, max(row.end for row in rows), key=lambda origin: origin.start)])
+
+
+def _is_within(row: ArchivedRange, held: Sequence[RangeBytes]) -> bool:
+    """Check whether a row lies within the ranges in force: otherwise it is not of what they have replaced."""
+    return bool(held) and held[0].start <= row.start < row.end <= held[-1].end
 
 
 def _stored(manifest: Manifest) -> tuple[str, str, str]:
     return manifest.layout, manifest.compression, manifest.content
-
-
-def _between(origins: Sequence[RangeBytes], start: int, end: int) -> Iterator[bytes | memoryview]:
-    for origin in origins:
-        low, high = max(start, origin.start), min(end, origin.end)
-        if low < high:
-            yield from read_part(origin.place, origin.layout, origin.row, (low, high), verify=False)
 
 
 def _is_unused(row: ArchivedRange, ends: tuple[set[int], set[int]] | None) -> bool:

@@ -14,7 +14,7 @@ from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.damage import RangeBytes
 from streamvault.manifests.decisions import Truncation
 from streamvault.manifests.history import Generation
-from streamvault.manifests.listing import Listing
+from streamvault.manifests.listing import Listing, check_decisions
 from streamvault.manifests.manifest import Manifest
 from streamvault.objectstore.store import AccessDenied, AlreadyExists
 from streamvault.sources.comparing import (
@@ -93,8 +93,9 @@ def truncate_source(
             that have grown are left out.
 
     Raises:
-        Damaged: the archive's bytes differ from their digests or from the source's, or it lacks bytes in a generation
-            in force that the source still has. Nothing was truncated.
+        Damaged: the archive's bytes differ from their digests or from the source's, it lacks bytes in a generation in
+            force that the source still has, or its newest decision does not follow from those before it. Nothing was
+            truncated.
         Conflict: the stream is not the archived one, is not known to be, or has more below the new head than was
             archived. Nothing was truncated.
         InArchiveClass: the archive's bytes cannot be read before S3 has restored them. Nothing was truncated.
@@ -114,6 +115,7 @@ def truncate_source(
             grown = {segment for segment, there in held.items() if until[segment].end != there.end}
 
         def compared(listing: Listing) -> Truncated:
+            check_decisions(archive.place, listing)
             archive.check_open(listing)
             head = _check_beginning(archive, listing, described, store, same_stream=same_stream)
             generations = _generations_of(archive, listing, archived, held)

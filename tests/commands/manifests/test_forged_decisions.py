@@ -11,6 +11,7 @@ import pytest
 from streamvault import (
     check_archive,
     delete_archive,
+    export_stream,
     hold_archive,
     release_archive,
     rotate_stream,
@@ -167,6 +168,27 @@ def test_decision_that_does_not_follow_stops_whatever_decides_or_deletes(
     assert before.items() <= contents(vault.root).items()
     objects_of(vault.root).delete([key])
     hold_archive(vault.archive, "another", generation=4)  # the archive is as it was
+
+
+@pytest.mark.parametrize("forged", ["head", None])
+def test_beginning_that_is_taken_back_keeps_the_source(tmp_path: Path, forged: str | None) -> None:
+    """It says where the archive began, so that what lies before it was never archived."""
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(b"never", b"archived")
+    export_stream(vault.uri(), vault.root, layout="chunks", from_cut=vault.described.tail.to_json(), master="inline")
+    for payload in (b"one", b"two"):
+        vault.add(payload)
+        vault.export("chunks")
+    rotate(vault, keep=2, layout="chunks")
+    begin = archive_of(vault.root).listing().decision.document()["begin"]
+    assert begin
+    forge(vault, begin=forged and dict.fromkeys(begin, 0))
+    before = vault.events()
+    for dry_run in (True, False):
+        with pytest.raises(Damaged, match="takes back what has expired"):
+            rotate(vault, truncate_source=True, same_stream=True, layout="chunks", dry_run=dry_run)
+    assert vault.events() == before
 
 
 @pytest.mark.parametrize("attack", [lost_hold, jump, highest])

@@ -14,6 +14,8 @@ from streamvault import check_archive, compact_archive, export_stream, rotate_st
 from streamvault.common.errors import Damaged
 from streamvault.common.units import now_utc
 from streamvault.layouts.keys import GenerationSpan, chunk_key, decision_key, manifest_key, ranges_key
+from streamvault.layouts.layout import LayoutName
+from streamvault.manifests import merging
 from streamvault.manifests.archived_range import ArchivedRange, digest_of
 from streamvault.manifests.decisions import Merged, mark_checked
 from streamvault.manifests.history import Generation, by_segment, with_rows
@@ -24,7 +26,7 @@ from streamvault.manifests.plan import Plan, create_plan
 from streamvault.manifests.verbs import read_back
 from streamvault.rotation import rotate
 from streamvault.runner.inline import InlineRunner
-from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, merge
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, merge, segments_of
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC)
 OPTIONS: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline"}
@@ -169,6 +171,48 @@ def test_merged_generation_with_other_bytes_and_a_mark_replaces_nothing(
     }
     is_kept(vault, "has other bytes than a generation that it replaced", verbs[verb])
     assert (compare_joined, len(data)) in ran
+
+
+@pytest.mark.parametrize(
+    ("layout", "joins", "wrong", "match"),
+    [
+        ("chunks", True, {"digest": "0" * 64}, "do not match the manifest"),
+        ("chunks", True, {"events": 2}, "has other events than a generation that it replaced"),
+        ("chunks", False, {"digest": "0" * 64}, "do not match the manifest"),
+        ("chunks", False, {"events": 2}, "has other events than a generation that it replaced"),
+        ("chunks", False, {"frames": (1,)}, ""),
+        ("events", False, {"digest": "0" * 64}, "do not match the manifest"),
+        ("events", True, {"digest": "0" * 64}, "do not match the manifest"),
+    ],
+)
+def test_merged_index_that_says_something_else_of_the_right_bytes_replaces_nothing(
+    tmp_path: Path, layout: LayoutName, joins: bool, wrong: dict[str, Any], match: str
+) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    for number in range(3):
+        vault.add(b"%d" % number * 100)
+        vault.export(layout)
+    archive, rows = archive_of(vault.root), rows_of(merger(vault))
+    if joins:
+        data = b"".join(segments_of(vault.root).values())
+        rows = [replace(rows[0], end=rows[-1].end, events=3, digest=digest_of([data]), crc64nvme="")]
+        archive.store.put(archive.prefix + chunk_key(rows[0].segment, 0, len(data)), data)
+    rows[0] = replace(rows[0], **wrong, crc64nvme="")
+    publish(vault, merger(vault).manifest(by_segment(rows), tool=""), rows, marked=True)
+    is_kept(vault, match, lambda: delete_replaced(archive))
+
+
+def test_joined_range_is_read_once_whatever_it_has_replaced(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merges of merges, none of which is deleted yet."""
+    for last in (2, 3, 4):
+        merge(vault, 1, last, grace=0.0)
+    assert check_archive(vault.archive, read_data=True, master="inline").marked
+    read = list[int]()
+    monkeypatch.setattr(merging, "compare_joined", lambda task: read.append(compare_joined(task)) or read[-1])
+    deleted, waiting = delete_replaced(archive_of(vault.root), now=now_utc() + timedelta(hours=2))
+    assert (deleted.objects, waiting, read) == (6, (), [4 * 108])
+    assert check_archive(vault.archive, read_data=True, master="inline").ok
 
 
 def test_merge_in_another_layout_that_has_no_objects_deletes_nothing(vault: Vault) -> None:

@@ -185,7 +185,6 @@ BEFORE = (
         lambda one: one.merge(GenerationSpan(3, 7), 0),
         lambda one: one.sweep(2),
         lambda one: one.delete("begun"),
-        lambda one: one.sweep(2).model_copy(update={"begin": None}),  # by an earlier release
     ],
 )
 def test_decision_follows_the_one_that_it_was_made_from(change: Callable[[Decision], Decision]) -> None:
@@ -196,7 +195,11 @@ def test_decisions_follow_from_the_first_one_to_the_last() -> None:
     new = Decision(**OWNER, number=0)
     begun = new.begin_after(3).numbered(1)
     assert (begun.follows(new), new.expire(1).numbered(1).follows(new)) == ("", "")
-    assert begun.begin_after(5).numbered(2).follows(begun) == ""
+    elsewhere = StreamCut(NAME, {SegmentId(0, 0): 5})
+    assert begun.begin_after(5, elsewhere).numbered(2).follows(begun) == ""
+    for empty in (True, False):
+        forged = begun.model_copy(update={"begin": elsewhere, "empty": empty}).numbered(2)
+        assert "takes back" in forged.follows(begun)
     for number, deletion in enumerate(("begun", "", "begun", "decided", "done"), 2):
         before, begun = begun, begun.delete(deletion).numbered(number)
         assert begun.follows(before) == ""
@@ -210,6 +213,7 @@ def test_decisions_follow_from_the_first_one_to_the_last() -> None:
         ({"dropped": 1, "swept": 1}, "takes back"),
         ({"swept": 1}, "takes back"),
         ({"begin": StreamCut(NAME, {SegmentId(0, 0): 7})}, "takes back"),
+        ({"begin": None}, "takes back"),
         ({"empty": True}, "takes back"),
         ({"holds": ()}, "leaves out the hold a of generation 5"),
         ({"holds": (), "released": (hold(4),)}, "leaves out the hold a of generation 5"),
