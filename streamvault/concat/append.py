@@ -169,7 +169,10 @@ def append_streams(sources: Sequence[str], into: str, options: AppendOptions, pr
         tasks, reporting = Tasks(options.master, stack, STITCH_TASKS), Reporting(planner, stream)
         if options.dry_run:
             return reporting.rehearsed(stitching.rehearse(tasks), seconds=tasks.seconds)
-        return reporting.done(stitching.run(tasks, progress), target, seconds=tasks.seconds)
+        stitched = stitching.run(tasks, progress)
+        report = reporting.done(stitched, target, seconds=tasks.seconds)
+        stitching.check_sources(stitched.record)
+        return report
 
 
 def open_into(into: str, sources: Sequence[Source], stack: ExitStack) -> OpenStream:
@@ -334,6 +337,7 @@ def join_parts(
     stitched = stitching.run(tasks, progress)
     report = reporting.done(stitched, target, seconds=tasks.seconds)
     new.finish(target)
+    stitching.check_sources(stitched.record)
     return report
 
 

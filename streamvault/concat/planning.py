@@ -422,9 +422,9 @@ class StitchPlanner:
             return True
         return self.is_asked(record) and (self._to_cut is None or record.parts[0].to.is_at(self._to_cut))
 
-    def check_sources(self, record: StitchRecord) -> None:
-        """Look at the sources, and check that they are those of a record; errors as `SourcePosition.reached`."""
-        looks = Sources(self.sources.sources)
+    def check_sources(self, record: StitchRecord, *, again: bool = False) -> None:
+        """Check that the sources are those of a record, if so asked as they are now; errors as `Sources.stretches`."""
+        looks = Sources(self.sources.sources) if again else self.sources
         for part in record.parts:
             part.between(looks.look_at(part))
 

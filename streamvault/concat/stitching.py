@@ -219,7 +219,9 @@ ENDED = (
 )
 DELETED = "the ledger that says what was appended was deleted meanwhile"
 DELETED_TODO = "Look whether the sources are in the stream. Run again, the command appends them from their heads."
-ANOTHER_TODO = "Nothing was appended. To append what is there now from its head, delete the stream"
+NOTHING_APPENDED = "Nothing was appended."
+READ_BEFORE = "What was read before is appended."
+ANOTHER_TODO = "To append what is there now from its head, delete the stream"
 
 
 @dataclass
@@ -293,10 +295,10 @@ class Stitching:
                 record = self._planner.plan(record, tasks)
             if record is None:
                 return Rehearsal(None, resumed, None)
-            scale = None
             if record.stage is not Stage.COMMITTING:
-                scale = self._target.scale_for(self._planner.stretches(record))
-            return Rehearsal(record, resumed, scale)
+                return Rehearsal(record, resumed, self._target.scale_for(self._planner.stretches(record)))
+        self.check_sources(record)
+        return Rehearsal(record, resumed, None)
 
     def run(self, tasks: Tasks, progress: Progress) -> Stitched:
         """Append what is new in the sources, or finish what an earlier run has begun.
@@ -325,6 +327,18 @@ class Stitching:
             return stitched
         finally:
             lease.release(remove=True)
+
+    def check_sources(self, record: StitchRecord | None) -> None:
+        """Check that what is committed, perhaps by an earlier run, is of the sources that this run was given.
+
+        Call it when everything else is done: what may be committed is finished, even if its source is gone.
+
+        Raises:
+            AnotherSource: a source is not the one that was appended.
+        """
+        if record is not None:
+            with self._saying_what_to_do(READ_BEFORE):
+                self._planner.check_sources(record)
 
     def _give_back(self, lease: Lease) -> str:
         """Give the target back what it had before it was scaled, unless another append that goes on needs it so."""
@@ -412,7 +426,7 @@ class Stitching:
                         stitched.digests.update(zip(specs[index].keys, filled.digests, strict=True))
                         progress.advance(0, specs[index].size)
                 self._transactions.check_holds(Written(transaction, lengths))
-            self._planner.check_sources(record)  # they may have been replaced while they were read
+            self._planner.check_sources(record, again=True)  # they may have been replaced while they were read
         except OtherBytes:  # an earlier run has read a source that was damaged then, or is another one now
             return self._log.give_up(record)
         progress.end()
@@ -422,13 +436,13 @@ class Stitching:
         return self._log.advance(record, Stage.COMMITTING, lengths=lengths, ends=ends)
 
     @contextmanager
-    def _saying_what_to_do(self) -> Iterator[None]:
-        """Say what to do if a source is another one."""
+    def _saying_what_to_do(self, done: str = NOTHING_APPENDED) -> Iterator[None]:
+        """Say what was done, and what to do, if a source is another one."""
         try:
             yield
         except AnotherSource as error:
             todo = "Name another stream." if self._planner.joins else f"{ANOTHER_TODO} {self._log.name} first."
-            raise AnotherSource(error.what, where=error.where, todo=todo) from None
+            raise AnotherSource(error.what, where=error.where, todo=f"{done} {todo}") from None
 
     @contextmanager
     def _explaining_end(self, record: StitchRecord) -> Iterator[None]:

@@ -307,11 +307,11 @@ def _commit(writing: Writing, messages: Sequence[WriterCommitMessage | None], na
 
 
 def _commit_once(store: StreamStore, writing: Writing, parts: Sequence[Written], name: _Name) -> None:
-    """Commit a named write, unless an earlier run did; a transaction that it only prepared is committed now.
+    """Commit a named write, unless an earlier run did; a transaction that one only prepared is committed first.
 
     Raises:
         Conflict: the query is behind its last written batch.
-        Failed: the outcome of an earlier run can no longer be determined.
+        Failed: the outcome of an earlier run can no longer be determined, or its version is not written.
     """
     written = WriteLog(OpenStream(store, writing.address, writing.stream), name.app)
     newest = written.newest_of(name.query)
@@ -322,8 +322,14 @@ def _commit_once(store: StreamStore, writing: Writing, parts: Sequence[Written],
             where=f"{name.app}, to {writing.stream}",
             todo="Use the newest checkpoint, or a new one with another txnAppId.",
         )
-    if newest is not None and newest.version == name.version:
+    if newest is not None:
         newest = written.settle(newest)
+        if newest.version < name.version and not newest.is_committed:
+            raise Failed(
+                f"an earlier run has not committed version {newest.version}, which would count as written",
+                where=f"{name.app}, to {writing.stream}",
+                todo=f"Write version {newest.version} first, or delete the stream {written.name} to do without it.",
+            )
     if newest is not None and (
         newest.version > name.version or (newest.version == name.version and newest.is_committed)
     ):

@@ -4,8 +4,8 @@ What every writer can rely on:
 
 - Each step is recorded before it is taken, by a conditional append behind the entry that it follows from. So a process
   that was paused goes no further than one step behind an entry that is not the newest any more.
-- An entry that says ``committing`` names one complete transaction. Whoever finds it commits that one; the store commits
-  it once, however often it is asked.
+- An entry that says ``committing`` names one complete transaction. Whoever goes on from it commits that one; the store
+  commits it once, however often it is asked.
 - A transaction is given up for another one only if it is known to be aborted, or was never allowed to be committed. If
   the store no longer knows one that was, the writer has to say whether its events are there, or to stop.
 - `TransactionLog.settle` alone decides what becomes of a transaction after a kill.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ import pytest
 from streamvault import append_streams, copy_stream, export_stream, join_streams
 from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.runner.runner import TaskFailed
+from streamvault.sources.identity import AnotherSource
 from streamvault.streamstore.errors import RequestFailed
 from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.local.store import LocalTransactions
-from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 from streamvault.streamstore.store import TransactionState
 from testkit.killed import killed
 from tests.commands.concat.keyed import Keyed, killed_at_stage
@@ -176,8 +179,9 @@ def join(keyed: Keyed, source: str) -> object:
     return join_streams([source], keyed.uri("new"), master="inline")
 
 
-def copy_range(keyed: Keyed, source: str) -> object:
-    tail = {segment.in_stream(StreamName("scope", "one")): end for segment, end in keyed.tail("one").items()}
+def copy_range(keyed: Keyed, source: str, until: Mapping[SegmentId, int] | None = None) -> object:
+    ends = until or keyed.tail("one")
+    tail = {segment.in_stream(StreamName("scope", "one")): end for segment, end in ends.items()}
     return copy_stream(source, keyed.uri("new"), ranges=[(dict.fromkeys(tail, 0), tail)], master="inline")
 
 
@@ -234,3 +238,51 @@ def test_transaction_that_holds_more_than_was_appended_is_not_committed(
     assert len(keyed.payloads(into)) == before
     run(keyed, keyed.uri("one"))
     assert keyed.by_key(into) == keyed.expected(("target", range(before)), ("one", range(30)))
+
+
+@pytest.mark.parametrize(
+    ("run", "stage"),
+    [(append, "committing"), *((run, stage) for run in (join, copy_range) for stage in ("committing", "closed"))],
+)
+def test_source_that_is_another_one_after_the_commit_is_named(
+    keyed: Keyed, run: Callable[..., object], stage: str
+) -> None:
+    """What may be committed is finished, but is not taken for what the source has now."""
+    into, before = ("target", 10) if run is append else ("new", 0)
+    run = partial(run, until=keyed.tail("one")) if run is copy_range else run
+    with killed_at_stage(stage, after=True):
+        run(keyed, keyed.uri("one"))
+    shutil.rmtree(keyed.folder / "scope" / "one")
+    keyed.make("one", 3, events=90)
+    with pytest.raises(AnotherSource, match="not the one that was read before") as caught:
+        run(keyed, keyed.uri("one"))
+    assert caught.value.todo.startswith("What was read before is appended. ")
+    for _ in range(2):
+        assert into not in keyed.own()
+        assert keyed.by_key(into) == keyed.expected(("target", range(before)), ("one", range(30)))
+        with pytest.raises(AnotherSource):
+            run(keyed, keyed.uri("one"))
+
+
+@pytest.mark.parametrize("run", [append, join, copy_range])
+def test_source_that_is_truncated_after_the_commit_is_no_other_one(keyed: Keyed, run: Callable[..., object]) -> None:
+    into, before = ("target", 10) if run is append else ("new", 0)
+    run = partial(run, until=keyed.tail("one")) if run is copy_range else run
+    with killed_at_stage("committing", after=True):
+        run(keyed, keyed.uri("one"))
+    keyed.write("one", 5)
+    with keyed.store as store:
+        store.truncate(StreamCut(StreamName("scope", "one"), keyed.tail("one")))
+    run(keyed, keyed.uri("one"))
+    assert keyed.by_key(into) == keyed.expected(("target", range(before)), ("one", range(30)))
+
+
+def test_dry_run_names_the_other_source_too(keyed: Keyed) -> None:
+    with killed_at_stage("committing", after=True):
+        keyed.append("one")
+    assert keyed.append("one", dry_run=True).bytes
+    shutil.rmtree(keyed.folder / "scope" / "one")
+    keyed.make("one", 3, events=90)
+    with pytest.raises(AnotherSource, match="not the one that was read before"):
+        keyed.append("one", dry_run=True)
+    assert len(keyed.payloads("target")) == 10

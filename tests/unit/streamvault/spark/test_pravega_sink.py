@@ -102,6 +102,28 @@ def test_commit_that_arrives_late_writes_the_batch_once(place: Place) -> None:
     assert place.events == [b"1"]
 
 
+@pytest.mark.parametrize("becomes", [TransactionState.OPEN, TransactionState.ABORTED, TransactionState.UNKNOWN])
+def test_version_that_was_prepared_is_not_passed_over(place: Place, becomes: TransactionState) -> None:
+    """Once a later version is written, an earlier one counts as written."""
+    place.transactions.kill_before = "commit"
+    with pytest.raises(Killed):
+        PravegaSink(place.writing("nightly", 1)).commit([place.task(b"1")])
+    place.transactions.kill_before = ""
+    noted = WriteLog(opened(place.store, TARGET), "nightly").newest()
+    assert noted is not None
+    place.transactions.states[noted.begun.id] = becomes
+    if becomes is not TransactionState.OPEN:
+        with pytest.raises(Failed, match=r"has not committed version 1|unknown whether an earlier run has") as caught:
+            PravegaSink(place.writing("nightly", 2)).commit([place.task(b"2")])
+        assert "delete the stream scope/spark-writes-" in caught.value.todo
+        assert place.events == []
+    if becomes is TransactionState.UNKNOWN:
+        return
+    for version in (1, 2, 1) if becomes is TransactionState.ABORTED else (2, 1):
+        PravegaSink(place.writing("nightly", version)).commit([place.task(b"%d" % version)])
+    assert place.events == [b"1", b"2"]
+
+
 def test_query_that_lost_its_checkpoint_is_refused(place: Place) -> None:
     """It counts from 0 again, so its new events would be considered written."""
     sink = PravegaStreamSink(place.writing("orders-copy"))
