@@ -36,6 +36,7 @@ from streamvault.importer.target import (
 )
 from streamvault.runner.inline import InlineRunner
 from streamvault.runner.runner import Runner
+from streamvault.sources.identity import last_at_each_key
 from streamvault.sources.source import SourcePart
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.lease import Lease, last_heartbeat
@@ -194,20 +195,22 @@ class ImportRun:
     def check_unfinished(self, unfinished: Unfinished, compare: int = COMPARED_BYTES) -> None:
         """Check that nothing else has changed this import's unfinished target; changes nothing.
 
-        The last bytes of each open segment are compared with the source.
+        The last bytes at each key are compared with the source: those of an open segment or, while it is empty, as
+        right after a scale, of its predecessors.
 
         Args:
             unfinished: the target.
-            compare: how many of the last bytes.
+            compare: how many of the last bytes of a segment.
 
         Raises:
             Conflict: something else has.
             SourceTruncated, SegmentTruncated, NoSuchSegment: the source or the target was truncated meanwhile.
         """
         self._segments = unfinished.check(self._plan)
-        current = unfinished.described.epochs[-1].segments
-        held = [(self._fill_task(old), unfinished.ends[new]) for old, new in self._segments.items() if new in current]
-        specs = [(replace(task, compare=compare), end) for task, end in held if end > task.head]
+        described, tasks = unfinished.described, {new: self._fill_task(old) for old, new in self._segments.items()}
+        held = {new: end for new, end in unfinished.ends.items() if new in tasks and end > tasks[new].head}
+        last = last_at_each_key(described, described.tail, held) & held.keys()
+        specs = [(replace(tasks[new], compare=compare), held[new]) for new in sorted(last)]
         for _ in InlineRunner(COMPARED_AT_ONCE).run(compare_segment, specs):
             pass
 
@@ -299,11 +302,19 @@ class ImportRun:
         return self.complete(self.take(lease), lease, runner, progress, then)
 
     def complete(
-        self, target: Target, lease: Lease, runner: Runner, progress: Progress, then: Then | None = None
+        self,
+        target: Target,
+        lease: Lease,
+        runner: Runner,
+        progress: Progress,
+        then: Then | None = None,
+        *,
+        check: Callable[[], None] = lambda: None,
     ) -> Restored:
-        """As `run`, of a target that was taken."""
+        """As `run`, of a target that was taken; ``check`` is called before it is finished."""
         self.fill(target, lease, runner, progress)
         events, size = self._verify(runner, progress, lease)
+        check()
         lease.finishing(target.first_segment_id)
         target.finish()
         if then is not None:

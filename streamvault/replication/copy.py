@@ -49,6 +49,8 @@ from streamvault.replication.replica import CarryingGroups, Reach, Replica, begi
 from streamvault.replication.replication import ReplicaTarget
 from streamvault.replication.reports import CopyOptions, CopyReport
 from streamvault.runner.opening import Tasks
+from streamvault.sources.identity import SourcePosition
+from streamvault.sources.source import SourceState
 from streamvault.sources.sources import StreamSource, parts_of
 from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.cuts import counterparts, live_between, parse_cut, segments_between
@@ -265,12 +267,14 @@ class PlannedCopy:
         content: what is copied of the source.
         plan: the plan.
         begin: where the copy began, maybe in an earlier run; shifted offsets are relative to it.
+        look: the source.
         warnings: what the user is to be warned of.
     """
 
     content: Content
     plan: RestorePlan
     begin: StreamCut
+    look: SourceState
     warnings: tuple[str, ...]
 
 
@@ -364,6 +368,7 @@ class Copying:
         self._cuts = cuts
         self._replica = Replica(target)
         self._target = CopyTarget(source, self._replica, options, cuts)
+        self._position: SourcePosition
 
     def _tag(self, import_id: str) -> str:
         """Return the tag of the finished copy, which tells copies with other cuts or options apart."""
@@ -386,13 +391,15 @@ class Copying:
         filled = (tag for tag in given.tags if tag.startswith(FILLED))
         tagged = replace(given, tags=(*users_tags(given), *filled, self._tag(import_id)))
         head = begin_of(described, cuts["from_cut"])
+        if self._replica.record is not None:
+            self._target.check_same(replace(described, head=head))
         begin = self._beginning(described, head)
         look = replace(look, described=replace(described, configuration=tagged))
         content = mirrored_content(look, import_id=import_id, first_head=begin, **cuts)
         plan = plan_restore(content, self._options)
         beyond = () if cuts["from_cut"] in (None, head) else (TRUNCATED_BEYOND,)
         warnings = (*scaling_warnings(given, plan.configuration), *beyond)
-        return PlannedCopy(content, plan, begin, warnings)
+        return PlannedCopy(content, plan, begin, look, warnings)
 
     def _beginning(self, described: StreamDescription, head: StreamCut) -> StreamCut:
         """Return where the copy of a source began, or begins, which is at ``head``."""
@@ -420,6 +427,8 @@ class Copying:
         self._target.find(planned.content.described)
         if self._replica.record is not None:  # it says where the copy began
             planned = self._plan()
+        # before the target is compared, so that both are the same stream
+        self._position = SourcePosition.at(planned.look, planned.content.tail, None)
         if unfinished is not None and marked_import(unfinished.described) == planned.plan.import_id:
             self._run(planned).check_unfinished(unfinished)
         check_missing_filler(planned.plan, self._options.filler_limit, unfinished)
@@ -441,13 +450,16 @@ class Copying:
                 run = self._run(planned)
                 try:
                     target = self._target.take(run, replace(planned.content.described, head=planned.begin), lease)
-                    restored = run.complete(target, lease, tasks.runner, progress)
+                    restored = run.complete(target, lease, tasks.runner, progress, check=self._check_source)
                     break
                 except SourceTruncated:
                     moved += run.moved_bytes
                     before, planned = planned, self._plan()
                     if planned.plan.import_id != before.plan.import_id:
                         raise self._target.recreated_error() from None
+                    self._check_source()
+                    with suppress(SourceTruncated):  # the former position tells, as far as it is not truncated
+                        self._position = SourcePosition.at(planned.look, planned.content.tail, self._position)
                     if planned.content.described.head == before.content.described.head:
                         raise
                     for warning in set(planned.warnings).difference(before.warnings):
@@ -456,6 +468,9 @@ class Copying:
                     check_missing_filler(planned.plan, self._options.filler_limit, Unfinished.find(self._stream))
             self._replica.forget()
         return CopyResult(planned, restored, moved + restored.moved_bytes, truncated)
+
+    def _check_source(self) -> None:
+        self._target.check_read(self._position)
 
     def _find_finished(self, planned: PlannedCopy, tasks: Tasks | None, progress: Progress) -> Copied | None:
         """Return the finished copy; None if there is no target, or an unfinished one, or only the seal is missing."""
@@ -636,7 +651,7 @@ def _report(source: str, stream: str, planned: PlannedCopy) -> CopyReport:
         epochs=len(plan.replay.epochs),
         head=planned.content.head.to_json(),
         tail=StreamCut(plan.source, ends).to_json(),
-        truncated=bool(planned.warnings),
+        truncated=TRUNCATED_BEYOND in planned.warnings,
         offsets=plan.offsets,
         shifts=plan.shifts,
         moved_boundaries=_moved(plan, len(plan.replay.epochs)),

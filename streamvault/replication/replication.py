@@ -15,6 +15,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -52,11 +53,12 @@ from streamvault.replication.replica import (
 )
 from streamvault.runner.inline import InlineRunner
 from streamvault.runner.opening import Tasks
+from streamvault.sources.identity import COMPARED_SEGMENTS, SourcePosition
 from streamvault.sources.source import Source, SourceState, bytes_after
 from streamvault.sources.sources import StreamSource
 from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.cuts import is_before
-from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.errors import InvalidCut, NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
 from streamvault.streamstore.own import REPLICA_OF, is_own, tag_of
@@ -198,11 +200,30 @@ class ReplicaTarget:
         """
         record = self._replica.record
         if record is not None and not (self.id_of(described) == record.work and _goes_on(described, record)):
-            raise Conflict(
-                "the source was deleted and created again, so it is not the stream that was replicated",
-                where=self._source.uri,
-                todo=f"Promote {self._replica.uri} as it is, or replicate into another stream.",
-            )
+            raise self.recreated_error()
+
+    def check_read(self, position: SourcePosition) -> None:
+        """Check that the source is still the stream of a position, which was taken before it was read.
+
+        A source that is gone, or has truncated what the position knows, cannot be compared any more.
+
+        Args:
+            position: the position.
+
+        Raises:
+            Conflict: it was deleted and created again.
+        """
+        with suppress(NoSuchStream, NoSuchScope):
+            if position.difference(self._source.look()):
+                raise self.recreated_error()
+
+    def recreated_error(self) -> Conflict:
+        """Build the error for a target whose source is another stream of its name now."""
+        return Conflict(
+            "the source was deleted and created again, so it is not the stream that was replicated",
+            where=self._source.uri,
+            todo=f"Promote {self._replica.uri} as it is, or replicate into another stream.",
+        )
 
     def check_stays(self, unfinished: Unfinished | None) -> None:
         """Check that the target is the one that the ledger is about.
@@ -295,7 +316,8 @@ class ReplicaTarget:
 def _goes_on(described: StreamDescription, record: Record) -> bool:
     """Whether a source can be the one of a record, later."""
     try:
-        for before, now in ((record.tail, described.tail), (record.source_head, described.head)):
+        heads = ((before, described.head) for before in (record.head, record.source_head))
+        for before, now in ((record.tail, described.tail), *heads):
             if before is not None and not is_before(described, StreamCut.from_json(before, described.name), now):
                 return False
     except InvalidCut:  # it never had such segments
@@ -500,6 +522,9 @@ class Replication:
         plan = self._plan(look)
         check_missing_filler(plan, self._options.filler_limit, unfinished)
         run = self._run(plan)
+        position = None
+        if isinstance(self.source, StreamSource):  # an archive's ranges have digests
+            position = SourcePosition.at(look, look.described.tail, None, most=COMPARED_SEGMENTS)
         if unfinished is not None:
             run.check_unfinished(unfinished, COMPARED_IN_A_ROUND)
         runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
@@ -511,6 +536,8 @@ class Replication:
                     target.move_head()
         finally:
             self.moved_bytes += run.moved_bytes
+        if position is not None:
+            self.target.check_read(position)
         self.segments = target.segments
         return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
 

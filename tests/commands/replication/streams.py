@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from shutil import rmtree
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from streamvault import copy_stream, move_stream, promote_replica, replicate_str
 from streamvault.common.errors import Failed
 from streamvault.importer.target import first_segment_id
 from streamvault.replication.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport
+from streamvault.streamstore.byte_source import LiveSegment
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
@@ -24,6 +27,20 @@ from testkit.small_archives import NAME
 from testkit.streams import append_events, digest_of, events_of, make_stream, shape_of
 
 TARGET = replace(NAME, stream="target")
+
+
+def at_block(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> None:
+    """Do something when a block of the source is about to be read."""
+    really, seen, lock = LiveSegment.blocks, [], Lock()
+
+    def blocks(self: LiveSegment, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
+        with lock:
+            seen.append(self)
+            if len(seen) == number:
+                act()
+        return really(self, start, end, window)
+
+    monkeypatch.setattr(LiveSegment, "blocks", blocks)
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,20 @@ class Streams:
             if store.exists(name):
                 store.delete(name)
             make_stream(store, name, events=events, largest=20_000)
+
+    def rebuild(self, *events: bytes, after: Sequence[bytes] = ()) -> None:
+        """Make the source anew, as in a cluster that was rebuilt: segments are numbered from 0 again.
+
+        Args:
+            events: in its first segment, which is scaled to two.
+            after: in each of these.
+        """
+        rmtree(self.folder / str(NAME))
+        with self.store as store:
+            store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=1)))
+        self.add(*events)
+        self.scale()
+        self.add(*after)
 
     def make_plain(self, *events: bytes, segments: int = 1) -> list[SegmentId]:
         """Make the source a stream that was never scaled, with these events in each segment; return the segments."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import Target, TargetTaken
-from streamvault.streamstore.byte_source import LiveSegment
 from streamvault.streamstore.errors import InvalidCut, OffsetConflict, StreamExists
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.ledger import LedgerNameTaken
@@ -27,7 +25,7 @@ from streamvault.streamstore.model import SegmentId, StreamConfiguration, Stream
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
 from testkit.small_archives import NAME
 from testkit.streams import append_events, boundary, events_of, make_stream, shape_of
-from tests.commands.replication.streams import TARGET, Streams, killed_at
+from tests.commands.replication.streams import TARGET, Streams, at_block, killed_at
 
 TAG = f"streamvault-copy-of:{NAME}"
 OTHER = replace(NAME, stream="other")
@@ -107,20 +105,6 @@ def test_killed_copy_is_resumed_up_to_the_tail_of_then(streams: Streams, offsets
         assert is_copy(streams)
 
 
-def at_block(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> None:
-    """Do something when a block of the source is about to be read."""
-    really, seen, lock = LiveSegment.blocks, [], Lock()
-
-    def blocks(self: LiveSegment, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
-        with lock:
-            seen.append(self)
-            if len(seen) == number:
-                act()
-        return really(self, start, end, window)
-
-    monkeypatch.setattr(LiveSegment, "blocks", blocks)
-
-
 @pytest.mark.parametrize("offsets", ["keep", "shift"])
 def test_truncation_during_the_copy_moves_its_head(
     streams: Streams, monkeypatch: pytest.MonkeyPatch, offsets: str
@@ -145,6 +129,48 @@ def test_source_created_again_is_said(streams: Streams, monkeypatch: pytest.Monk
         at_block(monkeypatch, 1, streams.remake)
     with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
         copy_stream(streams.source, streams.target, master="inline")
+
+
+@pytest.mark.parametrize("options", [{}, {"offsets": "shift"}, {"numbers": "map"}])
+@pytest.mark.usefixtures("impatient")
+def test_source_of_a_rebuilt_cluster_is_refused_while_the_copys_open_segments_are_empty(
+    streams: Streams, options: dict[str, Any]
+) -> None:
+    streams.rebuild(*[b"old"] * 20, after=[b"older"])
+    with killed_at("scale", after=True):
+        streams.copy(**options)
+    streams.rebuild(*[b"new"] * 20, after=[b"newer"])
+    with pytest.raises(Conflict, match="source is another stream"):
+        streams.copy(**options)
+    assert streams.payloads(TARGET) == [b"old"] * 20
+
+
+@pytest.mark.parametrize("offsets", ["keep", "shift"])
+def test_source_of_a_rebuilt_cluster_is_found_before_the_copy_is_finished(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, offsets: str
+) -> None:
+    streams.rebuild(*[b"old"] * 20, after=[b"older"])
+    at_block(monkeypatch, 2, lambda: streams.rebuild(*[b"new"] * 20, after=[b"newer"]))
+    with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
+        copy_stream(streams.source, streams.target, master="inline", offsets=offsets)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_source_whose_head_is_before_the_beginning_of_its_shifted_copy_is_another_one(streams: Streams) -> None:
+    streams.rebuild(*[b"old"] * 20, after=[b"older"])
+    streams.truncate()
+    streams.add(b"oldest")
+    with killed_at("update_stream"):
+        streams.copy(offsets="shift")
+    streams.rebuild(*[b"new"] * 20)
+    with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
+        streams.copy(offsets="shift")
+
+
+def test_copy_with_another_policy_is_not_cut_short(streams: Streams) -> None:
+    streams.rebuild(b"event")
+    report = streams.copy()
+    assert [report.truncated, len(report.warnings)] == [False, 1]
 
 
 @pytest.mark.usefixtures("impatient")

@@ -6,6 +6,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from streamvault.streamstore.uri import open_stream
 from testkit.killed import Killed
 from testkit.small_archives import NAME
 from testkit.streams import append_events, digest_of, opened, shape_of
-from tests.commands.replication.streams import TARGET, Streams, killed_at, leave_leases
+from tests.commands.replication.streams import TARGET, Streams, at_block, killed_at, leave_leases
 
 
 def is_replica(streams: Streams, *, sealed: bool | None = None) -> bool:
@@ -259,6 +260,35 @@ def test_source_made_again_is_refused(streams: Streams) -> None:
         with pytest.raises(Conflict, match="deleted and created again"):
             verb()
     streams.promote()
+
+
+@pytest.mark.parametrize("options", [{}, {"offsets": "shift"}, {"numbers": "keep"}, {"keep_head": True}])
+def test_source_of_a_rebuilt_cluster_is_refused_while_the_replicas_open_segments_are_empty(
+    streams: Streams, options: dict[str, Any]
+) -> None:
+    streams.rebuild(*[b"old"] * 20)
+    streams.replicate(**options)
+    streams.rebuild(*[b"new"] * 20, after=[b"newer"])
+    for dry_run in (True, False):
+        with pytest.raises(Conflict, match="source is another stream"):
+            streams.replicate(**options, dry_run=dry_run)
+    assert streams.payloads(TARGET) == [b"old"] * 20
+
+
+def test_truncated_source_is_followed_while_the_replicas_open_segments_are_empty(streams: Streams) -> None:
+    streams.rebuild(*[b"event"] * 20)
+    streams.replicate()
+    streams.truncate()
+    streams.add(b"newer")
+    streams.replicate()
+    assert streams.payloads(TARGET) == [b"newer"] * 2
+
+
+def test_source_that_is_made_again_during_a_round_is_refused(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams.rebuild(*[b"old"] * 20, after=[b"older"])
+    at_block(monkeypatch, 2, lambda: streams.rebuild(*[b"new"] * 20, after=[b"newer"]))
+    with pytest.raises(Conflict, match="deleted and created again"):
+        streams.replicate()
 
 
 @pytest.mark.usefixtures("impatient")
