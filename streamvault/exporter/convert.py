@@ -28,7 +28,7 @@ from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.history import Generation, History
-from streamvault.manifests.listing import Listing, manifest_lost
+from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.merging import Remainder, remainder_of
 from streamvault.manifests.plan import Plan, RangeEntry, current_plan, ended_plans, find_rows
@@ -297,7 +297,7 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
     _check_beginning(target, history)
     if options.dry_run:
         return _planned(report, _rehearse(todo, target, options))
-    begin = source.listing().decision.begin
+    begin = source.stable(lambda listing: _begin(source, listing))
     # a new archive has none of the generations that have expired here
     target.decide(lambda listing: listing.begin_after(history.first - 1, begin))
     moved = 0
@@ -310,6 +310,17 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
         start_seconds = runner.start_seconds
     progress.end()
     return replace(report, moved_bytes=moved, seconds=round(time.monotonic() - began - start_seconds, 3))
+
+
+def _begin(source: Archive, listing: Listing) -> StreamCut | None:
+    """Return where an archive began; a decision that does not follow must not begin another archive.
+
+    Raises:
+        Damaged: that cannot be what was decided.
+    """
+    check_decisions(source.place, listing)
+    source.check_beginning(listing)
+    return listing.decision.begin
 
 
 def _planned(report: ConvertReport, planned: PlannedGeneration | None) -> ConvertReport:

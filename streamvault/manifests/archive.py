@@ -520,6 +520,22 @@ class Archive:
                 with suppress(NoSuchArchive):  # it is already deleted
                     check_contains(self.read_manifest(span), self.read_manifest(old), self.uri)
 
+    def check_beginning(self, listing: Listing) -> None:
+        """Check that the archive began where a decision says, as far as the manifest of its first generation is there.
+
+        Whatever deletes that one, or relies on where the archive began, calls this first.
+
+        Raises:
+            Damaged: it did not.
+        """
+        for span in (one for one in listing.expired if one.first == 1):
+            begin = listing.decision.begin
+            with suppress(NoSuchArchive, Damaged):  # it is already deleted, or never was
+                begin = self.read_manifest(span).from_
+            if begin != listing.decision.begin:
+                what = f"{listing.decision.title} does not begin where generation {span.last} does"
+                raise Damaged(what, where=self.uri, todo=UNKNOWN_TODO)
+
     def check_contiguous(self, listing: Listing) -> None:
         """Check that each generation begins where the one before it ends, so that none has another's bytes.
 

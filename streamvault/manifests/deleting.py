@@ -224,6 +224,7 @@ def delete_expired(root: RootAddress, stream: StreamName, rule: ExpiryRule, *, m
     def look(listing: Listing) -> tuple[Listing, Manifest | None, str]:
         first = _first(archive, listing)
         check_decisions(archive.place, listing)
+        archive.check_beginning(listing)
         archive.check_merged(listing)
         return listing, first, rule.keeps(archive, listing, made=made)
 

@@ -116,6 +116,7 @@ def truncate_source(
 
         def compared(listing: Listing) -> Truncated:
             check_decisions(archive.place, listing)
+            archive.check_beginning(listing)
             archive.check_open(listing)
             head = _check_beginning(archive, listing, described, store, same_stream=same_stream)
             generations = _generations_of(archive, listing, archived, held)

@@ -10,6 +10,7 @@ import pytest
 
 from streamvault import (
     check_archive,
+    convert_archive,
     delete_archive,
     export_stream,
     hold_archive,
@@ -20,7 +21,7 @@ from streamvault import (
 )
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged
-from streamvault.layouts.keys import decision_key
+from streamvault.layouts.keys import GenerationSpan, decision_key
 from streamvault.manifests import listing
 from streamvault.manifests.decisions import Decision
 from streamvault.manifests.deleting import ExpiryRule, delete_expired
@@ -28,7 +29,7 @@ from streamvault.manifests.files import seal
 from streamvault.manifests.merging import delete_replaced
 from streamvault.objectstore.uri import RootAddress
 from streamvault.requests.queue import request_deletions
-from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, merge, objects_of
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, contents, merge, objects_of
 
 PREFIX = f"{NAME}/"
 OWNER = {"format": 1, "scope": NAME.scope, "stream": NAME.stream, "created": "2026-11-20T00:00:00Z"}
@@ -50,6 +51,8 @@ def forge(vault: Vault, number: int = 0, **fields: object) -> str:
     """Put a decision as whoever may create objects can; return its key."""
     before = archive_of(vault.root).listing().decision
     number = number or before.number + 1
+    if fields.get("dropped"):
+        fields = {"begin": archive_of(vault.root).read_manifest(GenerationSpan.of(1)).from_.to_json(), **fields}
     document = {
         **OWNER,
         **({} if not before.number else before.document()),
@@ -188,7 +191,25 @@ def test_beginning_that_is_taken_back_keeps_the_source(tmp_path: Path, forged: s
     for dry_run in (True, False):
         with pytest.raises(Damaged, match="takes back what has expired"):
             rotate(vault, truncate_source=True, same_stream=True, layout="chunks", dry_run=dry_run)
+    with pytest.raises(Damaged, match="takes back what has expired"):
+        convert_archive(vault.archive, a_root(), layout="events", master="inline")
     assert vault.events() == before
+
+
+@pytest.mark.parametrize("options", [{"truncate_source": True, "same_stream": True}, {"keep": 1}], ids=str)
+@pytest.mark.parametrize("begin", [{f"{NAME}/0.#epoch.0": 1}, None])
+def test_beginning_that_the_first_generation_has_not_keeps_it_and_the_source(
+    vault: Vault, begin: object, options: dict[str, Any]
+) -> None:
+    """Once its manifest is deleted, only decisions say where the archive began."""
+    forge(vault, dropped=1, begin=begin)
+    before, streamed = contents(vault.root), vault.events()
+    with pytest.raises(Damaged, match="does not begin where generation 1 does"):
+        rotate(vault, **options)
+    with pytest.raises(Damaged, match="does not begin where generation 1 does"):
+        convert_archive(vault.archive, a_root(), layout="events", master="inline")
+    assert before.keys() <= contents(vault.root).keys()
+    assert vault.events() == streamed
 
 
 @pytest.mark.parametrize("attack", [lost_hold, jump, highest])

@@ -163,6 +163,7 @@ def test_what_was_archived_and_has_expired_is_not_said(
     """A rotation that does not truncate leaves it in the stream."""
     expire = Decision.expire
     monkeypatch.setattr(Decision, "expire", lambda self, upto, head: expire(self, upto, head if recorded else None))
+    monkeypatch.setattr(Archive, "check_beginning", lambda *_: None)  # as long as the first manifest is there
     vault = made(tmp_path)
     export(vault)
     vault.add(b"new")
