@@ -224,9 +224,11 @@ def delete_expired(root: RootAddress, stream: StreamName, rule: ExpiryRule, *, m
     def look(listing: Listing) -> tuple[Listing, Manifest | None, str]:
         first = _first(archive, listing)
         check_decisions(archive.place, listing)
-        archive.check_beginning(listing)
         archive.check_merged(listing)
-        return listing, first, rule.keeps(archive, listing, made=made)
+        kept = rule.keeps(archive, listing, made=made)
+        if not kept:  # so that a rotation that would delete nothing only warns
+            archive.check_beginning(listing)
+        return listing, first, kept
 
     listing, first, kept = archive.stable(look)
     if first is None or kept:
