@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import streamvault.importer.target
-import streamvault.replication.replica
+from streamvault.importer import target
+from streamvault.replication import promote, replica
 from streamvault.replication.move import _Move
 from testkit.explorer.explore import at_each_point, run
 from testkit.explorer.families import MIRRORED, family
 from testkit.explorer.many import explore
 from testkit.explorer.phases import drawn_mirrors
+from testkit.explorer.scenes import scene_of
 
 SEED = 11
 SCHEDULES = 2_000
@@ -32,10 +34,19 @@ def test_source_deleted_before_it_was_compared_is_found(monkeypatch: pytest.Monk
     assert all("LOST" in one.kinds for one in found)
 
 
+@pytest.fixture
+def no_scenes() -> Iterator[None]:
+    """Neither does the test find scenes that others have made, nor they its own."""
+    scene_of.cache_clear()
+    yield
+    scene_of.cache_clear()
+
+
+@pytest.mark.usefixtures("no_scenes")
 def test_users_stream_taken_for_the_replica_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     same: Any = lambda _: ""  # noqa: E731  (as if streams of one name could not be told apart)
-    monkeypatch.setattr(streamvault.importer.target, "first_segment_id", same)
-    monkeypatch.setattr(streamvault.replication.replica, "first_segment_id", same)
+    for module in (target, promote, replica):
+        monkeypatch.setattr(module, "first_segment_id", same)
     schedules = at_each_point("events/replica-sealed", ("promote", "target-delete", "target-make"), ("!", "+!"))
     found = [one for one in map(run, schedules) if one.wrong]
     assert found
