@@ -257,5 +257,5 @@ def test_archive_is_looked_at_with_the_connection_alone(frozen: Frozen, monkeypa
     (event,) = events_of(trigger)
     assert (event["found"]["archive"], event["found"]["generation"]) == (frozen.uri, 2)
     assert dict(os.environ) == before
-    (event,) = events_of(GenerationTrigger(archive="s3://nowhere-at-all/a/b"))
+    (event,) = events_of(GenerationTrigger(archive="s3://nowhere-at-all/a/b", poll_seconds=0.01))
     assert "no such bucket" in event["error"]
