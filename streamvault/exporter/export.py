@@ -231,10 +231,10 @@ def _unknown_groups(plan: Plan | None) -> Iterator[str]:
 
 
 def _not_archived(archive: Archive, store: StreamStore, planned: PlannedGeneration) -> Iterator[str]:
-    """Yield a warning if the stream has what the newest generation calls a gap, or what the archive begins after.
+    """Yield a warning if the stream still has bytes of the newest generation's gaps, or from before the archive begins.
 
-    Of an archive's beginning they say so while it has one generation, so that it is said about once: whoever has given
-    ``--from`` knows it, and `status` and truncations tell it of any archive.
+    The latter only while the archive has one generation, so that the warning does not recur after ``--from``. `status`
+    and truncations always report such bytes.
     """
     newest = planned.newest
     if newest is None or (newest.first > 1 and not newest.gaps):

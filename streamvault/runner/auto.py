@@ -47,7 +47,7 @@ def allowed_cores() -> float:
 
 
 class AutoRunner(Runner):
-    """Runs a large run, and those after it, on Spark, and others in threads; a context manager.
+    """Uses Spark for a large run and all later ones, and threads otherwise; a context manager.
 
     If Spark cannot be started, a warning is logged and threads run all tasks.
     """

@@ -267,7 +267,7 @@ def bytes_before(
 
 
 def never_archived(count: int, where: str = "") -> Conflict:
-    """Return what to say of the bytes that `bytes_before` has counted, in a warning and if they would be lost."""
+    """Return the error for bytes counted by `bytes_before`; its text also serves as a warning."""
     return Conflict(
         f"the stream has events before the archive's beginning, which were never archived ({bytes_text(count)})",
         where=where,

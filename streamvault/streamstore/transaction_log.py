@@ -2,10 +2,10 @@
 
 What every writer can rely on:
 
-- Each step is recorded before it is taken, by a conditional append behind the entry that it follows from. So a process
-  that was paused goes no further than one step behind an entry that is not the newest any more.
-- An entry that says ``committing`` names one complete transaction. Whoever goes on from it commits that one; the store
-  commits it once, however often it is asked.
+- Each step is recorded before it is taken, by a conditional append after the entry that it follows from. So a process
+  that was paused takes at most one step after another process has appended an entry.
+- An entry that says ``committing`` names one complete transaction. A process that continues from this entry commits it;
+  the store does so once, however often it is asked.
 - A transaction is given up for another one only if it is known to be aborted, or was never allowed to be committed. If
   the store no longer knows one that was, the writer has to say whether its events are there, or to stop.
 - `TransactionLog.settle` alone decides what becomes of a transaction after a kill.
@@ -42,7 +42,7 @@ Bytes = Mapping[Segment, int]
 
 
 class Stage(StrEnum):
-    """How far a writer has come."""
+    """The progress of a writer."""
 
     PLANNED = "planned"
     """What is written is decided; no transaction of it can be committed."""
@@ -61,7 +61,7 @@ class Entry:
     """An entry of a log; each kind of log adds what is written. See `TransactionLog` for the types of its fields.
 
     Attributes:
-        stage: how far the writer has come.
+        stage: the writer's progress.
         transaction: the transaction; None if none was begun, or it was given up.
     """
 
@@ -91,7 +91,7 @@ class TransactionLog(ABC, Generic[E]):
         name: the log's own stream.
         about: the stream that is written to.
         kind: the kind of entries. Its fields need types that pydantic can write as JSON and read again.
-        conflict: the error for an entry that another process has got ahead of.
+        conflict: the error if another process has appended a newer entry.
 
     Attributes:
         name: see above.
@@ -203,7 +203,7 @@ class TransactionLog(ABC, Generic[E]):
             ``PLANNED``, as its transaction is aborted or was never allowed to be committed.
 
         Raises:
-            LedgerConflict: another process has gone on.
+            LedgerConflict: another process has appended a newer entry.
             Failed: something else has committed the transaction; or as `is_there`.
         """
         if entry.transaction is None or entry.is_committed:
@@ -253,7 +253,7 @@ class TransactionLog(ABC, Generic[E]):
         """Return the error about an entry's transaction.
 
         Raises:
-            LedgerConflict: another process has gone on, which is why.
+            LedgerConflict: another process has appended a newer entry, which explains the failure.
         """
         self.check(entry)
         return Failed(what, where=self.where(entry.begun), todo=todo)
