@@ -45,7 +45,8 @@ from streamvault.importer.target import (
     target_exists_error,
     unfinished_import,
 )
-from streamvault.replication.replica import CarryingGroups, Reach, Replica, begin_of, mirrored_content, replica_id
+from streamvault.replication.content import CarryingGroups, Reach, begin_of, mirrored_content
+from streamvault.replication.replica import Replica, replica_id
 from streamvault.replication.replication import ReplicaTarget
 from streamvault.replication.reports import CopyOptions, CopyReport
 from streamvault.runner.opening import Tasks

@@ -22,17 +22,9 @@ from streamvault.importer.target import (
     take_lease,
     unfinished_import,
 )
+from streamvault.replication.content import CarryingGroups, mirrored_content
 from streamvault.replication.promote import cut_over, promotion_warnings, taking_over
-from streamvault.replication.replica import (
-    REPLICA,
-    CarryingGroups,
-    Record,
-    Replica,
-    forget_seal,
-    mirrored_content,
-    replica_id,
-    replica_tag,
-)
+from streamvault.replication.replica import REPLICA, Record, Replica, forget_seal, replica_id, replica_tag
 from streamvault.replication.replication import Replication
 from streamvault.replication.reports import MoveOptions, MoveReport
 from streamvault.runner.opening import Tasks

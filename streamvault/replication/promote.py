@@ -35,9 +35,9 @@ from streamvault.importer.target import (
     take_lease,
     unfinished_import,
 )
+from streamvault.replication.content import CarryingGroups
 from streamvault.replication.replica import (
     REPLICA,
-    CarryingGroups,
     NotAReplica,
     Record,
     Replica,

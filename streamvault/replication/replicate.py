@@ -18,7 +18,8 @@ from streamvault.importer.reader_groups import recorded_groups
 from streamvault.importer.reports import renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import TargetTaken, check_other_stream
-from streamvault.replication.replica import CarryingGroups, Replica, ReplicaPromoted, replica_tag
+from streamvault.replication.content import CarryingGroups
+from streamvault.replication.replica import Replica, ReplicaPromoted, replica_tag
 from streamvault.replication.replication import Replication
 from streamvault.replication.reports import REPLICATE_EVERY, ReplicateOptions, ReplicateReport
 from streamvault.runner.opening import Tasks

@@ -40,14 +40,12 @@ from streamvault.importer.target import (
     target_exists_error,
     unfinished_import,
 )
+from streamvault.replication.content import CarryingGroups, Reach, mirrored_content
 from streamvault.replication.replica import (
-    CarryingGroups,
-    Reach,
     Record,
     Replica,
     configuration_document,
     is_sealed_by_user,
-    mirrored_content,
     replica_id,
     replica_tag,
 )
