@@ -1,4 +1,4 @@
-"""Archives made by hand: manifests, ranges and objects of small streams, without a stream store."""
+"""Small archives made by hand, without a stream store: manifests, ranges, objects, plans, rows of finished ranges."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.archived_range import ArchivedRange, segment_digest
-from streamvault.manifests.manifest import Configuration, EpochEntry, GapEntry, Manifest, SegmentEntry
+from streamvault.manifests.manifest import Configuration, EpochEntry, GapEntry, Manifest, PlannedSegment, SegmentEntry
+from streamvault.manifests.plan import FinishedSpan, Gap, Plan, RangeEntry
 from streamvault.streamstore.events import EventBlock
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from testkit.streams import frame
@@ -132,3 +134,47 @@ def two_generations() -> tuple[Made, Made]:
     """Two segments; the first generation has a hole and an empty event, the second adds to one segment."""
     first = generation({LEFT: [[b"one", b""], [b"two" * 40]], RIGHT: [Hole(100), [b"three", b"four"]]})
     return first, generation({RIGHT: [[b"five"] * 3]}, before=first.manifest)
+
+
+PREFIX = "scope/stream/"
+DIGEST = "ab" * 32
+
+
+def plan_of(generation: int = 1, *, end: int = 500, **changes: Any) -> Plan:
+    manifest = two_generations()[0].manifest
+    values: dict[str, Any] = {
+        "generation": generation,
+        "created": CREATED,
+        "scope": "scope",
+        "stream": "stream",
+        "layout": "events",
+        "range_size": 64,
+        "configuration": manifest.configuration,
+        "epochs": manifest.epochs,
+        "from_": StreamCut(NAME, {LEFT: 0, RIGHT: 0}),
+        "to": StreamCut(NAME, {LEFT: end, RIGHT: 9}),
+        "segments": (
+            PlannedSegment(name=LEFT.in_stream(NAME), start=0, end=end, sealed=False),
+            PlannedSegment(name=RIGHT.in_stream(NAME), start=0, end=9, sealed=False),
+        ),
+        "gaps": (GapEntry(segment=RIGHT.in_stream(NAME), start=0, end=9, reason="truncated"),),
+        "sealed": False,
+    }
+    return Plan(**(values | changes))
+
+
+Bounds = Sequence[tuple[int, int]]
+
+
+def finished(start: int, end: int, pieces: Bounds, gaps: Bounds) -> FinishedSpan:
+    return FinishedSpan(
+        start=start,
+        end=end,
+        ranges=tuple(RangeEntry(start=low, end=high, events=1, digest=DIGEST) for low, high in pieces),
+        gaps=tuple(Gap(start=low, end=high, reason="truncated") for low, high in gaps),
+    )
+
+
+def row(start: int, *pieces: tuple[int, int], gaps: Bounds = (), end: int | None = None) -> FinishedSpan:
+    held = pieces or ((start, start + 10),)
+    return finished(start, max(high for _, high in (*held, *gaps)) if end is None else end, held, gaps)

@@ -1,7 +1,7 @@
 """The object store interface and its contract: objects, their checksums, archive classes and locks.
 
 `ObstoreStore` implements it for S3 and memory, `FolderStore` for a local folder; `RetryingStore` and `CountedStore`
-wrap any of them. `tests/contract/object_store.py` tests the contract.
+wrap any of them. `tests/contract/test_object_store.py` tests the contract.
 
 Validation of keys and prefixes.
 

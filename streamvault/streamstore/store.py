@@ -1,6 +1,6 @@
 """The stream store interface and its contract: streams, appends, transactions, reader groups.
 
-`streamstore.pravega` and `streamstore.local` implement it; `tests/contract/stream_store.py` tests the contract.
+`streamstore.pravega` and `streamstore.local` implement it; `tests/contract/test_stream_store.py` tests the contract.
 """
 
 from __future__ import annotations

@@ -55,10 +55,10 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.store import Transaction, Transactions, Written
 from testkit.killed import Killed, killed
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
+from testkit.spark_sinks import Place
 from testkit.streams import append_events, events_of
 from tests.commands.concat.keyed import killed_at_stage
 from tests.commands.replication.streams import killed_at
-from tests.unit.spark_sinks import Place
 
 FIRST = SegmentId(0, 0)
 

@@ -26,10 +26,10 @@ from streamvault.spark.pravega_sink import PravegaSink, WriteLog
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import OWN, OwnStream
 from streamvault.streamstore.queue import NotAQueue, QueueSegment
+from testkit.leftovers import stopped_import
 from testkit.small_archives import NAME, Vault
+from testkit.spark_sinks import TARGET, Place
 from testkit.streams import append_events, opened
-from tests.unit.manager.leftovers import stopped_import
-from tests.unit.spark_sinks import TARGET, Place
 
 QUEUE, UNFINISHED = replace(NAME, stream="restores"), replace(NAME, stream="unfinished")
 

@@ -29,11 +29,11 @@ NEEDS = {
 """What a block needs → the test that runs it, or what can be run of it without."""
 
 TESTS = {
-    "../README.md": "tests/unit/project/test_tutorials.py",
+    "../README.md": "tests/unit/project/test_guides.py",
     "guide/append.md": "tests/commands/concat/test_guide.py",
     "guide/scopes.md": "tests/commands/scopes/test_guide.py",
     "runbooks/": "tests/commands/test_runbooks.py",
-    "tutorial/": "tests/unit/project/test_tutorials.py",
+    "tutorial/": "tests/unit/project/test_guides.py",
 }
 """Pages that have tests of their own, which follow all of their sections."""
 

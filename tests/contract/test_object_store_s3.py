@@ -1,19 +1,31 @@
-"""Errors between an object store and a real S3 server, each with the message that a user sees."""
+"""Errors between an object store and a real S3 server, each with the message that a user sees.
+
+Ways to access a real server: TLS with a private authority, renewed credentials, session tokens.
+
+The servers of docs/reference/s3-servers.md that are tested do what the table says.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import pickle
+import re
+import socket
+import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from botocore.exceptions import ClientError
 
 from streamvault.common.errors import Problem
-from streamvault.objectstore.probe import fit_server
+from streamvault.objectstore.probe import creates_only_in_parts, fit_server
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.s3.scheme import WORTH_ASKING
 from streamvault.objectstore.store import (
@@ -24,15 +36,17 @@ from streamvault.objectstore.store import (
     ObjectStore,
     ObjectStoreError,
     ObjectStoreUnavailable,
+    crc64nvme,
 )
 from streamvault.objectstore.uri import RootAddress
-from testkit.servers.certificates import make_certificates
-from testkit.servers.minio import MinioServer, read_only
+from testkit.servers.certificates import Certificates, make_certificates
+from testkit.servers.minio import MinioServer, limited, read_only
 from testkit.servers.process import free_ports
 from testkit.servers.proxy import FaultProxy
 from testkit.servers.s3 import S3Program, S3Server
 from testkit.servers.spoiling import SpoilingGateway
 from testkit.servers.versitygw import VersityServer
+from tests.pages import DOCS
 
 SERVERS = [pytest.param("minio", marks=pytest.mark.minio), pytest.param("versitygw", marks=pytest.mark.versitygw)]
 PROGRAMS: dict[str, type[S3Program]] = {"minio": MinioServer, "versitygw": VersityServer}
@@ -304,3 +318,190 @@ def test_restarted_server_is_used_again(
         store.put("after", b"y")
         back.join()
         assert [entry.key for entry in store.list("")] == ["after", "before"]
+
+
+ALLOW_ALL = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
+
+
+@pytest.fixture
+def plain_bucket(minio: S3Server, bucket_name: str) -> str:
+    return minio.make_bucket(bucket_name)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return make_certificates(tmp_path)
+
+
+@pytest.fixture
+def encrypted(minio: S3Server, certificates: Certificates) -> Iterator[S3Server]:
+    """The same server behind TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.certificate, certificates.key)
+    listener = socket.create_server(("127.0.0.1", 0))
+    inside = urlsplit(minio.endpoint).port or 0
+    threading.Thread(target=_forward_all, args=(listener, context, inside), daemon=True).start()
+    yield dataclasses.replace(minio, endpoint=f"https://127.0.0.1:{listener.getsockname()[1]}")
+    listener.close()
+
+
+def _forward_all(listener: socket.socket, context: ssl.SSLContext, port: int) -> None:
+    while True:
+        try:
+            plain, _ = listener.accept()
+        except OSError:
+            return
+        threading.Thread(target=_forward, args=(plain, context, port), daemon=True).start()
+
+
+def _forward(plain: socket.socket, context: ssl.SSLContext, port: int) -> None:
+    try:
+        client = context.wrap_socket(plain, server_side=True)
+    except OSError:
+        return
+    with client, socket.create_connection(("127.0.0.1", port)) as server:
+        back = threading.Thread(target=_pump, args=(server, client), daemon=True)
+        back.start()
+        _pump(client, server)
+        back.join()
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        return
+
+
+@pytest.mark.minio
+def test_custom_certificate_authority_is_trusted(
+    encrypted: S3Server,
+    certificates: Certificates,
+    plain_bucket: str,
+    use_s3: Callable[[S3Server], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_s3(encrypted)
+    with pytest.raises(ObjectStoreError, match=r"certificate is not trusted.*AWS_CA_BUNDLE"):
+        RootAddress.parse(f"s3://{plain_bucket}").open().put("a", b"x")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificates.authority))
+    address = RootAddress.parse(f"s3://{plain_bucket}").resolve()
+    certificates.authority.unlink()  # an executor may not have the file
+    store = address.open()
+    store.put("a", b"x" * 100_000)
+    assert store.get("a") == b"x" * 100_000
+
+
+@pytest.mark.minio
+def test_session_token_is_used(minio: S3Server, plain_bucket: str, use_s3: Callable[[S3Server], None]) -> None:
+    temporary = limited(minio, ALLOW_ALL)
+    use_s3(temporary)
+    store = RootAddress.parse(f"s3://{plain_bucket}").open()
+    store.put("a", b"x")
+    use_s3(dataclasses.replace(temporary, session_token="not the token"))
+    with pytest.raises(AccessDenied):
+        RootAddress.parse(f"s3://{plain_bucket}").open().get("a")
+
+
+def profile_that_runs(server: S3Server, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    """Choose a profile whose credentials a program prints; return its file, which is still to be written."""
+    program, config = folder / "give.py", folder / "config"
+    config.write_text(
+        f"[profile work]\nendpoint_url = {server.endpoint}\ncredential_process = {sys.executable} {program}\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    return program
+
+
+@pytest.mark.minio
+def test_renewed_credentials_are_used(
+    minio: S3Server, plain_bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A task resolves them itself, from the profile's name alone."""
+    asked = tmp_path / "asked"
+    temporary = limited(minio, ALLOW_ALL)
+    given = {
+        "Version": 1,
+        "AccessKeyId": temporary.access_key,
+        "SecretAccessKey": temporary.secret_key,
+        "SessionToken": temporary.session_token,
+        "Expiration": (datetime.now(UTC) + timedelta(hours=1)).isoformat(),
+    }
+    give = profile_that_runs(minio, monkeypatch, tmp_path)
+    give.write_text(f"open({str(asked)!r}, 'a').write('x')\nprint({json.dumps(given)!r})\n")
+    address = RootAddress.parse(f"s3://{plain_bucket}").resolve()
+    sent = pickle.dumps(address)
+    assert temporary.secret_key.encode() not in sent
+
+    monkeypatch.delenv("AWS_PROFILE")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-somebody-else")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-somebody-else")
+    store = pickle.loads(sent).open()
+    for number in range(20):
+        store.put(f"a/{number}", b"x")
+    assert len(list(store.list("a/"))) == 20
+    assert len(asked.read_text()) <= 3  # the driver once, the task once: not for every request
+
+
+@pytest.mark.minio
+def test_credentials_that_cannot_be_renewed_are_named(
+    minio: S3Server, plain_bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = {
+        "Version": 1,
+        "AccessKeyId": minio.access_key,
+        "SecretAccessKey": minio.secret_key,
+        "Expiration": (datetime.now(UTC) + timedelta(seconds=30)).isoformat(),
+    }
+    give = profile_that_runs(minio, monkeypatch, tmp_path)
+    give.write_text(f"print({json.dumps(given)!r})\n")
+    store = RootAddress.parse(f"s3://{plain_bucket}").open()
+    give.write_text("import sys; sys.exit('the session has ended, log in again')")
+    with pytest.raises(AccessDenied, match="log in again") as caught:
+        store.put("a", b"x")
+    assert "\n" not in str(caught.value)
+
+
+ROWS = {
+    name: cells.split(" | ")
+    for name, cells in re.findall(
+        r"^\| \*\*(\w+)\*\*.*? \| (.*) \|$", (DOCS / "reference/s3-servers.md").read_text(), re.MULTILINE
+    )
+}
+WRONG = "AAAAAAAAAAA="
+
+
+def yes(fact: object) -> str:
+    return "yes" if fact else "no"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("minio", marks=pytest.mark.minio),
+        pytest.param("versitygw", marks=pytest.mark.versitygw),
+        pytest.param("moto"),
+    ],
+)
+def test_row_of_a_server(
+    name: str, request: pytest.FixtureRequest, bucket_name: str, use_s3: Callable[[S3Server], None]
+) -> None:
+    server = request.getfixturevalue({"moto": "moto_s3"}.get(name, name))
+    use_s3(server)
+    server.make_bucket(bucket_name)
+    store = RootAddress.parse(f"s3://{bucket_name}").open()
+    warnings = fit_server(store)  # raises if keys are not listed in order
+    client, place = server.client(), {"Bucket": bucket_name, "Key": "checksum"}
+    try:
+        client.put_object(**place, Body=b"x", ChecksumCRC64NVME=WRONG)
+        rejected = False
+    except ClientError:
+        rejected = True
+    client.put_object(**place, Body=b"x", ChecksumCRC64NVME=crc64nvme(b"x"))
+    kept = client.head_object(**place, ChecksumMode="ENABLED").get("ChecksumCRC64NVME")
+    found = ["yes", yes(not warnings), yes(creates_only_in_parts(store, "")), yes(rejected), yes(kept)]
+    assert {"minio": "MinIO"}.get(name, name) in ROWS
+    assert ROWS[{"minio": "MinIO"}.get(name, name)] == found

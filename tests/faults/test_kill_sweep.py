@@ -20,9 +20,9 @@ from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from testkit.commands import LIMIT, run, started, wait_until
+from testkit.leftovers import dead_lease, killed_ephemeral, killed_import
 from testkit.servers.pravega import PravegaServer
 from testkit.streams import append_events, digest_of, make_stream
-from tests.unit.manager.leftovers import dead_lease, killed_ephemeral, killed_import
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
 

@@ -12,11 +12,11 @@ from streamvault import export_stream, translate
 from streamvault.cli import main
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.routing import SegmentRouter
+from testkit.keyed_stream import KeyedStream, by_key
 from testkit.servers.pravega import PravegaServer
 from testkit.streams import KeyRange, append_events, digest_of, events_of, make_stream, shape_of
 from tests.integration.conftest import Site
 from tests.integration.test_numbers import roll, shape_without_numbers
-from tests.unit.concat.events.keyed_stream import KeyedStream, by_key
 
 pytestmark = pytest.mark.pravega
 

@@ -12,9 +12,9 @@ import streamvault
 from streamvault import StreamManager
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import is_own
+from testkit.leftovers import stopped_import
 from testkit.streams import append_events, digest_of, make_stream
 from tests.integration.conftest import Site
-from tests.unit.manager.leftovers import stopped_import
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(300)]
 

@@ -27,7 +27,7 @@ from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from testkit.small_archives import NAME, Vault, a_root, contents, objects_of, replace_object
 from testkit.streams import events_of
-from tests.unit.spark_reads import read
+from tests.spark_reads import read
 
 RESTORED = StreamName("scope", "restored")
 SEGMENT = SegmentId(0, 0)

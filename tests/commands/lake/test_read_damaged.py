@@ -20,7 +20,7 @@ from streamvault.manifests.history import RangePart, select_parts
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.streamstore.model import StreamCut
 from testkit.small_archives import KINDS, NAME, Vault, archive_of, contents, replace_object
-from tests.unit.spark_reads import read
+from tests.spark_reads import read
 
 PLAIN = [kind for kind in KINDS if not kind[1]]
 """Compressed frames have checksums of their own."""

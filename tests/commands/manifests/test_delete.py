@@ -34,6 +34,7 @@ from streamvault.runner.runner import TaskFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut, StreamName
 from testkit.killed import Killed, killed
+from testkit.locks import Locked
 from testkit.small_archives import (
     NAME,
     Vault,
@@ -48,7 +49,6 @@ from testkit.small_archives import (
     replace_object,
 )
 from testkit.streams import make_stream
-from tests.unit.locks import Locked
 
 PREFIX = f"{NAME}/"
 BEING_DELETED = "the archive is being deleted"

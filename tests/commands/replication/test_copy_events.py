@@ -15,9 +15,9 @@ from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, SegmentId, StreamConfiguration
 from streamvault.streamstore.own import users_tags
+from testkit.keyed_stream import SOURCE, TARGET, KeyedStream, by_key
 from testkit.streams import append_events
 from tests.told import assert_ends
-from tests.unit.concat.events.keyed_stream import SOURCE, TARGET, KeyedStream, by_key
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.requests.queue import request_deletions
 from streamvault.requests.reports import FinishedRequest, WorkReport
 from streamvault.streamstore.queue import NotAQueue
+from testkit.locks import Locked
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, contents, data_keys, objects_of
-from tests.unit.locks import Locked
 
 
 @pytest.fixture

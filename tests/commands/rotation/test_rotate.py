@@ -33,6 +33,7 @@ from streamvault.objectstore.store import AccessDenied
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
+from testkit.locks import Locked
 from testkit.small_archives import (
     NAME,
     RANGE_SIZE,
@@ -48,7 +49,6 @@ from testkit.small_archives import (
     replace_object,
 )
 from testkit.streams import digest_of, shape_of
-from tests.unit.locks import Locked
 
 PREFIX = f"{NAME}/"
 LAYOUTS = ("events", "chunks", "events", "chunks")

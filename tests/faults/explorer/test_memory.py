@@ -6,9 +6,9 @@ import pytest
 
 from streamvault.objectstore.store import ObjectStore
 from testkit.explorer.memory import Bucket, Cluster, MemoryObjects, MemoryStreams
-from tests.contract.object_store import ObjectStoreContract
 from tests.contract.open_stores import Open
-from tests.contract.stream_store import StreamStoreContract
+from tests.contract.test_object_store import ObjectStoreContract
+from tests.contract.test_stream_store import StreamStoreContract
 
 
 class TestObjects(ObjectStoreContract):

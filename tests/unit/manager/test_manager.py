@@ -26,8 +26,8 @@ from streamvault.runner.runner import InvalidMaster, Runner
 from streamvault.streamstore import uri as addresses
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
+from testkit.leftovers import QUEUE, STAGING
 from testkit.small_archives import NAME, Vault
-from tests.unit.manager.leftovers import QUEUE, STAGING
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""The benchmarks' own arithmetic: amounts, comparisons, memory figures."""
+"""The benchmarks' own arithmetic: amounts, comparisons, memory figures.
+
+The table of docs/sizing.md is what `plan` computes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ from benchmarks.processes import run_together
 from benchmarks.product import PeakWatch
 from benchmarks.results import beside_loops, size_text, spread_text, table
 from benchmarks.workload import Workload
+from streamvault import plan_archive
 from streamvault.layouts.keys import EVENT_KEYS
+from streamvault.layouts.layout import LayoutName
 from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.framing import frame_many
 from streamvault.streamstore.model import SegmentId, StreamName
@@ -134,3 +139,28 @@ def test_benchmarks_of_the_page_exist() -> None:
     names = [line.removeprefix("python -m benchmarks ") for block in shown for line in block.lines]
     assert len(names) > 7
     assert [name for name in names if find_spec(f"benchmarks.{name}") is None] == []
+
+
+SIZES = {"10 GB": 10**10, "1 TB": 10**12, "100 TB": 10**14}
+EVENTS = {"100 B": 108, "1 KiB": 1032, "64 KiB": 65544}
+"""The sizes of events, with their headers."""
+KINDS: list[tuple[str, LayoutName]] = [*((event, "events") for event in EVENTS), ("any", "chunks")]
+
+
+def dollars(amount: float) -> str:
+    return f"{amount:,.2f}" if amount < 100 else f"{amount:,.0f}"
+
+
+def row(size: str, event: str, layout: LayoutName) -> str:
+    events = SIZES[size] // EVENTS.get(event, 1032)
+    plan = plan_archive(segments=16, bytes=SIZES[size], events=events, layout=layout, exports=30)
+    export, restore, _, read_back = plan.work
+    month = {each.storage_class: each.usd_month for each in plan.storage}
+    cells = [size, event, f"`{layout}`", f"{plan.objects:,}", *map(dollars, (export.usd, read_back.usd, restore.usd))]
+    return f"| {' | '.join([*cells, dollars(month['STANDARD']), dollars(month['GLACIER_IR'])])} |"
+
+
+def test_table_of_the_page() -> None:
+    page = (DOCS / "sizing.md").read_text().splitlines()
+    rows = [row(size, event, layout) for size in SIZES for event, layout in KINDS]
+    assert [line for line in page if line.startswith(tuple(f"| {size}" for size in SIZES))] == rows, "\n".join(rows)

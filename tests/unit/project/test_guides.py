@@ -1,19 +1,33 @@
-"""The commands, options and messages in the documentation exist; bin/links.py looks at the links."""
+"""The commands, options and messages in the documentation exist; bin/links.py looks at the links.
+
+The tour of README.md and the tutorials, one after the other as they are written, but for their folder.
+
+The figures in the documentation can be drawn again.
+
+The guide's notebook runs as it is, and with a stream and a root of the user's own, and shows what it says.
+"""
 
 from __future__ import annotations
 
 import ast
 import io
 import re
+import subprocess
+import sys
 from collections import Counter
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
+import streamvault
 from streamvault.cli import main
 from streamvault.cli.app import COMMANDS
-from tests.pages import FENCED, SYNOPSIS
+from testkit.small_archives import Vault
+from tests.pages import DOCS, FENCED, SYNOPSIS, Page, blocks, command_lines
 
 ROOT = Path(__file__).parents[3]
 OTHERS = {"README.md", "commands.md", "faq.md", "policies.md", "s3-servers.md", "sizing.md"}
@@ -137,3 +151,126 @@ def test_pages_about_tasks_leave_options_to_the_reference(folder: str) -> None:
 @pytest.mark.parametrize("document", FOR_USERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_options_in_the_guides_exist(document: Path, options: set[str]) -> None:
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ELSEWHERE.sub("", document.read_text()))) <= options
+
+
+TUTORIAL = ("first-archive", "first-restore", "first-table", "disaster-drill")
+NOT_SHOWN = [
+    "ls ~/tour/vault/demo/orders/events/0000000001.0000000003 | head -n 3",
+    "rm -r /tmp/trial/streams/demo/sales",
+]
+"""The commands that are not Streamvault's."""
+
+EVENTS = 300
+"""Fewer events than the demo makes by default."""
+
+
+def test_tutorials(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMVAULT_MASTER", "inline")
+    trial = tmp_path / "trial"
+    reports = {}
+    tour = Page("../README.md", {"$HOME/tour": str(trial), "~/tour": str(trial)}, capfd)
+    for name in TUTORIAL:
+        page = Page(f"tutorial/{name}.md", {"/tmp/trial": str(trial)}, capfd)
+        text = (DOCS / page.file).read_text()
+        assert sum(map(len, page.left.values())) == len(command_lines(text)), "each command is in a section"
+        for section in list(page.left):
+            if section == "A stream":
+                page.left[section][0] += ["--events", str(EVENTS)]
+            if section == "The disaster":
+                page.line(NOT_SHOWN[1])
+                page.run(section, 5)
+            elif section == "A single event":
+                listed, _ = page.left.pop(section)
+                (event,) = page.command(listed)["events"]
+                assert page.command(["get", listed[1], event["pointer"]])["payload"]
+            else:
+                reports[section] = page.run(section)
+            if section == "A stream":
+                shown = tour.run("A tour")
+                tour.line(NOT_SHOWN[0])
+                assert [report.get("events") for report in shown] == [EVENTS, None, EVENTS, EVENTS]
+        for program in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+            exec(program.replace("/tmp/trial", str(trial)))
+            assert "events" in capfd.readouterr().out
+    files = ["../README.md", *(f"tutorial/{name}.md" for name in TUTORIAL)]
+    shown_lines = [
+        line for file in files for block in blocks((DOCS / file).read_text()) if not block.needs for line in block.lines
+    ]
+    assert [line for line in shown_lines if not line.startswith("streamvault ")] == NOT_SHOWN
+    first, second = reports["Archive it"][1], reports["Archive new events"][2]
+    assert (first["generation"], second["generation"]) == (1, 2)
+    assert first["events"] == second["events"] > 0
+    assert reports["Keep it up to date"][0]["unchanged"]
+    assert reports["Resume the schedule"][1]["archives"]
+
+
+def test_figures_are_those_that_the_command_draws(tmp_path: Path) -> None:
+    """As many marks and as many texts: how wide a text is depends on the machine's fonts."""
+    subprocess.run([sys.executable, ROOT / "bin" / "figures", tmp_path], check=True, timeout=120, env={})
+    drawn = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    kept = {file.name: file.read_text() for file in (ROOT / "docs" / "figures").glob("*.svg")}
+    assert drawn.keys() == kept.keys() == {"architecture.svg", "heat-map.svg", "segments.svg"}
+    for name, text in kept.items():
+        assert [drawn[name].count(mark) for mark in ("<path", "<text", "fill=")] == [
+            text.count(mark) for mark in ("<path", "<text", "fill=")
+        ]
+        assert len(text) < 40_000
+
+
+NOTEBOOK = Path(__file__).parents[3] / "docs" / "guide" / "read-an-archive.ipynb"
+
+
+def run(folder: Path, *changed: str) -> list[Any]:
+    """Run the notebook with these lines in place of the two that it says to change; return its cells with code."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    (cell,) = (one for one in notebook.cells if one.source.startswith("stream = "))
+    lines = cell.source.splitlines()
+    assert [line.partition(" = ")[0] for line in lines] == ["stream", "root"]
+    cell.source = "\n".join(changed or lines)
+    NotebookClient(
+        notebook, timeout=250, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    return code_in(notebook)
+
+
+def code_in(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def shown(cells: list[Any]) -> list[list[tuple[list[str], str]]]:
+    """What each cell shows: the kinds of data, and the text without what differs from run to run."""
+    return [
+        [
+            (sorted(output.get("data", {})), steady(output.get("text") or output["data"]["text/plain"]))
+            for output in cell.outputs
+        ]
+        for cell in cells
+    ]
+
+
+def steady(text: str) -> str:
+    text = re.sub(r"/tmp/\w+", "/tmp/…", text)
+    return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z|[0-9a-f]{64}|seconds=[\d.]+|datetime\([^)]*\)", "…", text)
+
+
+def test_notebook_keeps_what_it_shows(tmp_path: Path) -> None:
+    stored = code_in(nbformat.read(NOTEBOOK, as_version=4))
+    assert [cell.execution_count for cell in stored] == list(range(1, len(stored) + 1))
+    assert sum("image/svg+xml;base64" in str(cell.outputs) for cell in stored) == 2
+    assert shown(run(tmp_path)) == shown(stored)
+
+
+def test_notebook_works_with_a_stream_and_a_root_of_ones_own(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.make(events=50)
+    cells = run(tmp_path, f'stream = "{vault.uri()}"', f'root = "file://{tmp_path}/vault"')
+    assert f"{len(vault.events())} rows" in str(cells[-1].outputs)
+
+
+def test_notebook_uses_public_names_only() -> None:
+    for cell in code_in(nbformat.read(NOTEBOOK, as_version=4)):
+        for node in ast.walk(ast.parse(cell.source)):
+            assert not isinstance(node, ast.Import) or "streamvault" not in {one.name for one in node.names}
+            if isinstance(node, ast.ImportFrom) and "streamvault" in str(node.module):
+                assert node.module == "streamvault"
+                assert {one.name for one in node.names} <= set(streamvault.__all__)

@@ -1,11 +1,18 @@
-"""Keys and passwords in tasks for executors."""
+"""Keys and passwords in tasks for executors.
+
+The code that is sent to executors.
+"""
 
 from __future__ import annotations
 
 import base64
 import logging
 import pickle
+import subprocess
+import sys
+import zipfile
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +25,7 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.runner.runner import Master
 from streamvault.runner.sent import has_login
 from streamvault.runner.session import Session
+from streamvault.runner.settings import import_folder, zip_code
 from streamvault.streamstore.errors import AccessDenied
 from streamvault.streamstore.pravega.calls import ControllerCalls
 from streamvault.streamstore.uri import parse_stream
@@ -109,3 +117,31 @@ def test_unencrypted_logins_are_warned_of_once(
     session.stop()
     assert len(caplog.records) == warnings
     assert "PLANTED" not in caplog.text
+
+
+def test_zip_has_all_packages_and_can_be_imported(tmp_path: Path) -> None:
+    code, again = tmp_path / "code.zip", tmp_path / "again.zip"
+    zip_code(code)
+    zip_code(again)
+    assert code.read_bytes() == again.read_bytes()
+    with zipfile.ZipFile(code) as file:
+        names = file.namelist()
+    assert {name.partition("/")[0] for name in names} == {"streamvault"}
+    assert "streamvault/streamstore/pravega/controller_pb2.py" in names
+    script = "from streamvault import show_archive; from streamvault.streamstore.pravega import controller_pb2"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.insert(0, {str(code)!r}); {script}; print(controller_pb2.__file__)",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert str(code) in done.stdout
+
+
+def test_package_lies_in_the_import_folder() -> None:
+    assert (import_folder() / "streamvault").is_dir()

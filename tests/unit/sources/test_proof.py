@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from streamvault.common.errors import Failed
 from streamvault.manifests.plan import FinishedSpan
 from streamvault.sources.proof import SegmentChain, prove_all
-from streamvault.sources.spans import Span
+from streamvault.sources.spans import Span, span_of, spans_of
 from streamvault.streamstore.model import SegmentId
-from tests.unit import plans
+from tests import archives as plans
 
 
 def row(start: int, end: int, *, gaps: tuple[tuple[int, int], ...] = ()) -> FinishedSpan:
@@ -138,3 +138,21 @@ def test_range_beyond_the_end_is_refused() -> None:
     chain.add(row(110, 160))
     with pytest.raises(Failed, match="inside an event"):
         chain.prove()
+
+
+@given(start=st.integers(0, 5000), length=st.integers(0, 5000), size=st.integers(1, 700))
+def test_spans_cover_the_segment_once_and_cut_at_multiples(start: int, length: int, size: int) -> None:
+    spans = list(spans_of(start, start + length, size))
+    assert sum(span.high - span.low for span in spans) == length
+    assert [span.low for span in spans[1:]] == [span.high for span in spans[:-1]]
+    assert all(span.low % size == 0 for span in spans[1:])
+    assert [span.known for span in spans] == [True] + [False] * (len(spans) - 1) if spans else True
+
+
+@given(start=st.integers(0, 5000), length=st.integers(1, 5000), size=st.integers(1, 700), data=st.data())
+def test_span_of_a_boundary_ends_where_the_planned_span_ends(
+    start: int, length: int, size: int, data: st.DataObject
+) -> None:
+    offset = data.draw(st.integers(start, start + length - 1))
+    planned = next(span for span in spans_of(start, start + length, size) if span.low <= offset < span.high)
+    assert span_of(offset, start + length, size).high == planned.high

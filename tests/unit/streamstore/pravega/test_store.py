@@ -1,9 +1,13 @@
-"""A description composed of answers from different moments."""
+"""A description composed of answers from different moments.
+
+What becomes of a transaction when the controller does not do as it is asked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -18,8 +22,10 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 from streamvault.streamstore.pravega import PravegaSettings, PravegaStore
+from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.controller import StreamState
-from streamvault.streamstore.pravega.store import FIRST_EPOCHS
+from streamvault.streamstore.pravega.store import FIRST_EPOCHS, PravegaTransactions
+from streamvault.streamstore.store import Transaction, TransactionState
 
 NAME = StreamName("scope", "stream")
 ALL = KeyRange(0.0, 1.0)
@@ -94,3 +100,28 @@ def test_epochs_that_do_not_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("streamvault.streamstore.pravega.store.MOST_RANGES", 100)
     with pytest.raises(WireError, match="more than 100 segments"):
         described(Endless(stream_state(head=0, current=3, epochs=4), epochs=0))
+
+
+TRANSACTION = Transaction(StreamName("scope", "stream"), UUID(int=1), {})
+
+
+class FailingController:
+    """Fails to begin with a commit that it is asked for the first time, and takes one look to finish it."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self._states = iter(["COMMITTING", "COMMITTED"])
+
+    def ask(self, stream: StreamName, method: str, request: Any) -> Any:
+        assert (stream, request.txnId.lowBits) == (TRANSACTION.stream, 1)
+        if method == "commitTransaction":
+            self.commits += 1
+            return pb.TxnStatus(status="FAILURE" if self.commits == 1 else "SUCCESS")
+        state = "OPEN" if self.commits == 1 else next(self._states)
+        return pb.TxnState(state=state)
+
+
+def test_commit_is_asked_for_again_while_the_transaction_is_open() -> None:
+    controller, stores = cast("Any", FailingController()), cast("Any", None)
+    assert PravegaTransactions(controller, stores).commit(TRANSACTION) is TransactionState.COMMITTED
+    assert controller.commits == 2

@@ -1,4 +1,7 @@
-"""The lists of streams that users give to the DAGs: what they mean, and what is said of those that are not valid."""
+"""The lists of streams that users give to the DAGs: what they mean, and what is said of those that are not valid.
+
+A scope in a declared list stands for its users' streams: internal ones are neither archived nor replicated.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from streamvault import export_stream, move_stream, promote_replica, replicate_stream, request_restore
 from streamvault.airflow.lists import (
     ReplicationOptions,
     Replications,
@@ -25,7 +29,13 @@ from streamvault.airflow.lists import (
 from streamvault.airflow.operators import ReplicateStreamOperator, RotateArchiveOperator
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.pravega import PravegaHook
+from streamvault.importer.target import take_lease
 from streamvault.scopes.declared import FOR_DAGS
+from streamvault.streamstore.ledger import Ledger
+from streamvault.streamstore.local import LocalStore
+from streamvault.streamstore.model import StreamConfiguration, StreamName
+from streamvault.streamstore.own import MOVED_TO, TARGET_LEDGER, is_own, stream_beside, tag_of
+from testkit.streams import append_events, opened
 
 KINDS = pytest.mark.parametrize("kind", [Rotations, Replications])
 
@@ -314,3 +324,46 @@ def test_more_streams_than_fit_all_batches_are_refused(monkeypatch: pytest.Monke
     monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
     with pytest.raises(AirflowFailException, match=r"9 streams .* at most 8: .* Increase AIRFLOW__CORE__MAX_MAP_LENG"):
         in_batches([{}] * 9, 4)
+
+
+SCOPE = "shop"
+USERS = ["clicks", "moved", "orders", "promoted"]
+
+
+@pytest.fixture
+def scope_of_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
+    """A store whose scope has users' streams, and every kind of internal stream."""
+    folder = tmp_path / "streams"
+    uri = f"local://{folder}/{SCOPE}"
+    with LocalStore(folder) as store:
+        store.create_scope(SCOPE)
+        for name in (StreamName(SCOPE, each) for each in ("orders", "clicks", "old")):
+            store.create_stream(name, StreamConfiguration())
+            append_events(store, name, next(iter(store.describe(name).tail.offsets)), [b"event"] * 3)
+        # what a killed run leaves beside its target
+        killed = StreamName(SCOPE, "killed")
+        take_lease(opened(store, killed), "work").release(remove=False)
+        Ledger(store, stream_beside(killed, TARGET_LEDGER), killed).newest()
+    export_stream(f"{uri}/orders", f"file://{tmp_path}/vault", master="inline")
+    request_restore(f"file://{tmp_path}/vault/shop/orders", f"{uri}/restored", queue=f"{uri}/queue")
+    move_stream(f"{uri}/old", f"{uri}/moved", master="inline")
+    replicate_stream(f"{uri}/orders", f"{uri}/replica", master="inline")
+    replicate_stream(f"{uri}/clicks", f"{uri}/promoted", master="inline")
+    promote_replica(f"{uri}/promoted", master="inline")
+    monkeypatch.setattr(PravegaHook, "get_conn", lambda _: LocalStore(folder))
+    return LocalStore(folder)
+
+
+def test_scope_stands_for_its_users_streams(scope_of_streams: LocalStore) -> None:
+    with scope_of_streams as store:
+        there = {name.stream: store.describe(name).configuration for name in store.list_streams(SCOPE, own=True)}
+    assert tag_of(there["old"], MOVED_TO).endswith("/shop/moved"), "the empty stream that the move left"
+    internal = sorted(name for name, configuration in there.items() if is_own(configuration))
+    assert [name for name in internal if not name.startswith("streamvault-")] == ["old", "queue", "replica"]
+    assert len(internal) == 6, "and a lease and two ledgers"
+    rotations = Rotations.read({"root": "s3://vault", "streams": [{"scope": SCOPE}]})
+    rotated = rotations.arguments(lambda scope, _: PravegaHook().list_streams(scope))
+    assert [each["stream"] for each in rotated] == [f"{SCOPE}/{name}" for name in USERS]
+    replications = Replications.read([{"scope": SCOPE, "target_scope": "dr"}])
+    replicated = replications.arguments(lambda scope, _: PravegaHook().list_streams(scope))
+    assert [(each["source"], each["stream"]) for each in replicated] == [(f"shop/{n}", f"dr/{n}") for n in USERS]

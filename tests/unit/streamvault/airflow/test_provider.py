@@ -1,10 +1,15 @@
-"""What Airflow's own provider manager finds of the package: it is complete, valid, and can be imported."""
+"""What Airflow's own provider manager finds of the package: it is complete, valid, and can be imported.
+
+The page of reference has every key, parameter, variable and operator.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,9 +24,14 @@ from airflow.triggers.base import BaseTrigger
 
 import streamvault.airflow
 import streamvault.dags
+from streamvault.airflow import operators
 from streamvault.airflow.assets import convert_asset_to_openlineage, create_asset, dataset_name
+from streamvault.airflow.lists import ReplicationEntry, Replications, RotationEntry, Rotations
 from streamvault.airflow.provider import get_provider_info
+from streamvault.airflow.sensors import LookingSensor
+from streamvault.dags import copy_via_file, restore_on_demand
 from streamvault.streamstore.uri import is_stream
+from tests.pages import DOCS, sections
 
 KINDS: dict[str, Any] = {
     "sensors": BaseSensorOperator,
@@ -117,3 +127,19 @@ except ImportError as error:
     said = ran.stderr.splitlines()[-1]
     assert said.startswith("ImportError: Streamvault's operators require its extra airflow: pip install 'streamvault")
     assert said.endswith("True")
+
+
+PAGE = sections((DOCS / "reference/airflow.md").read_text())
+NAMES: Mapping[str, set[str]] = {
+    "The list of archive_rotation": RotationEntry.model_fields.keys() | Rotations.model_fields.keys(),
+    "The list of standby": ReplicationEntry.model_fields.keys() | Replications.model_fields.keys() - {"streams"},
+    "Parameters of restore_on_demand": set(restore_on_demand.PARAMS),
+    "Parameters of copy_via_file": set(copy_via_file.PARAMS),
+    "Operators and sensors": {*operators.__all__, *(kind.__name__ for kind in LookingSensor.__subclasses__())},
+}
+
+
+@pytest.mark.parametrize("section", NAMES)
+def test_page_has_each_name(section: str) -> None:
+    cells = re.findall(r"^\| (`[^|]*) \|", PAGE[section], re.MULTILINE)
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == NAMES[section]

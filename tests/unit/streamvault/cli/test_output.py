@@ -1,4 +1,7 @@
-"""The commands' text output, from reports as the verbs return them."""
+"""The commands' text output, from reports as the verbs return them.
+
+What append and join say they did, or would do.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from streamvault.cli import output
+from streamvault.cli import join, output
+from streamvault.cli import join as append
 from streamvault.cli.check import _show as show_check
 from streamvault.cli.export import _show as show_export
 from streamvault.cli.import_ import _show as show_import
@@ -25,6 +29,7 @@ from streamvault.cli.show import _show as show_manifest
 from streamvault.cli.status import _show as show_status
 from streamvault.cli.streams import _show as show_streams
 from streamvault.common.report import Cost, GapReport
+from streamvault.concat.reports import StitchReport
 from streamvault.exporter.reports import ExportReport
 from streamvault.importer.reports import ImportReport, MovedBoundary
 from streamvault.manager.reports import StreamSummary
@@ -422,3 +427,40 @@ def test_log_line_controls_no_terminal(capfd: pytest.CaptureFixture[str]) -> Non
     err = capfd.readouterr().err
     assert "\\x1b]0;pwn\\x07" in err
     assert not {"\x1b", "\x07", "\r", "\u202e"} & set(err)
+
+
+HERE, INTO = "local:///streams/shop/orders", "local:///streams/shop/all"
+
+
+@pytest.mark.parametrize(
+    ("resumed", "dry_run", "appended", "joined"),
+    [
+        (False, False, f"appended {HERE} to {INTO}", f"joined {HERE} into {INTO}"),
+        (False, True, f"would append {HERE} to {INTO}", f"would join {HERE} into {INTO}"),
+        (True, True, f"would finish appending {HERE} to {INTO}", f"would finish joining {HERE} into {INTO}"),
+        (
+            *(True, False),
+            f"appended {HERE} to {INTO} (resumed an unfinished run)",
+            f"joined {HERE} into {INTO} (resumed an unfinished run)",
+        ),
+    ],
+)
+def test_what_was_done_is_said(
+    capfd: pytest.CaptureFixture[str], resumed: bool, dry_run: bool, appended: str, joined: str
+) -> None:
+    report = StitchReport(sources=(HERE,), stream=INTO, resumed=resumed, dry_run=dry_run)
+    with Results() as results:
+        append._show(results, report)
+        join._show_join(results, report)
+    assert [line for line in capfd.readouterr().out.splitlines() if HERE in line] == [appended, joined]
+
+
+def test_nothing_to_do_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    report = StitchReport(sources=(HERE,), stream=INTO, unchanged=True)
+    with Results() as results:
+        append._show(results, report)
+        join._show_join(results, report)
+    assert capfd.readouterr().out.splitlines() == [
+        f"nothing new to append to {INTO} since the last time",
+        f"already joined: {INTO} has {HERE}",
+    ]

@@ -1,4 +1,11 @@
-"""What the data source of an archive plans: options, ranges, filters."""
+"""What the data source of an archive plans: options, ranges, filters.
+
+Filters as bounds of segments and offsets.
+
+The columns of a read.
+
+Tables in SQL: what Spark passes when one is created, read and written.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import EqualTo, Filter
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Problem
@@ -17,9 +36,13 @@ from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark import archive_source
 from streamvault.spark.archive_source import ArchiveDataSource
+from streamvault.spark.batch_reader import Bounds
+from streamvault.spark.columns import arrow_schema
+from streamvault.spark.pravega_source import PravegaDataSource
+from streamvault.streamstore.model import SegmentId
 from testkit.small_archives import KINDS, NAME, Vault, archive_of, merge
 from tests.metered import MeteredStore
-from tests.unit.spark_reads import events_in, read, text
+from tests.spark_reads import events_in, read, schema_of, text
 
 
 @pytest.mark.parametrize(
@@ -142,3 +165,117 @@ def test_starting_timestamp_begins_with_a_generation(tmp_path: Path, merged: boo
 def wait_for_another_millisecond(moment: datetime) -> None:
     while now_utc() <= moment:
         pass
+
+
+columns = st.sampled_from([("epoch",), ("segment",), ("offset",), ("length",), ("a", "b")])
+numbers = st.integers(0, 6)
+filters = st.one_of(
+    st.builds(EqualTo, columns, numbers),
+    st.builds(GreaterThan, columns, numbers),
+    st.builds(GreaterThanOrEqual, columns, numbers),
+    st.builds(LessThan, columns, numbers),
+    st.builds(LessThanOrEqual, columns, numbers),
+    st.builds(In, columns, st.lists(numbers, max_size=3).map(tuple)),
+    st.builds(IsNotNull, columns),
+    st.builds(lambda column, value: Not(EqualTo(column, value)), columns, numbers),
+)
+
+
+def passes(one: Filter, row: dict[tuple[str, ...], int]) -> bool:
+    """Whether a row passes; a filter on another column may."""
+    if isinstance(one, Not):
+        return True
+    value = row.get(one.attribute)  # type: ignore[attr-defined]
+    if value is None or isinstance(one, IsNotNull):
+        return True
+    literal: Any = one.value  # type: ignore[attr-defined]
+    compare = {
+        EqualTo: lambda: value == literal,
+        GreaterThan: lambda: value > literal,
+        GreaterThanOrEqual: lambda: value >= literal,
+        LessThan: lambda: value < literal,
+        LessThanOrEqual: lambda: value <= literal,
+        In: lambda: value in literal,
+    }
+    return bool(compare[type(one)]())
+
+
+@given(st.lists(filters, max_size=4), numbers, numbers, st.integers(0, 6), st.integers(1, 4))
+def test_bounds_leave_out_no_event_that_passes(
+    taken: list[Filter], epoch: int, number: int, start: int, size: int
+) -> None:
+    bounds = Bounds()
+    bounds.take(taken)
+    segment = SegmentId(epoch, number)
+    rows = [{("epoch",): epoch, ("segment",): number, ("offset",): offset} for offset in range(start, start + size)]
+    passing = [row[("offset",)] for row in rows if all(passes(one, row) for one in taken)]
+    if passing:
+        assert bounds.meet(segment, start, start + size)
+        assert bounds.start_at <= passing[0]
+        assert bounds.stop_at(start + size) > passing[-1]
+    only_offsets = all(isinstance(one, (EqualTo, GreaterThan, GreaterThanOrEqual)) for one in taken)
+    if not passing and only_offsets:
+        assert not bounds.meet(segment, start, start + size)
+
+
+def test_users_schema_chooses_columns() -> None:
+    assert arrow_schema(schema_of("length int, pointer string")).names == ["length", "pointer"]
+    with pytest.raises(Problem, match="the column length is of type int32"):
+        arrow_schema(schema_of("length string"))
+    with pytest.raises(Problem, match="unknown column: size"):
+        arrow_schema(schema_of("size int"))
+
+
+CREATION = {"owner": "me", "provider": "streamvault", "comment": "ours"}
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    vault = Vault(tmp_path)
+    vault.create()
+    for payload in (b"first", b"second"):
+        vault.add(payload)
+        vault.export("chunks")
+    return vault
+
+
+def test_table_is_read_with_the_options_it_was_created_with(vault: Vault) -> None:
+    given = {"path": vault.archive, "location": vault.archive, "option.generation": "1", "generation": "1", "k": "v"}
+    schema = ArchiveDataSource({**CREATION, **given}).schema()
+
+    def found(**options: str) -> list[bytes]:
+        reader = ArchiveDataSource(options).reader(schema)
+        return [payload for part in reader.partitions() for _, payload in events_in(reader.read(part))]
+
+    assert found() == [b"first"]
+    assert found(generation="2") == [b"first", b"second"]
+    # another place, with the columns of a table: the table's options are not those of the query
+    assert found(path=vault.archive) == [b"first", b"second"]
+
+
+def test_stream_is_a_table_by_any_of_its_names(vault: Vault) -> None:
+    controller, scope, stream = vault.uri().rsplit("/", 2)
+    given = {
+        "option.controller": controller,
+        "option.scope": scope,
+        "option.stream": stream,
+        "option.columns": "length",
+    }
+    schema = PravegaDataSource({**CREATION, **given}).schema()
+    assert schema.fieldNames() == ["length"]
+    (partition,) = (reader := PravegaDataSource({}).reader(schema)).partitions()
+    assert [batch.to_pydict() for batch in reader.read(partition)] == [{"length": [13, 14]}]
+
+
+def test_wrong_option_fails_the_creation(vault: Vault) -> None:
+    with pytest.raises(Problem, match="unknown option: option generations"):
+        ArchiveDataSource({**CREATION, "path": vault.archive, "option.generations": "1"}).schema()
+
+
+def test_nothing_is_written_to_the_table_that_is_read(vault: Vault) -> None:
+    """Columns that were read from a table have its metadata."""
+    schema = PravegaDataSource({**CREATION, "path": vault.uri(), "option.columns": "payload"}).schema()
+    assert PravegaDataSource({}).reader(schema)
+    for write in (PravegaDataSource({}).writer, PravegaDataSource({}).streamWriter):
+        with pytest.raises(Problem, match="A table in SQL can only be read"):
+            write(schema, False)

@@ -1,7 +1,12 @@
-"""What the data source of a stream plans, without Spark: options, filters, partitions, events."""
+"""What the data source of a stream plans, without Spark: options, filters, partitions, events.
+
+The page on the data sources has their options.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -9,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, LessThan
 
-from streamvault.common.errors import Failed, Problem
+from streamvault.common.errors import Failed, Problem, Usage
 from streamvault.spark import segment_parts
+from streamvault.spark.archive_source import ArchiveDataSource
+from streamvault.spark.options import read_options, write_options
 from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.spark.segment_parts import DataLoss
 from streamvault.streamstore.framing import NotAnEvent
@@ -18,7 +25,8 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut
 from testkit.small_archives import NAME
 from testkit.streams import events_of, frame, make_stream, payloads
-from tests.unit.spark_reads import FIRST, events_in, read, single, source, text, uri
+from tests.pages import DOCS, sections
+from tests.spark_reads import FIRST, events_in, read, schema_of, single, source, text, uri
 from tests.unit.streamstore.test_model import java_cut
 
 
@@ -201,3 +209,26 @@ def test_batches_are_bounded_in_rows_and_bytes(store: LocalStore, tmp_path: Path
     assert sum(rows for rows, _ in sizes) == 300_010
     assert max(rows for rows, _ in sizes) <= segment_parts.BATCH_ROWS
     assert max(size for _, size in sizes) <= 4 * 1024 * 1024
+
+
+PAGE = sections((DOCS / "reference/spark.md").read_text())
+ASKED: Mapping[str, Callable[[dict[str, str]], object]] = {
+    "Reading an archive": lambda given: ArchiveDataSource(given).schema(),
+    "Reading a stream": read_options,
+    "Writing to a stream": lambda given: write_options(given, schema_of("payload binary"), overwrite=False),
+}
+
+
+def told(section: str) -> set[str]:
+    """The names in the first column of a section's table, without the arguments of Spark's functions."""
+    cells = re.findall(r"^\| (`[^|]*) \|", PAGE[section], re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+@pytest.mark.parametrize("section", ASKED)
+def test_page_has_the_options_that_are_known(section: str) -> None:
+    with pytest.raises(Usage, match="unknown option") as raised:
+        ASKED[section]({"nonsense": "1"})
+    known = set(re.findall(r"\w+", str(raised.value).partition("Available: ")[2])) - {"path"}
+    assert told(section) - {"path"} <= known
+    assert known <= told(section) | told("Options of Pravega's own connector")

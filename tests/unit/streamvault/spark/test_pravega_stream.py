@@ -1,20 +1,25 @@
-"""A streaming query of a stream, simulated without Spark: its batches, its end, scales and truncations."""
+"""A streaming query of a stream, simulated without Spark: its batches, its end, scales and truncations.
+
+How much of each segment a micro-batch reads.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from streamvault.common.errors import Problem
-from streamvault.spark.pravega_source import PravegaStreamReader
+from streamvault.spark.pravega_source import PravegaStreamReader, share_out
 from streamvault.spark.segment_parts import DataLoss
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
 from testkit.small_archives import NAME
 from testkit.streams import append_events, events_of, make_stream
-from tests.unit.spark_reads import FIRST, Events, events_in, single, source, text
+from tests.spark_reads import FIRST, Events, events_in, single, source, text
 
 
 def batch_of(reader: PravegaStreamReader, start: dict[str, int], end: dict[str, int]) -> Events:
@@ -187,3 +192,11 @@ def test_segment_truncated_as_a_whole_is_data_loss(store: LocalStore, tmp_path: 
     with pytest.raises(DataLoss, match="the segment was deleted"):
         start["true"].follow()
     assert [payload for batch in start["false"].follow() for _, payload in batch] == [b"y"]
+
+
+@given(st.dictionaries(st.integers(0, 5), st.integers(0, 1000)), st.integers(1, 500))
+def test_shares_are_bounded_and_every_segment_has_one(sizes: dict[int, int], most: int) -> None:
+    shares = share_out({SegmentId(0, number): size for number, size in sizes.items()}, most)
+    assert shares.keys() == {SegmentId(0, number) for number, size in sizes.items() if size}
+    assert all(0 < size <= sizes[segment.number] for segment, size in shares.items())
+    assert sum(shares.values()) <= most + len(shares)
