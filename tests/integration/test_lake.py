@@ -21,13 +21,13 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import EventPointer, KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from testkit import hostile_values
 from testkit.commands import run, started, wait_until
 from testkit.servers.iceberg_rest import IcebergRestServer
 from testkit.servers.pravega import PravegaServer
 from testkit.servers.s3 import S3Server
 from testkit.servers.trino import TrinoServer
 from testkit.streams import append_events, events_of
+from tests import hostile_values
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.trino, pytest.mark.timeout(1800)]
 

@@ -24,9 +24,9 @@ from streamvault import write_table
 from streamvault.common.errors import Usage
 from streamvault.lake import task
 from streamvault.lake.reports import HandoffReport
-from testkit import hostile_values
 from testkit.lakes import rows_of
 from testkit.small_archives import RANGE_SIZE, Vault, contents
+from tests import hostile_values
 from tests.hostile_values import Event
 
 DECODES = pytest.mark.parametrize("decode", ["json", "csv", "avro"])

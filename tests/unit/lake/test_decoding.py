@@ -33,8 +33,8 @@ from streamvault.lake.inference import infer_columns
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.payloads import DATE, NotDecoded, as_lines, as_time, checked_times, not_times
 from streamvault.lake.table import TableOptions, arrow_type, columns_for, hive_type, trino_type
-from testkit import hostile_values
 from testkit.small_archives import Vault
+from tests import hostile_values
 
 COLUMNS = {
     "id": "bigint",
