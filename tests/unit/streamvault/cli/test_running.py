@@ -260,7 +260,7 @@ def test_time_is_counted_from_the_process_start() -> None:
         """
     )
     shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert 0.7 <= float(shown.stdout) < 10
+    assert 0.7 <= float(shown.stdout) < 100
 
 
 SLEEPER = """
