@@ -197,13 +197,7 @@ def test_parse_moment_refuses_other_text(text: str, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (0.25, "0.25 s"),
-        (63, "1 min 03 s"),
-        (7500, "2 h 05 min"),
-        (86400 * 3 + 3600 * 4, "3 d 04 h"),
-    ],
+    [(0, "0 s"), (0.25, "0.25 s"), (63, "1 min 03 s"), (7500, "2 h 05 min"), (86400 * 3 + 3600 * 4, "3 d 04 h")],
 )
 def test_age_text_rounds_and_names_the_unit(seconds: float, text: str) -> None:
     assert age_text(seconds) == text

@@ -66,10 +66,7 @@ def changed(plan: Plan, **changes: object) -> bytes:
 )
 def test_invalid_plan_is_damage(place: Place, changes: dict[str, object], expected: str) -> None:
     place.store.put(PREFIX + plan_key(FIRST), changed(plan_of(), **changes))
-    for attempt in (
-        lambda: find_plan(place, FIRST),
-        lambda: create_plan(place, plan_of()),
-    ):
+    for attempt in (lambda: find_plan(place, FIRST), lambda: create_plan(place, plan_of())):
         with pytest.raises(Damaged, match=r"_work/0000000001/plan\.json") as caught:
             attempt()
         assert expected in str(caught.value)
@@ -183,10 +180,7 @@ def test_invalid_row_is_refused(
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", row(7).encode(), row(0).encode()[:-9]])
 def test_row_of_something_else_is_damage(place: Place, data: bytes) -> None:
     place.store.put(PREFIX + row_key(FIRST, SegmentId(0, 0), 0), data)
-    for attempt in (
-        lambda: list(find_rows(place, FIRST)),
-        lambda: leave_row(place, FIRST, LEFT, row(0)),
-    ):
+    for attempt in (lambda: list(find_rows(place, FIRST)), lambda: leave_row(place, FIRST, LEFT, row(0))):
         with pytest.raises(Damaged, match=r"/0000000000000000000\.json") as caught:
             attempt()
         assert str(caught.value).isprintable()

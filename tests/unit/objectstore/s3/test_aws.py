@@ -17,11 +17,7 @@ from streamvault.objectstore.s3.access import S3Access, access_from_environment
 from streamvault.objectstore.s3.aws import resolve_access
 from streamvault.objectstore.store import ObjectStoreError
 
-PLAIN = {
-    "AWS_ACCESS_KEY_ID": "key",
-    "AWS_SECRET_ACCESS_KEY": "secret",
-    "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",
-}
+PLAIN = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}
 VALUES: dict[str, tuple[str | None, ...]] = {
     "AWS_ACCESS_KEY_ID": ("key", "k/e+y=", " key ", "", None),
     "AWS_SECRET_ACCESS_KEY": ("secret", "s\u00e9cret", "", None),

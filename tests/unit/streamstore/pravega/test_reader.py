@@ -176,10 +176,7 @@ def test_expired_token_is_renewed_though_its_refusal_names_the_offset() -> None:
 
 
 def test_refused_new_token_is_access_denied() -> None:
-    with (
-        script(reading(refuse_token), username="ann") as store,
-        pytest.raises(AccessDenied, match="scope/stream"),
-    ):
+    with script(reading(refuse_token), username="ann") as store, pytest.raises(AccessDenied, match="scope/stream"):
         read(store)
 
 

@@ -68,12 +68,7 @@ def test_form_takes_what_the_option_takes(param: Any, default: object, wrong: ob
 
 @pytest.mark.parametrize(
     "dag",
-    [
-        archive_rotation.DAG,
-        copy_via_file.copy_via_file(),
-        restore_on_demand.restore_on_demand(),
-        standby.DAG,
-    ],
+    [archive_rotation.DAG, copy_via_file.copy_via_file(), restore_on_demand.restore_on_demand(), standby.DAG],
     ids=lambda dag: dag.dag_id,
 )
 def test_dag_says_what_it_is(dag: DAG) -> None:

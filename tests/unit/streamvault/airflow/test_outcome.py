@@ -33,8 +33,7 @@ def test_report_of_a_successful_command_is_returned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "again"),
-    [*((code, True) for code in (1, 130, -9, 137, 143)), *((code, False) for code in (2, 3, 4))],
+    ("code", "again"), [*((code, True) for code in (1, 130, -9, 137, 143)), *((code, False) for code in (2, 3, 4))]
 )
 def test_exit_code_decides_whether_airflow_retries(code: int, again: bool) -> None:
     with pytest.raises(AirflowException, match=r"it is not there: s3://v. Look.") as raised:

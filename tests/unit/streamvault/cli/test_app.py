@@ -158,14 +158,8 @@ print(len(sys.modules), file=sys.stderr)
             ["follow", "x", "y", "--keep-for", "0s"],
             "Invalid value for '--keep-for': '0s' is 0 seconds. Write it twice if that is meant: '0s 0s'.",
         ),
-        (
-            ["rotate", "x", "y", "--keep-for", "3m 4m"],
-            "Invalid value for '--keep-for': '3m 4m' is not a duration.",
-        ),
-        (
-            ["rotate", "x", "y", "--keep", "0"],
-            "--keep must be at least 1: 0",
-        ),
+        (["rotate", "x", "y", "--keep-for", "3m 4m"], "Invalid value for '--keep-for': '3m 4m' is not a duration."),
+        (["rotate", "x", "y", "--keep", "0"], "--keep must be at least 1: 0"),
         (
             ["rotate", "local:///x/a/b", "file:///x", "--keep", "1", "--until", "2026-01-01T00:00:00Z"],
             "--keep, --keep-for and --until are mutually exclusive. Give only one of them.",

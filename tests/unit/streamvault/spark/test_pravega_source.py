@@ -124,11 +124,7 @@ def test_filters_leave_out_segments_and_ranges(store: LocalStore, tmp_path: Path
     single(store, [b"x" * 65_528] * 80, segments=2)
     wanted = list(events_of(store, NAME))
     low, high = 3 * 1024 * 1024, 4 * 1024 * 1024
-    asked: list[Filter] = [
-        EqualTo(("segment",), 1),
-        GreaterThanOrEqual(("offset",), low),
-        LessThan(("offset",), high),
-    ]
+    asked: list[Filter] = [EqualTo(("segment",), 1), GreaterThanOrEqual(("offset",), low), LessThan(("offset",), high)]
     partitions, found = read(source(tmp_path, boundaries=boundaries, rangeSize="1MiB"), asked)
     inside = [event for event in wanted if event[0].segment.number == 1 and low <= event[0].offset < high]
     assert [event for event in found if event in inside] == inside
