@@ -7,18 +7,16 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
 from streamvault.layouts import chunks
 from streamvault.layouts.chunks import KEPT, ChunksLayout, RangeBuffer
 from streamvault.objectstore.retrying import RetryingStore
-from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.s3.store import BucketStore
 from streamvault.objectstore.store import ObjectStoreUnavailable
-from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.events import EventBlock
+from testkit.servers.raw_http import RawHttpServer
 from tests.places import SEGMENT, memory, place_of
 
 MIB = 1024 * 1024
@@ -101,7 +99,7 @@ def test_put_that_timed_out_keeps_its_bytes(spare: deque[bytearray]) -> None:
     assert [late.inner.get(entry.key) for entry in late.inner.list("")] == ranges
 
 
-class SlowServer:
+class SlowServer(RawHttpServer):
     """Takes PUT requests, and of the first one's body only the beginning until `go_on` is set.
 
     Attributes:
@@ -113,31 +111,13 @@ class SlowServer:
         self._size = size
         self.received: list[bytearray] = []
         self.go_on, self.ended = threading.Event(), threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                threading.Thread(target=self._serve, args=(self._listener.accept()[0],), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            while True:
-                request = bytearray()
-                while b"\r\n\r\n" not in request:
-                    more = connection.recv(65536)
-                    if not more:
-                        return
-                    request += more
-                if request.startswith(b"PUT"):
-                    self._put(connection, request.partition(b"\r\n\r\n")[2])
-                else:  # there is no object yet
-                    connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+    def respond(self, connection: socket.socket, request: bytearray) -> None:
+        if request.startswith(b"PUT"):
+            self._put(connection, request.partition(b"\r\n\r\n")[2])
+        else:  # there is no object yet
+            connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 
     def _put(self, connection: socket.socket, body: bytearray) -> None:
         self.received.append(body)
@@ -155,15 +135,13 @@ class SlowServer:
 
 @pytest.fixture
 def server() -> Iterator[SlowServer]:
-    server = SlowServer(8 * MIB)
-    yield server
-    server.close()
+    with SlowServer(8 * MIB) as server:
+        yield server
 
 
 def test_late_request_never_sends_the_bytes_of_another_range(server: SlowServer) -> None:
     first, second = random.Random(1).randbytes(8 * MIB), random.Random(2).randbytes(8 * MIB)
-    access = S3Access(server.endpoint, "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
-    store = RetryingStore(BucketStore(RootAddress("s3", "bucket", access=access), timeout=0.1))
+    store = RetryingStore(BucketStore(server.bucket, timeout=0.1))
     for number, data in enumerate((first, second)):
         ChunksLayout().write_run(place_of(store), SEGMENT, [block(number * len(data), data)])
     server.go_on.set()

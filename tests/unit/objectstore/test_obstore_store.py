@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import ClassVar
 
 import pytest
@@ -14,7 +14,6 @@ from obstore.store import MemoryStore
 from streamvault.common.errors import Damaged, Problem
 from streamvault.objectstore.bulk import list_records
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.s3.store import BucketStore
 from streamvault.objectstore.store import (
     AccessDenied,
@@ -30,41 +29,28 @@ from streamvault.objectstore.store import (
     UnorderedListing,
     WrongSize,
 )
-from streamvault.objectstore.uri import RootAddress
+from testkit.servers.raw_http import RawHttpServer, bucket_at
 
 Says = Callable[[bytes], ObjectStore]
 
 
+class Saying(RawHttpServer):
+    """Gives the same answer to every request, then closes the connection."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        super().__init__()
+
+    def respond(self, connection: socket.socket, _request: bytearray) -> None:
+        connection.sendall(self._answer)
+        raise EOFError
+
+
 @pytest.fixture
 def says() -> Iterator[Says]:
-    """A store whose server gives the same answer to every request, then closes the connection."""
-    sockets: list[socket.socket] = []
-
-    def start(answer: bytes) -> ObjectStore:
-        listener = socket.create_server(("127.0.0.1", 0))
-        sockets.append(listener)
-        threading.Thread(target=_serve, args=(listener, answer), daemon=True).start()
-        endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        access = S3Access(endpoint, "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
-        return BucketStore(RootAddress("s3", "bucket", access=access), timeout=2)
-
-    yield start
-    for each in sockets:
-        each.close()
-
-
-def _serve(listener: socket.socket, answer: bytes) -> None:
-    while True:
-        try:
-            connection, _ = listener.accept()
-        except OSError:
-            return
-        with connection:
-            connection.settimeout(5)
-            request = b""
-            while b"\r\n\r\n" not in request:
-                request += connection.recv(65536)
-            connection.sendall(answer)
+    """A store whose server gives the same answer to every request."""
+    with ExitStack() as servers:
+        yield lambda answer: BucketStore(servers.enter_context(Saying(answer)).bucket, timeout=2)
 
 
 def answer(status: str, body: str = "", *headers: str) -> bytes:
@@ -251,8 +237,7 @@ def test_missing_key_does_not_hide_a_refused_one_in_a_deletion() -> None:
                 if code is not None:
                     raise GenericError(f"Generic S3 error: DeleteObjects request failed for key {path}: (code: {code})")
 
-    access = S3Access("http://127.0.0.1:1", "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
-    store = BucketStore(RootAddress("s3", "bucket", access=access), timeout=2)
+    store = BucketStore(bucket_at("http://127.0.0.1:1"), timeout=2)
     store._backend = Bucket()
     store.delete(["a/gone"])
     with pytest.raises(AccessDenied, match="no permission to delete"):

@@ -6,14 +6,12 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import pytest
 
 from streamvault.common.errors import Problem
 from streamvault.objectstore.bulk import read_ahead
 from streamvault.objectstore.retrying import RetryingStore
-from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.s3.store import BucketStore
 from streamvault.objectstore.store import (
     STREAM_BYTES,
@@ -23,7 +21,7 @@ from streamvault.objectstore.store import (
     ObjectStoreUnavailable,
     WrongSize,
 )
-from streamvault.objectstore.uri import RootAddress
+from testkit.servers.raw_http import RawHttpServer
 
 BODY = random.Random(5).randbytes(5 * STREAM_BYTES + 17)
 END = len(BODY)
@@ -33,56 +31,30 @@ Answer = Callable[[socket.socket, int, int], None]
 """Answers a request for the bytes ``[start, end)`` of the object."""
 
 
-class Server:
+class Server(RawHttpServer):
     """Answers GET requests one after the other, each as the script says.
 
     Attributes:
         script: the answers to come.
         asked: the Range and If-Match headers of each request.
-        connections: how many were made.
         left: set when the client has closed a connection in the middle of an answer.
     """
 
     def __init__(self) -> None:
         self.script: list[Answer] = []
         self.asked: list[tuple[str, str]] = []
-        self.connections = 0
         self.left = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                self.connections += 1
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(EOFError):
-            while True:
-                request = b""
-                while b"\r\n\r\n" not in request:
-                    more = connection.recv(65536)
-                    if not more:
-                        return
-                    request += more
-                lines = dict(line.split(": ", 1) for line in request.decode().lower().split("\r\n")[1:] if line)
-                span = lines["range"]
-                self.asked.append((span, lines.get("if-match", "")))
-                low, high = span.removeprefix("bytes=").split("-")
-                try:
-                    self.script.pop(0)(connection, int(low), int(high) + 1)
-                except OSError:
-                    self.left.set()
-                    return
+    def respond(self, connection: socket.socket, request: bytearray) -> None:
+        lines = dict(line.split(": ", 1) for line in request.decode().lower().split("\r\n")[1:] if line)
+        self.asked.append((lines["range"], lines.get("if-match", "")))
+        low, high = lines["range"].removeprefix("bytes=").split("-")
+        try:
+            self.script.pop(0)(connection, int(low), int(high) + 1)
+        except OSError:
+            self.left.set()
+            raise
 
 
 def respond(
@@ -131,15 +103,13 @@ def broken_after(count: int, **options: object) -> Answer:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr("streamvault.objectstore.retrying.FIRST_WAIT", 0.01)
-    server = Server()
-    yield server
-    server.close()
+    with Server() as server:
+        yield server
 
 
 @pytest.fixture
 def store(server: Server) -> ObjectStore:
-    access = S3Access(server.endpoint, "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
-    return RetryingStore(BucketStore(RootAddress("s3", "bucket", access=access), timeout=TIMEOUT), total_seconds=20)
+    return RetryingStore(BucketStore(server.bucket, timeout=TIMEOUT), total_seconds=20)
 
 
 def test_object_is_received_in_blocks_by_one_request(server: Server, store: ObjectStore) -> None:
@@ -191,8 +161,7 @@ def test_hanging_server_is_left_and_asked_again(server: Server, store: ObjectSto
 
 
 def test_server_that_keeps_breaking_off_is_unavailable(server: Server) -> None:
-    access = S3Access(server.endpoint, "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
-    store = RetryingStore(BucketStore(RootAddress("s3", "bucket", access=access), timeout=TIMEOUT), total_seconds=0)
+    store = RetryingStore(BucketStore(server.bucket, timeout=TIMEOUT), total_seconds=0)
     server.script = [broken_after(2 * STREAM_BYTES), *(broken_after(0) for _ in range(100))]
     with pytest.raises(ObjectStoreUnavailable, match="the connection to the server was lost"):
         list(read_ahead(store, "a", 0, END))

@@ -12,10 +12,10 @@ from threading import Thread
 
 import pytest
 
-from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.s3.scheme import WORTH_ASKING
 from streamvault.objectstore.store import ObjectStoreError, crc64nvme
 from streamvault.objectstore.uri import RootAddress
+from testkit.servers.raw_http import bucket_at
 
 LARGE = bytes(range(256)) * 8192
 HEADERS = {"SHA256": "x-amz-checksum-sha256", "CRC64NVME": "x-amz-checksum-crc64nvme"}
@@ -45,9 +45,7 @@ class Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> RootAddress:
-        endpoint = f"http://127.0.0.1:{self.server_port}"
-        access = S3Access(endpoint, "us-east-1", virtual_host=False, keys=StaticKeys("key", "secret"))
-        return RootAddress("s3", "bucket", "vault", access)
+        return bucket_at(f"http://127.0.0.1:{self.server_port}", "vault")
 
 
 class Handler(BaseHTTPRequestHandler):

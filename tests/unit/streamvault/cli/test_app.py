@@ -6,8 +6,10 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -109,109 +111,94 @@ print(len(sys.modules), file=sys.stderr)
     assert int(modules) < 400  # it was 197; each takes its time
 
 
+WRONG = r"""
+$ ls
+Missing argument 'ROOT'. See streamvault ls --help.
+$ export local:///x/a/b
+Missing argument 'ROOT'. See streamvault export --help.
+$ fly
+No such command 'fly'. See streamvault --help.
+$ ls file:///x --loud
+No such option: --loud. See streamvault ls --help.
+$ ls file:///x more
+Got unexpected extra argument(s) (more). See streamvault ls --help.
+$ export x y --layout pages
+Invalid value for '--layout': 'pages' is not one of 'events', 'chunks'. See streamvault export --help.
+$ export x y --range-size 5Q
+Invalid value for '--range-size': '5Q' is not a size. Examples: 64MiB, 1GiB
+$ check x --read-data-subset 0%
+Invalid value for '--read-data-subset': '0%' is not a percentage above 0% and up to 100%. Example: 10%
+$ check x --read-data --read-data-subset 10%
+--read-data and --read-data-subset are mutually exclusive. Give only one of them.
+$ check x --seed 1
+--seed requires --read-data-subset. Add --read-data-subset.
+$ export x y --from no/such/file
+--from cannot be read: no/such/file: No such file or directory. Give a file's name or the cut itself
+$ import x y --to '{"a/b/0.#epoch.0": 1'
+a stream cut is not JSON: --to:
+$ import x y --to '{"a/b/0.#epoch.0": -2}'
+an offset in the stream cut is not a non-negative integer
+$ import x y --to '[]'
+a stream cut is a JSON object
+$ rotate x y --keep few
+Invalid value for '--keep': it is not a whole number. See
+$ plan --network fast
+Invalid value for '--network': it is not a number. See
+$ rotate x y --keep-for '3 years'
+Invalid value for '--keep-for': '3 years' is not a duration. Examples: 90d, 2w, 36h, 1h30m, 30s.
+$ rotate x y --keep-for 3m
+Invalid value for '--keep-for': '3m' is 3 minutes. Write it twice if that is meant: '3m 3m'. There is no
+$ follow x y --keep-for 0s
+Invalid value for '--keep-for': '0s' is 0 seconds. Write it twice if that is meant: '0s 0s'.
+$ rotate x y --keep-for '3m 4m'
+Invalid value for '--keep-for': '3m 4m' is not a duration.
+$ rotate x y --hold ''
+Invalid value for '--hold': it is empty; omit the option, or give it a value.
+$ import x y --from ''
+Invalid value for '--from': it is empty; omit the option, or give it a value.
+$ rotate x y --keep 0
+--keep must be at least 1: 0
+$ rotate local:///x/a/b file:///x --keep 1 --until 2026-01-01T00:00:00Z
+--keep, --keep-for and --until are mutually exclusive. Give only one of them.
+$ rotate local:///x/a/b file:///x --storage-class STANDARD_IA
+this root has no storage classes: file:///x. Omit --storage-class.
+$ export file:///x local:///x/a/b
+not a stream's URI: 'file:///x'. It is a place for archives: are the arguments in the wrong order? Write
+$ import local:///x/a/b file:///x/a/b
+not an archive URI: 'local:///x/a/b'. An archive is ROOT/SCOPE/STREAM. It is a stream's URI: are the
+$ status 127.0.0.1:9090
+not a root URI: '127.0.0.1:9090'. If it is a Pravega cluster, write pravega://127.0.0.1:9090. A root is
+$ status pravega://127.0.0.1:9090
+a whole cluster has no status: pravega://127.0.0.1:9090. Give a scope, pravega://127.0.0.1:9090/SCOPE/;
+$ export 127.0.0.1:9090/a/b file:///x
+not a stream's URI: '127.0.0.1:9090/a/b'. The URI of a Pravega cluster begins with pravega://. Write
+$ export local:///x/a/b file:///x --line ../x
+--line is not valid: a line's name must be 1 to 64 letters, digits and hyphens: '../x'
+$ hold file:///x/a/b 'a b'
+a hold's name must be 1 to 64 letters, digits and hyphens: 'a b'
+$ import file:///x/a/b local:///x/a/c --at noon
+--at is not a time: 'noon'. Examples: 2026-01-31T18:00:00Z
+$ import x y --to '{"a/b": 1}'
+a key of the stream cut is not a segment name: --to:
+"""
+"""Wrong commands, and how the line begins that each prints."""
+
+
+def empty_values() -> Iterator[tuple[list[str], str]]:
+    """Each option of each command that takes a value, with an empty one."""
+    for name in APP_COMMANDS:
+        params = getattr(load_command(name), "params", [])
+        arguments = ["x" for param in params if param.param_type_name == "argument" and param.required]
+        for param in params:
+            if param.param_type_name == "option" and not param.is_flag and not param.count and param.nargs == 1:
+                yield [name, *arguments, param.opts[0], ""], f"Invalid value for '{param.opts[0]}'"
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["ls"], "Missing argument 'ROOT'. See streamvault ls --help."),
-        (["export", "local:///x/a/b"], "Missing argument 'ROOT'. See streamvault export --help."),
-        (["fly"], "No such command 'fly'. See streamvault --help."),
-        (["ls", "file:///x", "--loud"], "No such option: --loud. See streamvault ls --help."),
-        (["ls", "file:///x", "more"], "Got unexpected extra argument(s) (more). See streamvault ls --help."),
-        (
-            ["export", "x", "y", "--layout", "pages"],
-            "Invalid value for '--layout': 'pages' is not one of 'events', 'chunks'. See streamvault export --help.",
-        ),
-        (
-            ["export", "x", "y", "--range-size", "5Q"],
-            "Invalid value for '--range-size': '5Q' is not a size. Examples: 64MiB, 1GiB",
-        ),
-        (
-            ["check", "x", "--read-data-subset", "0%"],
-            "Invalid value for '--read-data-subset': '0%' is not a percentage above 0% and up to 100%. Example: 10%",
-        ),
-        (
-            ["check", "x", "--read-data", "--read-data-subset", "10%"],
-            "--read-data and --read-data-subset are mutually exclusive. Give only one of them.",
-        ),
-        (["check", "x", "--seed", "1"], "--seed requires --read-data-subset. Add --read-data-subset."),
-        (
-            ["export", "x", "y", "--from", "no/such/file"],
-            "--from cannot be read: no/such/file: No such file or directory. Give a file's name or the cut itself",
-        ),
-        (["import", "x", "y", "--to", '{"a/b/0.#epoch.0": 1'], "a stream cut is not JSON: --to: "),
-        (
-            ["import", "x", "y", "--to", '{"a/b/0.#epoch.0": -2}'],
-            "an offset in the stream cut is not a non-negative integer",
-        ),
-        (["import", "x", "y", "--to", "[]"], "a stream cut is a JSON object"),
-        (["rotate", "x", "y", "--keep", "few"], "Invalid value for '--keep': it is not a whole number. See "),
-        (["plan", "--network", "fast"], "Invalid value for '--network': it is not a number. See "),
-        (
-            ["rotate", "x", "y", "--keep-for", "3 years"],
-            "Invalid value for '--keep-for': '3 years' is not a duration. Examples: 90d, 2w, 36h, 1h30m, 30s.",
-        ),
-        (
-            ["rotate", "x", "y", "--keep-for", "3m"],
-            "Invalid value for '--keep-for': '3m' is 3 minutes. Write it twice if that is meant: '3m 3m'. There is no",
-        ),
-        (
-            ["follow", "x", "y", "--keep-for", "0s"],
-            "Invalid value for '--keep-for': '0s' is 0 seconds. Write it twice if that is meant: '0s 0s'.",
-        ),
-        (["rotate", "x", "y", "--keep-for", "3m 4m"], "Invalid value for '--keep-for': '3m 4m' is not a duration."),
-        (["rotate", "x", "y", "--keep", "0"], "--keep must be at least 1: 0"),
-        (
-            ["rotate", "local:///x/a/b", "file:///x", "--keep", "1", "--until", "2026-01-01T00:00:00Z"],
-            "--keep, --keep-for and --until are mutually exclusive. Give only one of them.",
-        ),
-        (
-            ["rotate", "local:///x/a/b", "file:///x", "--storage-class", "STANDARD_IA"],
-            "this root has no storage classes: file:///x. Omit --storage-class.",
-        ),
-        (
-            ["export", "file:///x", "local:///x/a/b"],
-            "not a stream's URI: 'file:///x'. It is a place for archives: are the arguments in the wrong order? Write ",
-        ),
-        (
-            ["import", "local:///x/a/b", "file:///x/a/b"],
-            "not an archive URI: 'local:///x/a/b'. An archive is ROOT/SCOPE/STREAM. It is a stream's URI: are the ",
-        ),
-        (
-            ["status", "127.0.0.1:9090"],
-            "not a root URI: '127.0.0.1:9090'. If it is a Pravega cluster, write pravega://127.0.0.1:9090. A root is ",
-        ),
-        (
-            ["status", "pravega://127.0.0.1:9090"],
-            "a whole cluster has no status: pravega://127.0.0.1:9090. Give a scope, pravega://127.0.0.1:9090/SCOPE/; ",
-        ),
-        (
-            ["export", "127.0.0.1:9090/a/b", "file:///x"],
-            "not a stream's URI: '127.0.0.1:9090/a/b'. The URI of a Pravega cluster begins with pravega://. Write ",
-        ),
-        (
-            ["export", "local:///x/a/b", "file:///x", "--line", "../x"],
-            "--line is not valid: a line's name must be 1 to 64 letters, digits and hyphens: '../x'",
-        ),
-        (["hold", "file:///x/a/b", "a b"], "a hold's name must be 1 to 64 letters, digits and hyphens: 'a b'"),
-        (
-            ["import", "file:///x/a/b", "local:///x/a/c", "--at", "noon"],
-            "--at is not a time: 'noon'. Examples: 2026-01-31T18:00:00Z",
-        ),
-        (["import", "x", "y", "--to", '{"a/b": 1}'], "a key of the stream cut is not a segment name: --to: "),
-        *(
-            ([*words, ""], f"Invalid value for '{words[-1]}': it is empty; omit the option, or give it a value.")
-            for words in (
-                ["rotate", "x", "y", "--hold"],
-                ["rotate", "x", "y", "--queue"],
-                ["rotate", "x", "y", "--until"],
-                ["check", "x", "--fingerprint"],
-                ["import", "x", "y", "--from"],
-                ["import", "x", "y", "--at"],
-                ["handoff", "x", "--catalog"],
-                ["handoff", "x", "--table"],
-                ["demo", "--keep"],
-            )
-        ),
+        *((shlex.split(words), line) for words, line in re.findall(r"^\$ (.*)\n(.*)$", WRONG, re.MULTILINE)),
+        *empty_values(),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(arguments: list[str], line: str, capfd: pytest.CaptureFixture[str]) -> None:
