@@ -72,11 +72,11 @@ def parse_place(text: str) -> tuple[str, int]:
 def folder_as_uri(text: Any) -> Any:
     """Return a folder's path as a URI: what a command records or queues means the same in any working directory.
 
-    A slash at the end stays: it may name a scope. Of a list, each text is converted; None and other texts stay.
+    A slash at the end stays: it may name a scope. Of a list, each text is converted; None, "" and other texts stay.
     """
     if isinstance(text, list):
         return [folder_as_uri(one) for one in text]
-    if text is None or not f"{text}/".startswith(("/", "./", "../", "~/")):
+    if not text or not f"{text}/".startswith(("/", "./", "../", "~/")):
         return text
     from streamvault.objectstore.uri import folder_uri
 

@@ -114,6 +114,10 @@ print(len(sys.modules), file=sys.stderr)
 WRONG = r"""
 $ ls
 Missing argument 'ROOT'. See streamvault ls --help.
+$ ls ''
+not a root URI: ''. A root is s3://BUCKET/PREFIX, file:///FOLDER or the absolute path of a folder.
+$ append '' --into local:///x/a/b
+not an archive URI: ''. An archive is ROOT/SCOPE/STREAM.
 $ export local:///x/a/b
 Missing argument 'ROOT'. See streamvault export --help.
 $ fly
