@@ -1,14 +1,15 @@
-"""How a refused command ends: its exit code, and one line."""
+"""How what is refused ends: its exit code, and one line."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from streamvault.cli import main
+from streamvault.common.errors import Damaged
 
 
 def assert_ends(arguments: Sequence[str], code: int, line: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -31,3 +32,15 @@ def assert_told(out: str, err: str, code: int, line: str, *, as_json: bool) -> N
     error = json.loads(out)["error"]
     assert error["exit_code"] == code
     assert error["what"] in lines[0]
+
+
+def damage(attempt: Callable[[], object], where: str = "") -> str:
+    """What is said of damage that an attempt meets: a short line, with the place."""
+    with pytest.raises(Damaged) as caught:
+        attempt()
+    text = str(caught.value)
+    assert text.isprintable()
+    assert len(text) < 700
+    assert where in text
+    assert caught.value.exit_code == 3
+    return text

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from streamvault.common.errors import Conflict, Damaged, Usage
+from streamvault.common.errors import Conflict, Usage
 from streamvault.layouts.keys import GenerationSpan, manifest_key, plan_key, ranges_key
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.archived_range import ArchivedRange
@@ -25,6 +25,7 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from testkit.servers.s3 import S3Server
 from tests.archives import LEFT, NAME, RIGHT, Hole, Made, generation, publish, two_generations
+from tests.told import damage
 
 UseS3 = Callable[[S3Server], None]
 
@@ -65,15 +66,6 @@ def rewrite(archive: Archive, number: int, manifest: Manifest, rows: list[Archiv
     entry = IndexEntry(bytes=len(index), digest=hashlib.sha256(index).hexdigest())
     replace(archive, ranges_key, number, index)
     replace(archive, manifest_key, number, manifest.model_copy(update={"index": entry}).encode())
-
-
-def refusal(attempt: Callable[[], object]) -> str:
-    with pytest.raises(Damaged) as caught:
-        attempt()
-    text = str(caught.value)
-    assert text.isprintable()
-    assert caught.value.exit_code == 3
-    return text
 
 
 def test_committed_generation_is_read(archive: Archive) -> None:
@@ -164,7 +156,7 @@ def test_commit_refuses_a_generation_that_does_not_follow(archive: Archive) -> N
         archive.commit(second.manifest, second.rows)
     archive.commit(first.manifest, first.rows)
     elsewhere = generation({LEFT: [[b"x"]]}, before=generation({}).manifest)
-    assert "does not start where generation 1 ended" in refusal(
+    assert "does not start where generation 1 ended" in damage(
         lambda: archive.commit(elsewhere.manifest, elsewhere.rows)
     )
     assert archive.generations() == [1]
@@ -173,7 +165,7 @@ def test_commit_refuses_a_generation_that_does_not_follow(archive: Archive) -> N
 def test_commit_refuses_ranges_that_disagree_with_the_manifest(archive: Archive) -> None:
     first, _ = two_generations()
     for rows in (first.rows[1:], [], [*first.rows[:1], *first.rows]):
-        assert "segment 0.#epoch.0" in refusal(partial(archive.commit, first.manifest, rows))
+        assert "segment 0.#epoch.0" in damage(partial(archive.commit, first.manifest, rows))
     assert list(archive.store.list("")) == []
 
 
@@ -202,7 +194,7 @@ def test_missing_generation_is_damage(archive: Archive) -> None:
     first, second = two_generations()
     publish(archive, first, second)
     archive.store.delete([key_of(archive, manifest_key, 1)])
-    assert "the manifest of generation 1 is missing" in refusal(archive.history)
+    assert "the manifest of generation 1 is missing" in damage(archive.history)
 
 
 def test_generations_that_do_not_follow_each_other_are_damage(archive: Archive) -> None:
@@ -210,7 +202,7 @@ def test_generations_that_do_not_follow_each_other_are_damage(archive: Archive) 
     publish(archive, first, second)
     other = generation({RIGHT: [[b"five"] * 3]}, before=generation({LEFT: [[b"x"]]}).manifest)
     rewrite(archive, 2, other.manifest, other.rows)
-    assert "generation 2 does not start where generation 1 ended" in refusal(archive.history)
+    assert "generation 2 does not start where generation 1 ended" in damage(archive.history)
 
 
 def changed_row(rows: list[ArchivedRange], **changes: Any) -> list[ArchivedRange]:
@@ -238,7 +230,7 @@ def test_ranges_that_disagree_with_the_manifest_are_damage(
     first, _ = two_generations()
     publish(archive, first)
     rewrite(archive, 1, first.manifest, change(first.rows))
-    text = refusal(archive.history)
+    text = damage(archive.history)
     assert expected in text
     assert f"{archive.store.uri}/scope/stream/_manifest/0000000001.ranges.parquet" in text
 
@@ -259,7 +251,7 @@ def test_missing_or_foreign_files_are_damage(archive: Archive) -> None:
     publish(archive, first, second)
     where = f"{archive.store.uri}/scope/stream/_manifest/"
     archive.store.delete([key_of(archive, ranges_key, 2)])
-    assert f"the index of ranges is missing: {where}" in refusal(archive.history)
+    assert f"the index of ranges is missing: {where}" in damage(archive.history)
     data = first.manifest.encode()
     for wrong, expected in [
         (data[:300], "not complete JSON"),
@@ -270,7 +262,7 @@ def test_missing_or_foreign_files_are_damage(archive: Archive) -> None:
         (second.manifest.encode().replace(b"streamvault test", b"streamvault tess"), "changed after it was written"),
     ]:
         replace(archive, manifest_key, 2, wrong)
-        text = refusal(archive.history)
+        text = damage(archive.history)
         assert expected in text
         assert f"{where}0000000002.json" in text
 
@@ -281,9 +273,9 @@ def test_index_of_another_manifest_is_damage(archive: Archive) -> None:
     data = archive.store.get(key_of(archive, ranges_key, 1))
     for wrong in (data.replace(b"parquet-cpp-arrow", b"parquet-cpp-other"), data[:-1]):
         replace(archive, ranges_key, 1, wrong)
-        assert "the index of ranges is not that of the manifest" in refusal(archive.history)
+        assert "the index of ranges is not that of the manifest" in damage(archive.history)
     replace(archive, ranges_key, 1, data + b"\0")
-    assert f"the object has {len(data) + 1} bytes instead of at most {len(data)}" in refusal(archive.history)
+    assert f"the object has {len(data) + 1} bytes instead of at most {len(data)}" in damage(archive.history)
 
 
 def test_late_run_finds_the_published_generation(archive: Archive) -> None:
@@ -319,7 +311,7 @@ def test_fingerprint_is_the_digest_of_the_manifest(archive: Archive) -> None:
     history.check_fingerprints([archive.fingerprint().upper()], archive.uri)
     history.check_fingerprints([archive.fingerprint(1), archive.fingerprint(2)], archive.uri)
     for asked in ([archive.fingerprint(1)], ["0" * 64], [archive.fingerprint(2), "0" * 64]):
-        assert "fingerprint" in refusal(partial(history.check_fingerprints, asked, archive.uri))
+        assert "fingerprint" in damage(partial(history.check_fingerprints, asked, archive.uri))
     with pytest.raises(Usage, match="64 hexadecimal digits"):
         history.check_fingerprints(["00ff"], archive.uri)
 
@@ -329,7 +321,7 @@ def test_undeclared_hole_is_damage(archive: Archive) -> None:
     publish(archive, made)
     assert list(archive.history().gaps(LEFT)) == [(9, 59)]
     rewrite(archive, 1, remade(made.manifest, gaps=()), made.rows)
-    assert "are not contiguous at 9" in refusal(archive.history)
+    assert "are not contiguous at 9" in damage(archive.history)
 
 
 def test_generation_without_ranges_is_valid(archive: Archive) -> None:

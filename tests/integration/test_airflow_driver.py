@@ -40,6 +40,7 @@ from streamvault.airflow.submit import StreamvaultSubmitHook
 from streamvault.runner.runner import Master
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
+from testkit.airflow_attempt import Attempt
 from testkit.streams import append_events, digest_of, make_stream
 
 ROOT = Path(__file__).parents[2]
@@ -135,18 +136,6 @@ def test_command_runs_as_a_task(export: list[str], conn_id: str) -> None:
     assert again.code != 0
     assert again.document is not None
     assert again.document["error"]["exit_code"] == again.code
-
-
-class Attempt:
-    """A task instance."""
-
-    try_number = 1
-
-    def __init__(self) -> None:
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
 
 
 def append(uri: str, event: bytes) -> None:

@@ -20,14 +20,7 @@ from streamvault.common.progress import (
     silent_seconds,
     task_progress,
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def monotonic_ns(self) -> int:
-        return int(self.seconds * 1e9)
+from testkit.clock import Clock
 
 
 @pytest.fixture
@@ -92,19 +85,19 @@ def test_a_late_task_does_not_write_to_another_file(tmp_path: Path) -> None:
 def test_a_server_is_silent_while_it_answers_none_of_the_requests(clock: Clock) -> None:
     assert silences() == []
     with S3:
-        clock.seconds += 4
+        clock.now += 4
         assert silences() == []
-        clock.seconds += 8
+        clock.now += 8
         assert silences() == ["waiting for S3 for 12 s"]
         S3.failed()
         assert silences() == ["S3 has not answered for 12 s, retrying"]
         with S3:  # another request
-            clock.seconds += 60
+            clock.now += 60
             assert silences() == ["S3 has not answered for 1 min 12 s, retrying"]
         assert silences() == [], "it has answered that one"
-        clock.seconds += 5
+        clock.now += 5
         PRAVEGA.__enter__()
-        clock.seconds += 5
+        clock.now += 5
         assert silences() == ["waiting for S3 for 10 s", "waiting for Pravega for 5 s"]
         PRAVEGA.answered()
         PRAVEGA.__exit__(None, None, None)
@@ -113,7 +106,7 @@ def test_a_server_is_silent_while_it_answers_none_of_the_requests(clock: Clock) 
 
 def test_a_request_that_fails_is_no_answer(clock: Clock) -> None:
     with S3:
-        clock.seconds += 10
+        clock.now += 10
         with pytest.raises(ValueError, match="lost"), S3:
             raise ValueError("lost")
         assert silences() == ["waiting for S3 for 10 s"]
@@ -123,9 +116,9 @@ def test_the_silence_that_a_task_in_another_process_meets_is_seen(clock: Clock) 
     run = MappedTasks(2)
     with mapped_task(run.place, 1), S3:
         S3.failed()
-        clock.seconds += 7
+        clock.now += 7
         told = silences([run])
-        clock.seconds -= 7
+        clock.now -= 7
     assert told == ["S3 has not answered for 7 s, retrying"]
     assert silences([run]) == []
     run.close()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass, field
 from itertools import islice
 
 import pytest
@@ -16,6 +15,7 @@ from streamvault.common.progress import Progress
 from streamvault.common.waiting import JointRun, Retrier, pause, pauses
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.pravega.calls import LONGEST_PAUSE, Patience
+from testkit.clock import Clock
 
 
 def test_a_call_that_pauses_leaves_its_turn_to_another() -> None:
@@ -72,21 +72,6 @@ def test_a_pause_elsewhere_is_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamvault.common.waiting.time.sleep", slept.append)
     pause(5)
     assert slept == [5]
-
-
-@dataclass
-class Clock:
-    """Stands in for the module `time`; sleeping takes no time."""
-
-    now: float = 1000.0
-    slept: list[float] = field(default_factory=list)
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from streamvault.objectstore.store import (
     ObjectStoreUnavailable,
     ServerBusy,
 )
+from testkit.clock import Clock
 from tests.metered import MeteredStore
 
 
@@ -161,10 +162,10 @@ def test_put_does_not_read_a_larger_object_behind_a_lost_answer(failing: Failing
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Pauses, which take no time."""
-    slept: list[float] = []
-    monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + sum(slept))
-    monkeypatch.setattr(time, "sleep", slept.append)
-    return slept
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock.monotonic)
+    monkeypatch.setattr(time, "sleep", clock.sleep)
+    return clock.slept
 
 
 def test_last_error_is_raised_when_retries_are_over(failing: Failing, slept: list[float]) -> None:

@@ -18,21 +18,13 @@ from streamvault.streamstore.local import store as transactions
 from streamvault.streamstore.local.files import SegmentFiles
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import Transaction, TransactionState
+from testkit.clock import Clock
 from testkit.killed import Killed, killed
 from tests.contract.transactions import payloads, write
 from tests.unit.streamstore.local.test_store import in_child
 
 NAME = StreamName("scope", "stream")
 FIRST, SECOND = SegmentId(0, 0), SegmentId(0, 1)
-
-
-class Clock:
-    """Takes the place of the module `time`."""
-
-    now = 1_000.0
-
-    def time(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ from streamvault.cli.app import load_command
 from streamvault.common.options import AGE, DURATION, PERCENT, SIZE, TIME, command_line, load_file
 from streamvault.streamstore.cuts import load_cut
 from streamvault.streamstore.pravega.settings import PravegaSettings
+from testkit.airflow_attempt import Attempt
 
 STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///vault/shop/orders"
 
@@ -92,19 +93,6 @@ def required(kind: type[CommandOperator]) -> dict[str, Any]:
 A, B = "pravega://h:9090/shop/a", "pravega://h:9090/shop/b"
 STANDBY = "pravega://s:9090/shop/a"
 CUT = {"a/b/0.#epoch.0": 7}
-
-
-class Attempt:
-    """A task instance."""
-
-    dag_id, run_id, task_id, map_index = "d", "r", "t", -1
-
-    def __init__(self, number: int = 1) -> None:
-        self.try_number = number
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
 
 
 def context(attempt: Attempt | None = None, *, run_type: str = "scheduled", **more: Any) -> dict[str, Any]:

@@ -28,22 +28,11 @@ from streamvault.airflow.operators import (
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.submit import HISTORY_SERVER, Outcome, StreamvaultSubmitHook
 from streamvault.runner.settings import PAGES_FILE
+from testkit.airflow_attempt import Attempt
 from testkit.servers.s3 import S3Server
 from testkit.small_archives import Vault
 
 PAGES = {"application": "app-1", "url": "http://worker:4040"}
-
-
-class Attempt:
-    """A task instance."""
-
-    try_number = 1
-
-    def __init__(self) -> None:
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
 
 
 @pytest.fixture(autouse=True)
