@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import random
 import secrets
+import signal
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamvault.layouts.keys import parse_record, parse_row
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from testkit.commands import run
+from testkit.commands import Command, run, wait_until
 from testkit.servers.pravega import PravegaServer
+from testkit.servers.proxy import FaultProxy
 from testkit.servers.s3 import S3Server
 from testkit.streams import digest_of, make_stream, shape_of
-from tests.faults.contents import Contents, contents_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+    from testkit.explorer.explore import Outcome
+
 KILLS = 4
-MOMENTS = 5
-"""How often a command is killed by default whose work has no ranges to count."""
+MOMENTS = 3
+"""How often a command is killed by default whose work has no ranges to count; the explorer stops it at every call."""
 EVENTS = 6_000
 RANGE_SIZES = {"events": "128KiB", "chunks": "32KiB"}
 """Chunks are moved much faster: smaller ranges give as many moments to kill."""
@@ -43,6 +49,83 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"kill each command at N random moments (give tests/faults as an argument too; {KILLS} by default)",
     )
     parser.addoption("--kill-seed", type=int, metavar="S", help="the moments of the run that said it had the seed S")
+
+
+def is_killed(running: Command, has_come_far: Callable[[], bool], later: float = 0.0) -> bool:
+    """Kill a command so many seconds after it has come so far; False if it ended before."""
+    if not wait_until(has_come_far, running):
+        return False
+    time.sleep(later)
+    running.send(signal.SIGKILL)
+    return running.ended().code == -signal.SIGKILL
+
+
+def all_right(outcomes: Iterable[Outcome]) -> None:
+    """Assert that nothing goes wrong in some schedules of the explorer, of which there must be one at least."""
+    found = list(outcomes)
+    wrong = [f"{one.schedule}: {one.wrong[0]}" for one in found if one.wrong]
+    assert found
+    assert not wrong, f"{len(wrong)} of {len(found)} schedules, the first: {wrong[0]}"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """An archive in a bucket, as S3 itself lists it.
+
+    Attributes:
+        objects: key → (size, MD5 of its bytes), in the order of the listing; without manifests and unfinished work.
+        manifests: generation → manifest without the moment it was made, and without its own digest.
+        work: the keys of unfinished work.
+    """
+
+    objects: dict[str, tuple[int, str]]
+    manifests: dict[int, dict[str, Any]]
+    work: tuple[str, ...]
+
+    @property
+    def events(self) -> list[str]:
+        """The keys of the events."""
+        return [key for key in self.objects if key.startswith("events/")]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a manifest and no unfinished work."""
+        return bool(self.manifests) and not self.work
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether there is a plan without its manifest."""
+        return any(key.endswith("/plan.json") for key in self.work) and not self.manifests
+
+
+def contents_of(client: S3Client, bucket: str, prefix: str) -> Contents:
+    """List an archive; `prefix` ends with a slash."""
+    objects: dict[str, tuple[int, str]] = {}
+    manifests: dict[int, dict[str, Any]] = {}
+    work = []
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for entry in page.get("Contents", []):
+            key = entry["Key"].removeprefix(prefix)
+            record = parse_record(key)
+            if record is not None and record.kind == "manifest" and not record.span.is_merged:
+                manifest = json.loads(client.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read())
+                del manifest["created"], manifest["sha256"]
+                manifests[record.span.last] = manifest
+            elif key.startswith("_work/probe-"):
+                pass  # a run was killed while it tried out what the server does; they are never read again
+            elif key.startswith("_work/"):
+                work.append(key)
+            else:
+                # each object is written in one piece, so its ETag is the MD5 of its bytes
+                objects[key] = entry["Size"], entry["ETag"]
+    return Contents(objects, manifests, tuple(work))
+
+
+def rows_of(client: S3Client, bucket: str, prefix: str) -> tuple[bool, list[str]]:
+    """Whether an archive has a plan, and the keys of the rows of finished ranges (at most 1,000)."""
+    answer = client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}_work/")
+    keys = [entry["Key"].removeprefix(prefix) for entry in answer.get("Contents", [])]
+    return any(key.endswith("/plan.json") for key in keys), [key for key in keys if parse_row(key) is not None]
 
 
 @dataclass(frozen=True)
@@ -113,6 +196,19 @@ def kill_rng(request: pytest.FixtureRequest) -> random.Random:
 def share(request: pytest.FixtureRequest, moment: int, kill_rng: random.Random) -> float:
     """How much of the way is done when the kill comes, from 0 to 1; a test is run for each moment."""
     return (moment + kill_rng.random()) / kills_of(request.config, MOMENTS)
+
+
+@pytest.fixture
+def proxy(minio: S3Server) -> Iterator[FaultProxy]:
+    """A proxy before MinIO."""
+    with FaultProxy(int(minio.endpoint.rpartition(":")[2])) as proxy:
+        yield proxy
+
+
+def through(proxy: FaultProxy, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command whose S3 is behind a proxy."""
+    changed = {**environment, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"}
+    return {key: value for key, value in changed.items() if key != "AWS_ENDPOINT_URL_S3"}
 
 
 @pytest.fixture(scope="module")

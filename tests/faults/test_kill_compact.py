@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,12 +20,12 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
-from testkit.commands import run, started, wait_until
+from testkit.commands import run, started
 from testkit.servers.pravega import PravegaServer
 from testkit.servers.proxy import FaultProxy
 from testkit.servers.s3 import S3Server
 from testkit.streams import append_events, digest_of, payloads, shape_of
-from tests.faults.contents import rows_of
+from tests.faults.conftest import is_killed, rows_of
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(900)]
 
@@ -130,10 +128,7 @@ def test_killed_compaction_is_resumed(
                 return planned and rows >= want
 
             with started(*command, environment=slow) as running:
-                if wait_until(has_come_far, running):
-                    time.sleep(rng.random() * 0.05)
-                    running.send(signal.SIGKILL)
-                hit += running.ended().code == -signal.SIGKILL
+                hit += is_killed(running, has_come_far, rng.random() * 0.05)
             is_the_stream(ground, str(folder))
     assert hit >= in_work / 2
     # published as if two hours ago, so that the replaced objects may be deleted
@@ -146,9 +141,7 @@ def test_killed_compaction_is_resumed(
     before = ground.objects()
     for _ in range(max(1, kills - in_work)):
         with started(*command, environment=environment) as running:
-            if wait_until(lambda: ground.objects() < before, running):
-                time.sleep(rng.random() * 0.02)
-                running.send(signal.SIGKILL)
+            is_killed(running, lambda: ground.objects() < before, rng.random() * 0.02)
             running.ended()
         is_the_stream(ground, str(folder))
     run(*command, environment=environment)

@@ -18,7 +18,7 @@ from streamvault.streamstore import lease
 from streamvault.streamstore.model import EventPointer, Scaling, StreamConfiguration, StreamCut, StreamName
 from testkit.commands import run, started, wait_until
 from testkit.streams import append_events, boundary, digest_of, events_of, make_stream, opened, payloads, shape_of
-from tests.faults.contents import Contents, contents_of, rows_of
+from tests.faults.conftest import Contents, contents_of, rows_of
 from tests.integration.conftest import Place
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio, pytest.mark.timeout(300)]
@@ -117,23 +117,6 @@ def test_export_ends_beside_a_constant_writer(place: Place) -> None:
     assert digest_of(place.store, target) == digest_of(place.store, place.source)
 
 
-def test_concurrent_exports_make_one_archive(place: Place) -> None:
-    make_stream(place.store, place.source, events=3000, largest=64 * 1024)
-    command = ("export", place.uri, place.root, "--range-size", "128KiB", "--master", "inline", "--json")
-    environment = place.minio.environment()
-    with started(*command, environment=environment) as one, started(*command, environment=environment) as other:
-        reports = [one.ended().report, other.ended().report]
-    assert [report["generation"] for report in reports] == [1, 1]
-    pointers = [pointer for pointer, _ in events_of(place.store, place.source)]
-    for report in reports:
-        assert report["unchanged"] or report["events"] == len(pointers)
-    found = archived(place)
-    assert found.is_finished
-    assert list(found.manifests) == [1]
-    assert found.events == sorted(map(key_of, pointers))
-    assert check_archive(place.archive, read_data=True, master="inline").ok
-
-
 def test_export_joins_one_that_is_nearly_done(place: Place) -> None:
     """The second one begins at any point of the first: also while the first publishes and cleans up."""
     make_stream(place.store, place.source, events=1000, largest=16 * 1024)
@@ -156,22 +139,6 @@ def test_export_joins_one_that_is_nearly_done(place: Place) -> None:
         contents = contents_of(client, place.bucket, f"{root}/{place.source}/")
         assert contents.is_finished
         assert contents.events == pointers
-
-
-def test_second_import_into_a_target_is_refused(place: Place) -> None:
-    make_stream(place.store, place.source, events=2500, largest=256 * 1024)
-    export_stream(place.uri, place.root, master="inline")
-    target = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "restored")
-    command = ("import", place.archive, place.uri_of(target), "--master", "inline", "--json")
-    environment = place.minio.environment()
-    with started(*command, environment=environment) as one, started(*command, environment=environment) as other:
-        ended = sorted([one.ended(), other.ended()], key=lambda each: each.code)
-    assert [each.code for each in ended] == [0, 4], [each.err for each in ended]
-    assert len(ended[1].lines) == 1
-    assert str(target) in ended[1].err
-    assert shape_of(place.store, target) == shape_of(place.store, place.source)
-    assert digest_of(place.store, target) == digest_of(place.store, place.source)
-    assert list(place.store.list_streams(target.scope, own=True)) == [target]
 
 
 def test_import_refuses_the_target_of_another_import(place: Place) -> None:

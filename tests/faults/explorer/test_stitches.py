@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from itertools import islice
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from testkit.explorer.explore import at_each_point, run, two_stops
 from testkit.explorer.families import STITCH_ENDINGS, STITCHED, family
 from testkit.explorer.schedule import Schedule
+from tests.faults.conftest import all_right
 
 FAMILIES = [pytest.param(f"{scene} {text}", id=text) for scene, texts in STITCHED.items() for text in texts]
 POINTS = 15
@@ -20,19 +20,11 @@ STOPPED_TWICE = 10
 """Schedules of each family with two stops."""
 
 
-def check(schedules: Iterable[Schedule]) -> None:
-    """Run schedules, of which there must be some, and assert that nothing goes wrong."""
-    found = list(map(run, schedules))
-    wrong = [f"{one.schedule}: {one.wrong[0]}" for one in found if one.wrong]
-    assert found
-    assert not wrong, f"{len(wrong)} of {len(found)} schedules, the first: {wrong[0]}"
-
-
 @pytest.mark.parametrize("text", FAMILIES)
 def test_append_stopped_at_a_call_is_right(text: str) -> None:
     scene, commands, _ = family(text)
     failing = list(at_each_point(scene, commands, STITCH_ENDINGS[1:]))
-    check([*at_each_point(scene, commands), *random.Random(text).sample(failing, POINTS)])
+    all_right(map(run, [*at_each_point(scene, commands), *random.Random(text).sample(failing, POINTS)]))
 
 
 @pytest.mark.long
@@ -40,14 +32,14 @@ def test_append_stopped_at_a_call_is_right(text: str) -> None:
 @pytest.mark.parametrize("text", FAMILIES)
 def test_append_stopped_at_each_call_is_right(text: str) -> None:
     scene, commands, _ = family(text)
-    check(at_each_point(scene, commands, STITCH_ENDINGS))
+    all_right(map(run, at_each_point(scene, commands, STITCH_ENDINGS)))
 
 
 def test_append_stopped_twice_is_right() -> None:
     rng = random.Random(3)
     found = [family(f"{scene} {text}") for scene, texts in STITCHED.items() for text in texts if "," in text]
     for scene, commands, _ in found:
-        check(islice(two_stops(rng, scene, commands, STITCH_ENDINGS), STOPPED_TWICE))
+        all_right(map(run, islice(two_stops(rng, scene, commands, STITCH_ENDINGS), STOPPED_TWICE)))
 
 
 @pytest.mark.parametrize(
@@ -58,4 +50,4 @@ def test_append_stopped_twice_is_right() -> None:
     ],
 )
 def test_schedule_that_once_went_wrong_is_right(text: str) -> None:
-    check([Schedule.parse(text)])
+    all_right(map(run, [Schedule.parse(text)]))

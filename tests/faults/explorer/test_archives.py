@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -18,17 +19,24 @@ import pytest
 from streamvault import check_archive
 from streamvault.common.errors import Damaged, Problem
 from streamvault.layouts.keys import chunk_key
+from streamvault.manifests import listing, merging
+from streamvault.manifests.archive import Archive
 from streamvault.manifests.index import decode_ranges
 from streamvault.manifests.listing import Listing
-from streamvault.rotation import rotate, truncate
+from streamvault.manifests.plan import find_rows
+from streamvault.rotation import compact, rotate, truncate
 from streamvault.streamstore.model import StreamName
+from testkit.explorer import compacting as compactions
+from testkit.explorer import deleting as deletions
 from testkit.explorer import judge
 from testkit.explorer.command import Command
 from testkit.explorer.commands import COMMANDS
-from testkit.explorer.explore import calls_of
+from testkit.explorer.explore import at_each_point, calls_of, run
 from testkit.explorer.memory import StreamState
 from testkit.explorer.scenes import CLUSTER, NAME, Scene, scene_of
+from testkit.explorer.schedule import Schedule
 from testkit.explorer.world import Actor, World, in_memory
+from tests.faults.conftest import all_right
 
 FOLDER = f"{NAME}/"
 
@@ -120,7 +128,7 @@ def lost_by(scene: Scene, names: Sequence[str], steps: Sequence[tuple[int, int |
     return wrong
 
 
-def schedules(text: tuple[str, str, Sequence[str], Sequence[str]]) -> Iterator[list[str]]:
+def losses(text: tuple[str, str, Sequence[str], Sequence[str]]) -> Iterator[list[str]]:
     name, stopped, then, after = text
     names = (stopped, *then, *after)
     scene = scene_of(name)
@@ -132,7 +140,7 @@ def schedules(text: tuple[str, str, Sequence[str], Sequence[str]]) -> Iterator[l
 
 @pytest.mark.parametrize("text", STOPPED, ids=lambda text: f"{text[0]}-{text[1]}-{'-'.join((*text[2], *text[3]))}")
 def test_source_keeps_what_the_archive_has_lost(text: tuple[str, str, Sequence[str], Sequence[str]]) -> None:
-    assert [wrong for wrong in schedules(text) if wrong] == []
+    assert [wrong for wrong in losses(text) if wrong] == []
 
 
 def called_intact() -> Iterator[bool]:
@@ -179,4 +187,85 @@ def test_without_the_look_the_source_loses_it(monkeypatch: pytest.MonkeyPatch) -
         return real(*arguments, **{**options, "run": lambda _: None})
 
     monkeypatch.setattr(rotate, "truncate_source", unseen)
-    assert any(schedules(STOPPED[0]))
+    assert any(losses(STOPPED[0]))
+
+
+# --- compactions beside each other and beside exports; each defect that they had is found without its mend
+
+
+BESIDE = sum(compactions.BESIDE.values(), ())
+
+
+def schedules(text: str) -> Iterable[Schedule]:
+    scene, commands = text.split()
+    names = tuple(commands.split(","))
+    return compactions.paused_twice(scene, names) if text in BESIDE else at_each_point(scene, names)
+
+
+def kinds_found(text: str) -> set[str]:
+    """What the first of the schedules that go wrong does."""
+    return next(({*one.kinds} for one in map(run, schedules(text)) if one.wrong), set())
+
+
+@pytest.mark.parametrize("text", [*sum(compactions.PAUSED.values(), ()), *BESIDE])
+def test_nothing_is_lost(text: str) -> None:
+    all_right(map(run, schedules(text)))
+
+
+def _any_row(archive: Archive, span: Any, _: Any) -> Any:
+    return {segment: list(row.ranges) for segment, row in find_rows(archive.place, span)}
+
+
+def test_generation_without_its_object_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the mends a row counts for any chunk that begins there, and nothing is listed before it is decided."""
+    monkeypatch.setattr(compact, "can_merge", lambda _: True)
+    monkeypatch.setattr(compact, "_finished", _any_row)
+    monkeypatch.setattr(compact, "prove", lambda *_: 0)
+    found = kinds_found("chunks/sizes compact-small,compact,compact-small,compact")
+    assert found
+    assert found <= {"LOST", "MISLED"}
+
+
+def test_deletion_of_the_only_copy_that_was_read_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the mends what may be deleted is judged by a later listing than the marks, and its marks are not read."""
+    real = merging._ends
+
+    def later(archive: Archive, _: Any, old: Any) -> Any:
+        return archive.stable(lambda now: real(archive, now, old))
+
+    monkeypatch.setattr(merging, "_ends", later)
+    monkeypatch.setattr(merging, "check_mark", lambda *_: None)
+    assert kinds_found("chunks/joined clear,compact") == {"UNPROVED"}
+
+
+def test_false_alarm_about_a_publication_under_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If an index alone were damage, whatever its plan, a run beside a publication would say so."""
+    monkeypatch.setattr(listing, "_without_plan", lambda _, __, begun: set(begun))
+    assert kinds_found("chunks/sizes export-56,export,check") == {"MISLED"}
+
+
+# --- deletions of an archive beside everything that writes to it, and what the explorer says without their rules
+
+
+@pytest.mark.parametrize("text", [*deletions.STOPPED, *deletions.KILLED])
+def test_nothing_is_lost_beside_a_deletion(text: str) -> None:
+    all_right(map(run, deletions.stopped(text)))
+
+
+@pytest.mark.parametrize("text", deletions.BESIDE)
+def test_nothing_is_lost_if_both_are_stopped(text: str) -> None:
+    all_right(map(run, islice(deletions.beside(text), 0, None, deletions.EVERY)))
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        ("events/grown import,delete", {"NoSuchArchive"}),
+        ("chunks/grown convert,delete", {"NoSuchArchive"}),
+        ("chunks/grown handoff,delete", {"NoSuchArchive"}),
+        ("chunks/merged compact,delete-unfinished", {"NoSuchArchive", "Conflict"}),
+    ],
+)
+def test_whoever_works_on_it_is_told_that_the_archive_was_deleted(text: str, errors: set[str]) -> None:
+    ended = {run(schedule).ended[0].partition(",")[0] for schedule in deletions.stopped(text)}
+    assert ended == {"ok", *(f"{error}: the archive was deleted" for error in errors)}
