@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 import urllib.error
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from moto.moto_api import state_manager
 
-from streamvault import check_archive, export_stream, import_stream, list_archives
+from streamvault import check_archive, export_stream, import_stream, list_archives, replicate_stream
+from streamvault.airflow import operators
+from streamvault.objectstore.store import InArchiveClass
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.servers.airflow import AirflowServer
-from testkit.streams import append_events, digest_of, make_stream
+from testkit.servers.s3 import S3Server
+from testkit.small_archives import NAME, Vault
+from testkit.streams import append_events, append_more, digest_of, make_stream
+from tests.integration.test_warm import freeze
 
-pytestmark = [pytest.mark.late, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.late, pytest.mark.timeout(1800)]
+
 
 DAGS = ("archive_rotation", "restore_on_demand", "copy_via_file", "standby")
 
@@ -55,44 +65,42 @@ def test_backfill_is_refused(airflow: AirflowServer, dag: str) -> None:
     assert airflow.call("GET", f"dags/{dag}/dagRuns?run_type=backfill")["dag_runs"] == []
 
 
-@pytest.mark.parametrize(
-    ("dag", "first", "misspelt"),
-    [
-        ("archive_rotation", "declared", {"rotaton": ["shop/orders"]}),
-        ("restore_on_demand", "check_params", {"generatoin": 1}),
-        ("copy_via_file", "choose_root", {"cleanup": False}),
-        ("standby", "declared", {"standbys": ["shop/orders"]}),
-    ],
-)
-def test_misspelt_parameter_is_refused(
-    airflow: AirflowServer, tmp_path: Path, dag: str, first: str, misspelt: dict[str, Any]
-) -> None:
-    """Airflow itself ignores it: the newest generation would be restored, or the declared streams rotated."""
+def test_misspelt_parameters_are_refused(airflow: AirflowServer, tmp_path: Path) -> None:
+    """Airflow itself ignores them: the newest generation would be restored, or the declared streams rotated."""
     (stream,) = make_streams(tmp_path / "streams", 1)
     root = f"file://{tmp_path}/vault"
     export_stream(stream, root, master="inline")
     restore = {"archive": f"{root}/shop/stream-0", "target": f"local://{tmp_path}/streams/shop/back"}
-    asked = {
-        "archive_rotation": {},
-        "restore_on_demand": restore,
-        "copy_via_file": {"stream": stream, "target": restore["target"], "via": f"file://{tmp_path}/between"},
-        "standby": {},
-    }[dag]
-    state, tasks = run(airflow, dag, {**asked, **misspelt})
-    assert state == "failed"
-    assert [(task["state"], task["try_number"]) for task in tasks.pop(first)] == [("failed", 1)], "it is not retried"
-    assert {task["state"] for found in tasks.values() for task in found} <= {"upstream_failed", "skipped", None}
-    assert any(f"unknown parameter {next(iter(misspelt))}" in log for log in airflow.logs(dag))
+    copy = {"stream": stream, "target": restore["target"], "via": f"file://{tmp_path}/between"}
+    asked: dict[str, tuple[str, str, dict[str, Any]]] = {
+        "archive_rotation": ("declared", "rotaton", {"rotaton": ["shop/orders"]}),
+        "restore_on_demand": ("check_params", "generatoin", {**restore, "generatoin": 1}),
+        "copy_via_file": ("choose_root", "cleanup", {**copy, "cleanup": False}),
+        "standby": ("declared", "standbys", {"standbys": ["shop/orders"]}),
+    }
+    runs = {dag: airflow.trigger(dag, conf) for dag, (_, _, conf) in asked.items()}
+    for dag in runs:
+        airflow.pause(dag, paused=False)  # so they run beside each other
+    for dag, run in runs.items():
+        first, misspelt, _ = asked[dag]
+        assert airflow.finished(dag, run)["state"] == "failed"
+        airflow.pause(dag)
+        tasks = airflow.tasks(dag, run)
+        tried = [(task["state"], task["try_number"]) for task in tasks if task["task_id"] == first]
+        assert tried == [("failed", 1)], "it is not retried"
+        assert {task["state"] for task in tasks if task["task_id"] != first} <= {"upstream_failed", "skipped", None}
+        assert any(f"unknown parameter {misspelt}" in log for log in airflow.logs(dag))
 
 
 def test_each_of_many_streams_has_its_own_task(airflow: AirflowServer, tmp_path: Path) -> None:
-    """The limit is two here; each stream still has a task of its own."""
+    """The limit is two here. One is missing: a retry would fail in the same way, three times and five minutes apart."""
     airflow.connect("spark_default", conn_type="spark", host="inline")
     streams, root = make_streams(tmp_path / "streams", 5), f"file://{tmp_path}/vault"
-    state, tasks = run(airflow, "archive_rotation", {"rotation": {"root": root, "streams": streams}})
-    assert state == "success", airflow.logs("archive_rotation")[-3:]
-    assert [task["state"] for task in tasks["rotate"]] == ["success"] * 5
-    assert sorted(task["rendered_map_index"] for task in tasks["rotate"]) == streams
+    missing = f"local://{tmp_path}/streams/shop/typo"
+    state, tasks = run(airflow, "archive_rotation", {"rotation": {"root": root, "streams": [*streams, missing]}})
+    assert state == "failed"
+    ended = {task["rendered_map_index"]: (task["state"], task["try_number"]) for task in tasks["rotate"]}
+    assert ended == {**dict.fromkeys(streams, ("success", 1)), missing: ("failed", 1)}
     assert len(list(list_archives(root))) == 5
 
 
@@ -156,16 +164,6 @@ def test_each_of_many_pairs_has_its_own_task(airflow: AirflowServer, tmp_path: P
     lags = {event["uri"]: event["extra"]["lag_seconds"] for event in emitted if str(tmp_path) in event["uri"]}
     assert len(lags) == 2, "a failed task emits none"
     assert all(0 < lag < 3600 for lag in lags.values())
-
-
-def test_missing_stream_is_not_retried(airflow: AirflowServer, tmp_path: Path) -> None:
-    """A retry would fail in the same way, three times and five minutes apart."""
-    airflow.connect("spark_default", conn_type="spark", host="inline")
-    make_streams(tmp_path / "streams", 1)
-    rotation = {"root": f"file://{tmp_path}/vault", "streams": [f"local://{tmp_path}/streams/shop/typo"]}
-    state, tasks = run(airflow, "archive_rotation", {"rotation": rotation})
-    assert state == "failed"
-    assert [(task["state"], task["try_number"]) for task in tasks["rotate"]] == [("failed", 1)]
 
 
 @pytest.fixture
@@ -316,3 +314,116 @@ def test_archive_written_outside_airflow_is_noticed(airflow: AirflowServer, tmp_
     assert links["extra_links"]["Archive report"] == "https://reports.example.com/watched.html"
     assert "generation" in (watched / "page.html").read_text()
     assert "streamvault" in {each["package_name"] for each in airflow.call("GET", "providers")["providers"]}
+
+
+# --- the operators that no other DAG has, as tasks of a real Airflow. No other servers: streams are embedded
+
+
+SENSORS = {"GenerationSensor", "StreamBytesSensor"}
+
+
+def test_every_operator_is_in_a_dag(airflow: AirflowServer) -> None:
+    """Tests run each of these DAGs."""
+    dags = [dag["dag_id"] for dag in airflow.call("GET", "dags")["dags"]]
+    tasks = [task for dag in dags for task in airflow.call("GET", f"dags/{dag}/tasks")["tasks"]]
+    assert {*operators.__all__, *SENSORS} - {task["class_ref"]["class_name"] for task in tasks} == set()
+
+
+def test_operators_succeed_and_their_reports_are_results(airflow: AirflowServer, tmp_path: Path) -> None:
+    airflow.connect("spark_default", conn_type="spark", host="inline")
+    names = {name: StreamName("shop", name) for name in ("orders", "moved", "replica", "restored", "log")}
+    scope, root = f"local://{tmp_path}/streams/shop", f"file://{tmp_path}/vault"
+    archive, converted = f"{root}/shop/orders", f"file://{tmp_path}/other/shop/orders"
+    with LocalStore(tmp_path / "streams") as store:
+        make_stream(store, names["orders"], events=100, largest=2000)
+        store.create_stream(names["log"], StreamConfiguration())
+    export_stream(f"{scope}/orders", root, master="inline")
+    append_more(f"{scope}/orders")
+    export_stream(f"{scope}/orders", root, master="inline")
+    replicate_stream(f"{scope}/orders", f"{scope}/replica", master="inline")
+
+    run, state = airflow.run("every_operator", {"folder": str(tmp_path)})
+    tasks = airflow.tasks("every_operator", run)
+    ended = {task["task_id"]: (task["state"], task["try_number"]) for task in tasks}
+    assert state == "success", [log[-2000:] for log in airflow.logs("every_operator") if "ERROR" in log]
+    assert ended.pop("enough")[0] == "success"
+    assert set(ended.values()) == {("success", 1)}, ended
+
+    said: dict[str, Any] = {task: airflow.xcom("every_operator", run, task) for task in [*ended, "enough"]}
+    assert [each["archive"] for each in said["list"]["archives"]] == [archive]
+    assert [each["generation"] for each in said["timeline"]["entries"]] == [1, 2]
+    assert (said["show"]["generation"], said["show"]["to"]) == (2, said["translate"]["positions"][0]["old"])
+    assert {f"{scope}/{name}" for name in ("orders", "log")} <= {each["stream"] for each in said["streams"]["streams"]}
+    assert said["plan"]["segments"] == 6
+    assert said["doctor"]["passed"]
+    assert [each["archive"] for each in said["status"]["statuses"]] == [archive]
+    assert said["report"]["generations_read"] == 2
+    assert "shop/orders" in (tmp_path / "page.html").read_text()
+    for task in ("hold", "release"):
+        assert (said[task]["name"], said[task]["unchanged"]) == ("audit", False)
+    assert (said["handoff"]["added"], said["handoff"]["events"]) == ([1, 2], said["plan"]["events"])
+    assert said["handoff"]["location"] in said["ddl"]["ddl"]
+    assert (said["convert"]["archive"], said["convert"]["converted"]) == (converted, [1, 2])
+    assert [each["merged"] for each in said["compact"]["runs"]] == [2]
+    assert said["delete"]["objects"] > 0
+    assert said["ask"]["queue"] == said["queue"]["queue"] == f"{scope}/queue"
+    assert (said["queue"]["waiting"], said["work"]["done"], said["work"]["failed"]) == (1, 1, 0)
+    assert said["translate"]["stream"] == f"{scope}/restored"
+    assert (said["follow"]["made"], said["follow"]["events"]) == (1, said["plan"]["events"])
+    assert (said["promote"]["source"], said["promote"]["unchanged"]) == (f"{scope}/orders", False)
+    assert (said["copy"]["stream"], said["move"]["stream"]) == (f"{scope}/copy", f"{scope}/moved")
+    assert (said["move"]["source"], said["move"]["tombstone"]) == (f"{scope}/copy", True)
+    size = said["plan"]["bytes"]
+    assert (said["append"]["bytes"], said["join"]["bytes"], said["enough"]["bytes"]) == (size, 2 * size, size)
+    assert said["sweep"]["scope"] == f"{scope}/"
+
+    with LocalStore(tmp_path / "streams") as store:
+        same = [names[name] for name in ("orders", "moved", "replica", "restored")]
+        assert len({digest_of(store, name) for name in same}) == 1
+
+
+# --- an archive in an archive class of S3 (moto): a task waits for it in the triggerer of a real Airflow
+
+
+@pytest.fixture
+def two_looks() -> Iterator[None]:
+    """Requested objects are being restored at the first check, and readable at the next."""
+    state_manager.set_transition("s3::keyrestore", {"progression": "time", "seconds": 0})
+    yield
+    state_manager.unset_transition("s3::keyrestore")
+
+
+@pytest.mark.usefixtures("two_looks")
+def test_task_waits_in_the_triggerer(
+    airflow: AirflowServer, moto_s3: S3Server, use_s3: Callable[[S3Server], None], bucket_name: str, tmp_path: Path
+) -> None:
+    use_s3(moto_s3)
+    moto_s3.make_bucket(bucket_name)
+    vault = Vault(tmp_path, f"s3://{bucket_name}/vault")
+    vault.make(events=20)
+    vault.export("chunks")
+    objects = freeze(moto_s3, vault)
+    back = vault.uri(replace(NAME, stream="back"))
+    with pytest.raises(InArchiveClass):
+        import_stream(vault.archive, back, master="inline")
+    extra = json.dumps({"endpoint_url": moto_s3.endpoint, "region_name": moto_s3.region})
+    airflow.connect("cold", conn_type="aws", login=moto_s3.access_key, password=moto_s3.secret_key, extra=extra)
+    airflow.pause("warm_once", paused=False)
+    run = airflow.trigger("warm_once", {"archive": vault.archive})
+
+    def deferred() -> dict[str, Any] | None:
+        (task,) = airflow.tasks("warm_once", run) or [{"state": None}]
+        assert task["state"] not in {"success", "failed"}, airflow.logs("warm_once")
+        return task if task["state"] == "deferred" and task["triggerer_job"] else None
+
+    waiting = airflow.wait(deferred, timeout=600, what="the task's wait")
+    assert waiting["trigger"]["classpath"] == "streamvault.airflow.triggers.ArchiveReadableTrigger"
+    assert airflow.finished("warm_once", run)["state"] == "success", airflow.logs("warm_once")
+    (task,) = airflow.tasks("warm_once", run)
+    assert (task["state"], task["try_number"]) == ("success", 1)
+    logs = "".join(airflow.logs("warm_once"))
+    assert f"requested {objects} objects of {vault.archive} from S3" in logs
+    assert "is not readable yet; checking again in 8" in logs
+    assert f"all required objects of {vault.archive} are readable" in logs
+    assert moto_s3.secret_key not in "".join(airflow.logs())
+    assert import_stream(vault.archive, back, master="inline").events == len(vault.events())

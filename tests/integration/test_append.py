@@ -13,7 +13,6 @@ import pytest
 
 from streamvault import append_streams, copy_stream, export_stream, join_streams
 from streamvault.concat.reports import StitchReport
-from streamvault.runner.runner import TaskFailed
 from streamvault.sources.identity import AnotherSource
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.ledger import Ledger
@@ -35,7 +34,6 @@ from testkit.killed import Killed, killed
 from testkit.servers.java_client import JavaClient
 from testkit.servers.proxy import FaultProxy
 from testkit.streams import events_of
-from tests.commands.concat.test_append import flip_byte
 from tests.commands.replication.streams import leave_leases
 from tests.integration.conftest import Site
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
@@ -82,9 +80,7 @@ def check_as_before(store: StreamStore, before: StreamDescription) -> None:
     assert (ranges[0], before.configuration) == (ranges[1], now.configuration)
 
 
-@pytest.mark.parametrize(
-    "scaling", [Scaling(min_segments=3), Scaling(ScaleKind.BY_EVENTS, 1000, 2, 3), Scaling(min_segments=2)]
-)
+@pytest.mark.parametrize("scaling", [Scaling(ScaleKind.BY_EVENTS, 1000, 2, 3), Scaling(min_segments=2)])
 def test_key_ranges_and_policy_are_given_back(here: Site, scope_name: str, scaling: Scaling) -> None:
     """Those of unequal widths, too, which Pravega would not make by itself; also if the append was killed."""
     source, other, target = (StreamName(scope_name, name) for name in ("old", "other", "target"))
@@ -211,30 +207,6 @@ def test_spark_fills_a_task_each_segment(here: Site, scope_name: str, tmp_path: 
         check_places(here.store, report)
 
 
-def test_bytes_that_were_damaged_when_they_were_read_are_not_committed(
-    here: Site, scope_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run ends before it compares a range that it has appended, and the archive's chunk is put back then."""
-    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
-    source, target = StreamName(scope_name, "old"), StreamName(scope_name, "target")
-    make(here.store, source, 1)
-    make(here.store, target, 1)
-    writer = KeyedWriter(here.store, source, prefix="old")
-    writer.write(200)
-    vault = tmp_path / "vault"
-    export_stream(here.uri(source), f"file://{vault}", layout="chunks", master="inline")
-    flip_byte(vault)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("streamvault.manifests.damage.damaged_range", killed)
-        with pytest.raises(TaskFailed):
-            append_streams([f"file://{vault}/{source}"], here.uri(target), master="inline")
-    flip_byte(vault)
-    report = append_streams([f"file://{vault}/{source}"], here.uri(target), master="inline")
-    assert report.resumed
-    assert numbers_by_key(here.store, target) == {key: list(range(n)) for key, n in writer.written.items() if n}
-    check_places(here.store, report)
-
-
 def test_three_streams_and_an_archive_are_joined(
     here: Site, scope_name: str, tmp_path: Path, java_client: JavaClient
 ) -> None:
@@ -263,14 +235,13 @@ def test_three_streams_and_an_archive_are_joined(
     assert numbers_by_key(here.store, some) == expected
 
 
-@pytest.mark.parametrize("events", [30, 300], ids=["shorter", "longer"])
-def test_source_that_was_replaced_is_not_appended(here: Site, scope_name: str, tmp_path: Path, events: int) -> None:
-    """Its scope was deleted and made again, so that it has the same segments; its archive was replaced, too."""
+def test_source_that_was_replaced_is_not_appended(here: Site, scope_name: str, tmp_path: Path) -> None:
+    """By a longer one. Its scope was deleted and made again, so that it has the same segments; its archive, too."""
     source, target = StreamName(f"{scope_name}-old", "orders"), StreamName(scope_name, "target")
     make(here.store, target, 1)
     archive = f"file://{tmp_path}/vault/{source}"
     KeyedWriter(here.store, target, prefix="mine").write(10)
-    for prefix, count in (("old", 100), ("new", events)):
+    for prefix, count in (("old", 100), ("new", 300)):
         if prefix == "new":
             here.store.seal(source)
             here.store.delete(source)

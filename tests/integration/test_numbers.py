@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streamvault import copy_stream, export_stream, import_stream, translate
+from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed
 from streamvault.streamstore.model import SEGMENT_END, KeyRange, Scaling, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.store import StreamStore, TransactionState
+from testkit.keyed_stream import KeyedStream, by_key
 from testkit.servers.java_client import JavaClient
 from testkit.servers.pravega import PravegaServer
-from testkit.streams import append_events, events_of, frame, make_stream, payloads, shape_of
+from testkit.streams import append_events, digest_of, events_of, frame, make_stream, payloads, shape_of
+from tests.integration.conftest import Site
 
 pytestmark = pytest.mark.pravega
 
@@ -148,3 +154,59 @@ def test_deleted_stream_is_restored_under_its_own_name_twice(
         head = StreamCut.from_json(new[-1])
         assert head == store.describe(source).head
         assert import_stream(f"{root}/{source}", uri, numbers="map", master="inline").unchanged
+
+
+# --- copies between two real Pravegas, one of them with TLS and a login
+
+
+def copy(source: str, target: str, *options: str, capfd: pytest.CaptureFixture[str]) -> dict[str, object]:
+    capfd.readouterr()
+    assert main(["copy", source, target, "--json", "--master", "inline", *options]) == 0
+    report: dict[str, object] = json.loads(capfd.readouterr().out)
+    return report
+
+
+def test_stream_is_copied_to_another_cluster(
+    here: Site,
+    there: Site,
+    scope_name: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    name = StreamName(scope_name, "orders")
+    make_stream(here.store, name, events=400)
+    append_events(here.store, name, max(here.store.describe(name).tail.offsets), [b"", b"last"])
+    source, target = here.uri(name), there.uri(name)
+    copied = copy(source, target, "--read-back", capfd=capfd)
+    assert copied["moved_bytes"] == copied["bytes"]
+    ours, theirs = shape_of(here.store, name), shape_of(there.store, name)
+    assert theirs.pop("configuration") == replace(
+        ours.pop("configuration"),  # type: ignore[type-var]
+        scaling=Scaling(min_segments=len(here.store.describe(name).tail.offsets)),
+        tags=("made-for-a-test", f"streamvault-copy-of:{name}", "ünï"),
+    )
+    assert ours == theirs
+    assert digest_of(here.store, name) == digest_of(there.store, name)
+    again = copy(source, target, capfd=capfd)
+    assert (again["unchanged"], again["behind_bytes"]) == (True, 0)
+
+
+def test_copy_by_events_has_other_segments(
+    here: Site, there: Site, scope_name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each event is where a client writes one with its key, and each key's events are in order."""
+    name = StreamName(scope_name, "keyed")
+    source = KeyedStream(here.store, stream=name)
+    for _ in range(3):
+        source.write(200)
+        source.scale()
+    source.write(200)
+    options = ("--method", "events", "--segments", "3", "--key", "/key")
+    report = copy(here.uri(name), there.uri(name), *options, capfd=capfd)
+    assert (report["segments"], report["bytes"]) == (3, report["moved_bytes"])
+    assert by_key(there.store, name) == by_key(here.store, name)
+    router = SegmentRouter(there.store.describe(name).epochs[0].segments)
+    for pointer, payload in events_of(there.store, name):
+        assert router.segments[router.index_of(json.loads(payload)["key"])] == pointer.segment
+    assert copy(here.uri(name), there.uri(name), *options, capfd=capfd)["unchanged"]
+    assert [one.stream for one in there.store.list_streams(scope_name)] == ["keyed"]
+    assert len(list(there.store.list_streams(scope_name, own=True))) == 2, "and the record of what it has"

@@ -149,50 +149,25 @@ def test_a_killed_readers_group_goes_on_in_a_copy(
     assert sorted(group.reading.events) == sorted(texts)
 
 
-def test_a_group_goes_on_in_a_promoted_replica(
-    here: Site, java_client: JavaClient, scope_name: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The source is gone."""
-    source, replica = StreamName(scope_name, "source"), StreamName(f"{scope_name}-2", "replica")
-    texts = make(here.store, source, waiting=False, long=80)
-    group = Group(java_client, here, source)
-    group.run("create", "read:r1:20", "close:r1")
-    assert main(["replicate", here.uri(source), here.uri(replica), "--reader-groups", "--master", "inline"]) == 0
-    here.store.delete(source)
-    capfd.readouterr()
-    assert main(["promote", here.uri(replica), "--reader-groups", "--json"]) == 0
-    assert carried(capfd.readouterr().out)["outcome"] == "created"
-    group.moved(replica).read_on("create")
-    assert sorted(group.reading.events) == sorted(texts)
-
-
-@pytest.mark.parametrize("own_name", [False, True])
 def test_a_group_goes_on_in_a_restored_stream(
-    here: Site,
-    java_client: JavaClient,
-    scope_name: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    own_name: bool,
+    here: Site, java_client: JavaClient, scope_name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The source is gone. Under its own name, segments get other numbers, and its old group is deleted before."""
     source = StreamName(scope_name, "source")
-    restored = source if own_name else StreamName(f"{scope_name}-2", "restored")
     texts = make(here.store, source)
     group = Group(java_client, here, source)
     group.run("create", "checkpoints:r1:3", "read:r1:5", "halt")
     root = f"file://{tmp_path}/vault"
     assert main(["export", here.uri(source), root, "--reader-groups", "--master", "inline"]) == 0
     here.store.delete(source)
-    if own_name:
-        group.run("delete")
+    group.run("delete")
     capfd.readouterr()
-    command = ["import", f"{root}/{source}", here.uri(restored), "--reader-groups", "--master", "inline", "--json"]
-    assert main([*command, *(["--numbers", "map"] if own_name else [])]) == 0
+    command = ["import", f"{root}/{source}", here.uri(source), "--reader-groups", "--master", "inline", "--json"]
+    assert main([*command, "--numbers", "map"]) == 0
     printed = capfd.readouterr().out
     assert carried(printed)["outcome"] == "created"
-    assert bool(json.loads(printed)["renumbered"]) == own_name
-    group.moved(restored).read_on("create")
+    assert json.loads(printed)["renumbered"]
+    group.moved(source).read_on("create")
     assert sorted(group.reading.events) == sorted(texts)
 
 

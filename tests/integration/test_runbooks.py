@@ -1,4 +1,4 @@
-"""The runbooks on a real Pravega and a real MinIO; the cluster that takes its place is the embedded store."""
+"""Runbooks about streams on a real Pravega and a real MinIO; the cluster that takes its place is the embedded store."""
 
 from __future__ import annotations
 
@@ -8,22 +8,16 @@ import pytest
 
 from tests.commands.test_runbooks import (
     Site,
-    test_archive_damaged,
     test_cluster_lost,
     test_old_cluster_back,
-    test_run_hangs,
     test_stream_deleted,
-    test_what_was_never_replicated_of_a_whole_scope_is_brought_over,
 )
 from tests.integration.conftest import Place
 
 __all__ = [
-    "test_archive_damaged",
     "test_cluster_lost",
     "test_old_cluster_back",
-    "test_run_hangs",
     "test_stream_deleted",
-    "test_what_was_never_replicated_of_a_whole_scope_is_brought_over",
 ]
 
 pytestmark = [pytest.mark.pravega, pytest.mark.minio]

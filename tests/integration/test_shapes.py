@@ -11,21 +11,26 @@ from typing import Any
 import pytest
 
 from streamvault import (
+    check_archive,
     copy_stream,
     export_stream,
     import_stream,
     move_stream,
     promote_replica,
     replicate_stream,
+    rotate_stream,
 )
+from streamvault.sources.reader import NotEvents
 from streamvault.streamstore.model import ContentKind, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.uri import parse_stream
 from testkit.servers.java_client import JavaClient
 from testkit.servers.pravega import PravegaServer
-from testkit.streams import append_events, events_of, live_segments, make_stream
+from testkit.streams import append_events, bytes_of, events_of, live_segments, make_stream
 from tests.integration.conftest import Site
 from tests.integration.test_large_events import write_large
 
 pytestmark = [pytest.mark.pravega, pytest.mark.timeout(600)]
+
 
 MIB = 1024 * 1024
 ONE_SEGMENT = StreamConfiguration(scaling=Scaling(min_segments=1))
@@ -134,3 +139,45 @@ def test_byte_stream(here: Site, there: Site, java_client: JavaClient, scope_nam
     goes_every_way(here, there, name, tmp_path, java_client.byte_stream, content="bytes")
     written = java_client.byte_stream(there.server, StreamName(scope_name, "bytes-moved"), append=1000)
     assert written[:2] == ["1000003", str(4 * MIB + 5 + 1000)]
+
+
+# --- a byte stream of a real Pravega, written and read by Pravega's own Java client: archived, restored, copied
+
+
+def test_java_client_reads_its_restored_bytes(
+    pravega: PravegaServer, java_client: JavaClient, scope_name: str, tmp_path: Path
+) -> None:
+    source, restored, copied = (StreamName(scope_name, name) for name in ("source", "restored", "copied"))
+    uri, root = f"{pravega.uri}/{source}", f"file://{tmp_path}/vault"
+    archive = f"{root}/{source}"
+    with parse_stream(uri)[0].open() as store:
+        store.create_scope(scope_name)
+        store.create_stream(source, StreamConfiguration(scaling=Scaling(min_segments=1)))
+        java_client.byte_stream(pravega, source, append=10 * MIB + 1)
+        store.truncate(StreamCut(source, {FIRST: 1_000_003}))
+        with pytest.raises(NotEvents, match="export --content bytes"):
+            export_stream(uri, root, range_size=MIB, **INLINE)
+        first = export_stream(uri, root, content="bytes", compress="zstd", range_size=MIB, **INLINE)
+        assert (first.bytes, first.events) == (10 * MIB + 1 - 1_000_003, 0)
+        written = java_client.byte_stream(pravega, source, append=3 * MIB + 5)
+        assert written[:2] == ["1000003", str(13 * MIB + 6)]
+        second = rotate_stream(uri, root, range_size=MIB, **INLINE)
+        assert (second.export.bytes, second.generation) == (3 * MIB + 5, 2)
+        check = check_archive(archive, read_data=True, master="inline[2]")
+        assert check.ok, check.findings
+        import_stream(archive, f"{pravega.uri}/{restored}", read_back=True, **INLINE)
+        copy_stream(uri, f"{pravega.uri}/{copied}", read_back=True, **INLINE)
+        for stream in (restored, copied):
+            assert java_client.byte_stream(pravega, stream) == written
+            assert bytes_of(store, stream) == bytes_of(store, source)
+        cut = {"from_cut": {f"{source}/{FIRST}": 5 * MIB + 3}, "to_cut": {f"{source}/{FIRST}": 12 * MIB + 7}}
+        part: dict[str, Any] = {**cut, **INLINE, "offsets": "shift"}
+        import_stream(archive, f"{pravega.uri}/{scope_name}/part", **part)
+        copy_stream(uri, f"{pravega.uri}/{scope_name}/copied-part", **part)
+        ((start, data),) = bytes_of(store, source).values()
+        for name in ("part", "copied-part"):
+            found = bytes_of(store, StreamName(scope_name, name))
+            assert list(found.values()) == [(0, data[5 * MIB + 3 - start : 12 * MIB + 7 - start])]
+        store.delete(source)
+        report = import_stream(archive, uri, numbers="map", **INLINE)
+        assert (len(report.renumbered), java_client.byte_stream(pravega, source)) == (1, written)

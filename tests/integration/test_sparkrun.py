@@ -25,6 +25,9 @@ from tests.conftest import absent
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
+FOREVER = 3600.0
+"""Seconds: longer than a test may take."""
+
 
 # Functions that run in tasks. They get the folder in which to write their signs of life.
 def square(number: int) -> int:
@@ -108,10 +111,8 @@ def test_every_result_is_returned_once(runner: Runner) -> None:
 
 def test_results_are_returned_as_tasks_finish(runner: Runner) -> None:
     list(runner.run(square, range(4)))  # Python is warm
-    run = runner.run(sleep_then_answer, [20.0, 0.0, 0.1])
-    began = time.monotonic()
+    run = runner.run(sleep_then_answer, [FOREVER, 0.0, 0.1])
     assert [next(run), next(run)] == [(1, 0.0), (2, 0.1)]
-    assert time.monotonic() - began < 20
     run.close()
 
 
@@ -145,11 +146,9 @@ def test_spark_on_this_machine_needs_no_name_that_can_be_resolved() -> None:
 
 
 def test_nested_runners_share_one_spark(runner: Runner) -> None:
-    began = time.monotonic()
     with open_runner("local[2, 4]") as inner:
         assert inner.start_seconds == 0
         assert list(inner.run(square, [3])) == [(0, 9)]
-    assert time.monotonic() - began < 20
     assert list(runner.run(square, [4])) == [(0, 16)]
     with pytest.raises(SparkFailed, match="another master"), open_runner("local[1]"):
         pass
@@ -189,12 +188,10 @@ def test_unpicklable_result_is_a_failed_task(runner: Runner) -> None:
 
 
 def test_early_exit_kills_the_tasks(runner: Runner) -> None:
-    run = runner.run(sleep_then_answer, [0.0] + [600.0] * 5)
+    run = runner.run(sleep_then_answer, [0.0] + [FOREVER] * 5)
     assert next(run) == (0, 0.0)
-    began = time.monotonic()
     run.close()
     assert sorted(runner.run(square, [6, 7])) == [(0, 36), (1, 49)]
-    assert time.monotonic() - began < 60
 
 
 def test_concurrent_runs_return_their_own_results(runner: Runner) -> None:
@@ -295,10 +292,8 @@ def test_spark_writes_no_output(start: Callable[..., Program]) -> None:
 def test_ctrl_c_ends_a_run(start: Callable[..., Program]) -> None:
     program = start("local[2]", "long")
     program.wait_for_a_result()
-    began = time.monotonic()
     program.process.send_signal(signal.SIGINT)
     assert program.end(60) == (130, "", "")
-    assert time.monotonic() - began < 30
     assert program.left_over(10) == []
     assert list(program.temporary.iterdir()) == []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import certifi
 import pytest
 
-from streamvault import export_stream, replicate_stream, request_restore, show_status, write_report
+from streamvault import export_stream, replicate_stream, request_restore, show_status
 from streamvault.cli import main
 from streamvault.manager import status as looking
 from streamvault.streamstore.lease import Lease, LeaseHeld
@@ -96,23 +96,6 @@ def test_status_of_a_scope(
     assert out.splitlines()[-1].split()[-1] == "dead"
     assert main(["status", root]) == 0
     assert re.search(rf"^{name} +1 ", capfd.readouterr().out, re.MULTILINE)
-
-
-def test_report_of_a_stream_and_of_what_is_not_archived(
-    source: tuple[StreamStore, StreamName, str], root: str, tmp_path: Path
-) -> None:
-    store, name, uri = source
-    live, archived = tmp_path / "live.html", tmp_path / "archived.html"
-    write_report(uri, output=live)
-    text = live.read_text()
-    assert f"Stream {name}" in text
-    assert 'id="stream-segments"' in text
-    export_stream(uri, root, layout="chunks", master="inline[2]")
-    assert write_report(f"{root}/{name}", output=archived, stream=uri).unarchived == 0
-    written = add(store, name, 20)
-    report = write_report(f"{root}/{name}", output=archived, stream=uri)
-    assert (report.unarchived, report.archives_found, report.generations_read) == (written, 1, 1)
-    assert f"Archive of {name}" in archived.read_text()
 
 
 def test_server_that_cannot_be_read_leaves_the_others(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import tarfile
+import tomllib
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from testkit.servers.buildah import Buildah
 from testkit.servers.spark_cluster import python_without_the_project
 
 ROOT = Path(__file__).parents[2]
@@ -132,3 +136,118 @@ def test_wheel_leaves_packages_of_the_user_alone(built: Path, beside: Path, tmp_
     run("sh", "-c", copying)
     dags = "archive_rotation copy_via_file restore_on_demand standby"
     assert run(python, "-c", DAGS, home / "dags").splitlines()[-1] == dags
+
+
+# --- the container image, built from the Dockerfile and used
+
+
+HOME = "/home/streamvault"
+EVENTS = 500
+
+
+def context(folder: Path) -> Path:
+    """The files that `docker build` would send: those that .dockerignore includes."""
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "*"
+    folder.mkdir(exist_ok=True)
+    for name in (line[1:] for line in lines if line.startswith("!")):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "controller_pb2*"))
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def test_docker_build_gets_every_package(tmp_path: Path) -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    sent = {path.name for path in context(tmp_path).iterdir()}
+    assert set(wheel["packages"]) <= sent
+    assert not sent & {".git", ".venv", "tests", "benchmarks"}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+def test_image_is_built_and_works_as_its_user(buildah: Buildah) -> None:
+    """With the machine's cache of uv, which only saves downloads: the image has nothing of it."""
+    kept = Path(subprocess.run(["uv", "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip())
+    built = buildah.build(ROOT, "streamvault", "--volume", f"{kept}:/root/.cache/uv", "--build-arg", "UV_NO_CACHE=0")
+    assert built.returncode == 0, built.stderr
+    container = buildah.container("streamvault")
+
+    def run(*command: str) -> str:
+        shown = buildah.run(container, *command)
+        assert shown.returncode == 0, (command, shown.stderr)
+        return shown.stdout
+
+    def report(*command: str) -> dict[str, object]:
+        found = json.loads(run("streamvault", *command, "--json"))
+        assert isinstance(found, dict)
+        return found
+
+    assert run("id", "-u").strip() == "10001"
+    assert run("pwd").strip() == HOME
+    assert run("streamvault", "--version").startswith("streamvault ")
+    # its queries run on Spark, with the Java of the image and with credentials in the environment
+    assert report("demo", "--events", str(EVENTS), "--keep", f"{HOME}/demo")["events"] == EVENTS
+    stream, vault = f"local://{HOME}/demo/streams/demo/orders", f"file://{HOME}/vault"
+    for command in (
+        ("export", stream, vault, "--master", "local[2]"),
+        ("check", f"{vault}/demo/orders", "--read-data"),
+        ("import", f"{vault}/demo/orders", f"{stream}-restored"),
+    ):
+        assert report(*command)["events"] == EVENTS, command
+    megabytes = int(run("du", "-sm", "/opt/streamvault").split()[0])
+    assert megabytes < 1200, "the image has grown: look at what bin/image leaves in"
+
+
+# --- the scripts of bin/ on a machine without uv
+
+
+SCRIPTS = {
+    "bench": ["--help"],
+    "check": ["--size"],
+    "demo": ["--help"],
+    "docs": ["build"],
+    "prove": ["--help"],
+    "setup": [],
+    "test": ["--collect-only", "-q", "tests/unit/project/test_packages.py"],
+}
+"""What each does here: all that needs uv, and little else."""
+ELSEWHERE = {"release": "test_wheel.py", "image": "test_wheel.py", "figures": "test_figures.py"}
+"""Scripts that other tests run: without uv, or, as for the figures, in Python alone."""
+
+CALLS = """
+. "$(dirname -- "$0")/lib.sh"
+before=$1 after=$2
+set >"$before"
+find_uv
+find_python >&2
+have_java || :
+install dev
+set >"$after"
+"""
+
+
+def test_every_script_is_tried() -> None:
+    names = {path.name for path in (ROOT / "bin").iterdir() if os.access(path, os.X_OK) and path.is_file()}
+    assert names == SCRIPTS.keys() | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script_runs_without_uv(name: str, without_uv: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        [ROOT / "bin" / name, *SCRIPTS[name]], env=without_uv, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(Path(without_uv["STREAMVAULT_CACHE"]).glob("uv-*/bin/uv"))
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_what_scripts_share_sets_no_variable_of_theirs(
+    shell: str, without_uv: Mapping[str, str], tmp_path: Path
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    subprocess.run([shell, "-c", CALLS, ROOT / "bin" / "any", before, after], env=without_uv, check=True, timeout=300)
+    changed = set(after.read_text().splitlines()) - set(before.read_text().splitlines())
+    names = {line.partition("=")[0] for line in changed}
+    assert names <= {"PATH", "_", "PIPESTATUS", "BASH_LINENO", "FUNCNAME", "BASH_ARGC", "BASH_ARGV", "LINENO"}
