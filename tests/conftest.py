@@ -66,6 +66,7 @@ ROOT = Path(__file__).parents[1]
 FAST = {"unit", "commands", "contract"}
 """The folders whose tests are fast if they have none of these markers."""
 SERVERS = ("spark", "pravega", "minio", "versitygw", "trino")
+MARKED = re.compile(rf"mark\.({'|'.join(SERVERS)})|getattr\(pytest\.mark")
 NOT_FETCHED = pytest.StashKey[dict[str, str]]()
 
 
@@ -107,6 +108,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(ROOT / "tests").parts[0]
         if folder in FAST and not any(item.get_closest_marker(server) for server in SERVERS):
             item.add_marker("fast")
+        elif folder in FAST and not MARKED.search(item.path.read_text()):
+            raise pytest.UsageError(
+                f"{item.path}: bin/test finds what needs a server by the name of a mark in the file"
+            )
     folders = list(dict.fromkeys(item.path.parent for item in items))
     items.sort(key=lambda item: (folders.index(item.path.parent), item.get_closest_marker("late") is not None))
 
